@@ -1,12 +1,12 @@
-# make demo: watch a small model forget. make demo-real: teach a pretrained one twelve facts, and watch it forget them.
-# make study: every method, three seeds, and the report. make theory: what can be proved.
-# make test: the test suite. make test-night: what takes longer. make site: the documentation, in site/index.html, its notebooks run.
-# All create .venv with the tested versions first.
+# make demo: unlearning with a small model. make demo-real: fine-tune a pretrained model on twelve facts, then unlearn them.
+# make study: all methods, three seeds, and the report. make theory: numerical checks of the proofs.
+# make test: the test suite. make test-night: slow tests. make site: the documentation in site/index.html, with executed notebooks.
+# Each target first creates .venv with the tested versions.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-unexport PYTHONDONTWRITEBYTECODE  # what is compiled once is not compiled by every process that a test starts
+unexport PYTHONDONTWRITEBYTECODE  # so that processes started by tests need not compile again
 
 .PHONY: demo demo-real study theory test test-night lint site clean
 
@@ -21,7 +21,7 @@ demo-real: $(READY)
 	$(VENV)/bin/python scripts/demo_picture.py demo-real/unlearned examples/glassblower.jsonl demo-real/picture
 
 study: $(READY)
-	$(VENV)/bin/atwu study run headline --scale people-small
+	$(VENV)/bin/atwu study run headline --setting people-small
 
 theory: $(READY)
 	$(VENV)/bin/python -m theory --output theory-out
@@ -32,17 +32,18 @@ test: $(READY) lint
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night
 
-# mkdocs without --quiet, which hides from --strict what it should fail on.
+# mkdocs without --quiet, which hides warnings from --strict.
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts
 	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts
+	$(VENV)/bin/python scripts/check_words.py
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 	$(VENV)/bin/mypy & types=$$!; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict && wait $$types
 
 site: $(READY)
 	SITE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-# Without --no-compile pip compiles every module of every package, most of which nobody imports.
+# Without --no-compile pip compiles every module of every package.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip -c constraints.txt

@@ -1,6 +1,6 @@
-"""Training steps of a device that are measured side by side: models made on it, one step of each side, FLOPs, memory.
+"""Compare training steps on one device: build models on it, take one step per implementation, count FLOPs and memory.
 
-`scripts/gpu_check.py` says what the sides are, what is trained and which FLOPs count.
+`scripts/gpu_check.py` documents the implementations, what is trained and which FLOPs count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TINY |= {"num_key_value_heads": 2, "vocab_size": 512}
 TRAINERS = {"grad_diff": "GradDiff", "wga": "WGA", "npo": "NPO"}
 
 Side = tuple[str, str]
-"""Method, and who takes the step."""
+"""Method, and implementation that takes the step."""
 OURS: tuple[Side, ...] = tuple((method, "atwu") for method in ("grad_diff", "wga", "npo", "atwu"))
 THEIRS: tuple[Side, ...] = tuple((method, "open-unlearning") for method in TRAINERS)
 EVERY = (("grad_diff", "plain"), *THEIRS, *OURS)
@@ -44,7 +44,7 @@ BATCHES, MOST_ROUNDS = 3, 10
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """Steps that are measured together."""
+    """Steps that are compared with each other."""
 
     shape: str
     trained: str
@@ -57,7 +57,7 @@ class Cell:
     length: float = 1.0
     """Factor on the tokens of a row."""
     seconds: float = 8.0
-    """No round of the sides is begun after that many."""
+    """Seconds after which no new round starts."""
 
 
 class Results:
@@ -75,7 +75,7 @@ class Results:
 
 
 def add_shapes(tiny: bool) -> None:
-    """Tell `benchmarks/sides.py` the shapes, those of other vocabularies among them."""
+    """Register the shapes in `benchmarks/sides.py`, including those with other vocabularies."""
     shapes = {f"1b-{thousands}k": LLAMA_SHAPES["1b"] | {"vocab_size": thousands * 1024} for thousands in (32, 64, 256)}
     for name, shape in (LLAMA_SHAPES | shapes).items():
         of_tiny = TINY | {"vocab_size": shape["vocab_size"] // 256} | {"tie_word_embeddings": name != "8b"}
@@ -83,7 +83,7 @@ def add_shapes(tiny: bool) -> None:
 
 
 def build(cell: Cell, device: str) -> Any:
-    """A model of that shape, made on the device, with adapters and rounded weights as the cell has them."""
+    """Build a model of that shape on the device, with the cell's adapters and quantization."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -104,10 +104,10 @@ def build(cell: Cell, device: str) -> Any:
 
 
 def their_loss(checkout: str, method: str, model: Any, original: Any) -> Callable[[Any, Any], Any]:
-    """`compute_loss` of open-unlearning's trainer of that method, with its default settings."""
+    """Return `compute_loss` of open-unlearning's trainer of that method, with its default settings."""
     package, base = types.ModuleType("trainer"), types.ModuleType("trainer.unlearn.base")
     package.__path__ = [f"{checkout}/src/trainer"]
-    vars(base)["UnlearnTrainer"] = object  # what a whole trainer needs besides its loss stays out
+    vars(base)["UnlearnTrainer"] = object  # leaves out everything but the loss
     for module in (package, base):
         sys.modules.setdefault(module.__name__, module)
     trainer_class = getattr(importlib.import_module(f"trainer.unlearn.{method}"), TRAINERS[method])
@@ -118,7 +118,7 @@ def their_loss(checkout: str, method: str, model: Any, original: Any) -> Callabl
 
 
 def losses_of(side: Side, model: Any, batches: list[Any], checkout: str | None, original: Any) -> Callable[[int], Any]:
-    """The loss of the batch of that number, and what is to be done after the model's step."""
+    """Return functions for the loss of a batch by number, and for the work after the model's step."""
     method, who = side
     if who == "atwu":
         return compared.our_loss(model, method, "auto", batches)
@@ -131,7 +131,7 @@ def losses_of(side: Side, model: Any, batches: list[Any], checkout: str | None, 
 
 
 def useful_flops(shape: dict[str, Any], batches: tuple[Any, Any], *, adapters: bool) -> tuple[int, float]:
-    """Tokens without padding, and the FLOPs of the formula above."""
+    """Count tokens without padding, and the FLOPs of the formula in `scripts/gpu_check.py`."""
     hidden, heads, kv_heads = (shape[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     size = shape.get("head_dim", hidden // heads)
     matrices = hidden * size * (2 * heads + 2 * kv_heads) + 3 * hidden * shape["intermediate_size"]
@@ -144,7 +144,7 @@ def useful_flops(shape: dict[str, Any], batches: tuple[Any, Any], *, adapters: b
 
 
 def free() -> None:
-    """Give back what is no longer referred to."""
+    """Free unreferenced memory."""
     import torch
 
     gc.collect()
@@ -156,10 +156,10 @@ class Steps:
     """The steps of one cell on one model.
 
     Args:
-        cell: what is measured.
-        model: as `build` gives it.
-        optimizer: None where only gradients are computed.
-        options: the command line's.
+        cell: what to measure.
+        model: from `build`.
+        optimizer: None if only gradients are computed.
+        options: the command-line options.
     """
 
     def __init__(self, cell: Cell, model: Any, optimizer: Any, options: argparse.Namespace) -> None:
@@ -174,7 +174,8 @@ class Steps:
         self.losses: dict[Side, Callable[[int], Any]] = {}
 
     def step(self, side: Side, number: int) -> tuple[float, float, int, bool]:
-        """Seconds of the two passes and of the whole step, peak bytes, and whether the loss was finite."""
+        """Return seconds of forward and backward pass and of the whole step, peak bytes, and whether the loss was
+        finite."""
         import torch
 
         cuda = self.options.device == "cuda"
@@ -198,7 +199,7 @@ class Steps:
         return passes, whole, peak - (0 if holds_copy else self.original_bytes), math.isfinite(loss.item())
 
     def prepare(self) -> Iterator[tuple[Side, str | None]]:
-        """Take a step of each side on each batch, not counted; gives why one cannot."""
+        """Take an uncounted step of each implementation on each batch; yields the reason if one fails."""
         import torch
 
         for side in sorted(self.cell.sides, key=lambda side: side in THEIRS[1:]):
@@ -227,7 +228,7 @@ class Steps:
 
 
 def summary(times: list[Any], ours: list[Any] | None, work: list[tuple[int, float]], device: str) -> dict[str, Any]:
-    """Numbers of one side from its steps so far, and from ours of the same method on the same batches."""
+    """Summarize the steps of one implementation, relative to ours on the same batches."""
     passes, whole, peaks, finite = zip(*times, strict=True)
     rates = [work[number % BATCHES][1] / seconds for number, seconds in enumerate(whole)]
     tokens = [work[number % BATCHES][0] / seconds for number, seconds in enumerate(whole)]
@@ -249,7 +250,7 @@ def summary(times: list[Any], ours: list[Any] | None, work: list[tuple[int, floa
 
 
 def measure(cells: tuple[Cell, ...], results: Results, options: argparse.Namespace) -> None:
-    """Take the steps of all cells and keep their numbers."""
+    """Take the steps of all cells and store their numbers."""
     import torch
 
     records: list[dict[str, Any]] = []

@@ -1,9 +1,10 @@
-"""Decoding of many prompts beside transformers' own `generate`: tokens per second of a core, and their ratio.
+"""Compare decoding of many prompts with transformers' `generate`: tokens per second on one core, and their ratio.
 
     python benchmarks/generate.py --rows 48
 
-SmolLM2-135M-Instruct, greedy, up to 48 tokens, the embedded people's questions in its chat template; once as they are and once
-behind the same three solved questions. Both sides get the same batch and take turns; texts must be equal.
+SmolLM2-135M-Instruct, greedy, up to 48 tokens, questions of the people benchmark in its chat template, once alone and
+once after
+the same three in-context examples. Both implementations get the same batches in turn; their texts must be equal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CAP = 48
 
 
 def own(model, tokenizer, prompts):
-    """transformers, as its documentation has it: padded on the left, the whole batch to its end."""
+    """Generate with transformers as documented: left padding, the whole batch to its end."""
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -60,7 +61,7 @@ def main() -> None:
         for turn in ({"role": "user", "content": row.question}, {"role": "assistant", "content": row.answer})
     ]
     print(f"{len(rows)} rows, one core of {machine(torch.device('cpu'))}, seconds of processor time")
-    for name, before in (("questions alone", []), ("behind three solved ones", shown)):
+    for name, before in (("after three in-context examples", []), ("behind three solved ones", shown)):
         prompts = [
             tokenizer.apply_chat_template(
                 [*before, {"role": "user", "content": row.question}], add_generation_prompt=True, return_dict=False

@@ -1,11 +1,14 @@
-"""How the cost of a training step grows with rows, length, vocabulary and layers: atwu beside the plain step.
+"""Measure how the cost of a training step grows with rows, length, vocabulary and layers, compared with the plain step.
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py
 
-A small Llama of random weights takes the steps of `step.py`, `plain` (grad_diff through transformers' own loss) and ours
-(grad_diff and atwu). One of the four grows, from a half to eight times what the others stay at. A table has the processor's
-seconds of a step, so that other work on the machine does not count; the exponent is the slope of their logarithms between
-the two largest. Where it is that of the plain step or less, we add no term that grows faster than the model's own.
+A small Llama with random weights takes the steps of `step.py`: `plain` (grad_diff with transformers' own loss) and ours
+(grad_diff
+and atwu). One of the four sizes grows from half to eight times the default. The table shows processor seconds per step,
+which are
+independent of other load; the exponent is the slope of their logarithms between the two largest sizes. If it is at most
+that of
+the plain step, our step adds no faster-growing term.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ GROWS = ("rows", "length", "vocabulary", "layers")
 
 
 def grown(what: str, factor: float, steps: int) -> tuple[int, Setting]:
-    """How many there are of what grows, and the setting."""
+    """Return the size of what grows, and the setting."""
     setting = Setting("grown", "cpu", "float32", steps, rows=8, checkout=None)
     SHAPES["grown"] = dict(BASE)
     if what == "rows":
@@ -40,7 +43,7 @@ def grown(what: str, factor: float, steps: int) -> tuple[int, Setting]:
 
 
 def seconds(setting: Setting, method: str, side: str) -> float:
-    """Processor time of one step: the mean, after one that is not counted. Of five, one is a step of the scorer, too."""
+    """Processor time of one step: the mean after one warm-up step. One of five steps includes a scorer step."""
     step, times = step_of(setting, method, side, build_model(setting)), []
     for number in (0, *range(setting.steps)):
         begin = time.process_time()

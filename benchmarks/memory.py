@@ -1,10 +1,11 @@
-"""Memory that `atwu plan` foretells beside what a run then takes: peak resident size of a process of its own, on a CPU.
+"""Compare the memory estimate of `atwu plan` with measured memory: peak resident size of a separate process, on a CPU.
 
-The models are Llamas of three sizes with SmolLM2's tokenizer, made from nothing; the middle one has SmolLM2's own shape. Each
-run takes three steps of eight forget and eight retain rows.
+The models are randomly initialized Llamas of three sizes with SmolLM2's tokenizer; the middle one has SmolLM2's shape.
+Each run
+takes three steps of eight forget and eight retain rows.
 
     python benchmarks/memory.py
-    python benchmarks/memory.py --large 24 80    # what is foretold of well-known models on cards of 24 and 80 GB
+    python benchmarks/memory.py --large 24 80    # estimates for well-known models on cards of 24 and 80 GB
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LARGE: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-"""Shapes of published models; all have eight heads of keys and values."""
+"""Shapes of published models; all have eight key-value heads."""
 VOCABULARY = {"qwen3": 151_936, "llama": 128_256}
 MEMORY_STRATEGIES: dict[str, dict[str, Any]] = {
     "all weights": {},
@@ -64,7 +65,7 @@ MEMORY_STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 def make(shape: str, folder: Path) -> Path:
-    """A model of that shape from nothing."""
+    """Create a randomly initialized model of that shape."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -82,7 +83,7 @@ def make(shape: str, folder: Path) -> Path:
 
 
 def told(shape: str, folder: Path, options: dict[str, Any]) -> Any:
-    """What is foretold."""
+    """Return the estimate."""
     from atwu.modeling.load import load_tokenizer
     from atwu.training.config import UnlearnConfig
     from atwu.training.load_to_train import ModelSource
@@ -95,7 +96,7 @@ def told(shape: str, folder: Path, options: dict[str, Any]) -> Any:
 
 
 def large(sizes: list[float]) -> None:
-    """Print what is foretold of models that are not at hand."""
+    """Print estimates for models that are not downloaded."""
     from transformers import AutoConfig
 
     from atwu.modeling.load import load_tokenizer
@@ -121,14 +122,14 @@ def large(sizes: list[float]) -> None:
     for name, shape in LARGE.items():
         for each in strategy_estimates(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
             fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
-            print(f"{name:13} {each.way.words:26} {each.memory.peak / 1e9:6.1f} GB  {fits}")
+            print(f"{name:13} {each.strategy.description:36} {each.memory.peak / 1e9:6.1f} GB  {fits}")
 
 
 ROWS = ("people:small:forget", "people:small:retain")
 
 
 def measured(shape: str, folder: Path, options: dict[str, Any]) -> int:
-    """The peak of a run in bytes."""
+    """Return the measured peak of a run in bytes."""
     import torch
 
     torch.set_num_threads(1)
@@ -148,9 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=8, help="forget rows of a step; as many retain rows")
     parser.add_argument("--only", choices=SHAPES, help="one size")
-    parser.add_argument(
-        "--large", type=float, nargs="+", metavar="GB", help="print what is foretold of well-known models"
-    )
+    parser.add_argument("--large", type=float, nargs="+", metavar="GB", help="print estimates for well-known models")
     arguments = parser.parse_args()
     if arguments.large:
         large(arguments.large)

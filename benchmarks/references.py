@@ -1,8 +1,10 @@
-"""What comparing with the starting model costs: memory and time of whole training steps beside GradDiff's.
+"""Measure the cost of a reference model: memory and time of training steps, relative to GradDiff.
 
-Each side is an `UnlearnTrainer` run of a few steps in a process of its own; the starting model's numbers come from the cache
-(filled by an earlier process) or from a second model. Memory is the peak resident size above that of the bare process with
-all libraries loaded (on CUDA: the peak the allocator reports). Model, rows and lengths are those of step.py.
+Each case is an `UnlearnTrainer` run of a few steps in its own process; reference values come from the cache (filled by
+an earlier
+process) or from a second model. Memory is the peak resident size above that of a process with all libraries loaded (on
+CUDA: the
+allocator's peak). Model, rows and lengths are those of step.py.
 
     python benchmarks/references.py --vocabulary 32768
 """
@@ -42,7 +44,7 @@ def rows_of(batch):
 
 
 def worker(options, vocabulary: int, device: str, cache: str, steps: int) -> tuple[int, float]:
-    """Peak in bytes, and seconds of a step."""
+    """Return the peak in bytes, and seconds per step."""
     import torch
     from transformers import TrainerCallback
 
@@ -89,7 +91,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--vocabulary", type=int, default=32_768)
     arguments = parser.parse_args()
-    # glibc then maps every larger tensor on its own and returns it when freed; without this, what it hoards is counted.
+    # makes glibc map larger tensors separately and return them when freed; otherwise its reserve would be counted
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 18)
     print("| method | reference | peak MB | / grad_diff | s/step | / grad_diff |\n|---|---|---|---|---|---|")
     base: tuple[int, float] | None = None

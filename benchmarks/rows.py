@@ -1,10 +1,12 @@
-"""A run on a file of many rows: processor time until they are checked, encoded, weighted and trained on, and the memory.
+"""Measure a run with many rows: processor time of checking, encoding, weighting and training, and memory.
 
     OMP_NUM_THREADS=1 python benchmarks/rows.py 30000 100000 1000000
 
-The rows are questions and answers of random words, some 110 tokens each, in a Parquet file; the run is SatGA with rarity, which
-counts every token of every row, for three steps of the model of `people-tiny`, which is made where the cache lacks it. Every
-number of rows is a process of its own.
+The rows are questions and answers of random words, about 110 tokens each, in a Parquet file. The run is SatGA with
+rarity weights,
+which count every token of every row, for three steps of the model of `people-tiny`, which is trained if not cached.
+Each number of
+rows is measured in its own process.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def main() -> None:
 
 
 def run(path: Path) -> tuple[float, float, float]:
-    """One run: seconds of the processor, seconds on the clock, and the peak of memory in MB, with all libraries."""
+    """Return processor seconds, wall-clock seconds, and peak memory in MB including libraries."""
     from atwu.experiments.benchmark_settings import find_setting
     from atwu.experiments.study_models import prepare_models
     from atwu.training.config import UnlearnConfig

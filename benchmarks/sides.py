@@ -1,6 +1,6 @@
-"""The training steps that are compared: a model, its batches, and one whole step of each side.
+"""The training steps that are compared: a model, its batches, and one whole step of each implementation.
 
-What the sides are, `step.py` says. Rows are as long as TOFU rows in a Llama-3 chat template.
+`step.py` documents the implementations. Rows are as long as TOFU rows in a Llama-3 chat template.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 49_152,
     },
 }
-"""Random weights: what a step costs does not depend on them."""
+"""Random weights: the cost of a step does not depend on them."""
 SCORER_EVERY, MAX_STEPS = 5, 5000
 
 
 def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns, or raises, in a process of its own, which gives its memory back."""
+    """Run a function in a separate process, which releases its memory; returns or raises its result."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
         return fresh.submit(function, *arguments).result()
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides share."""
+    """Settings shared by all implementations."""
 
     shape: str
     device: str
@@ -91,7 +91,7 @@ NAMES = ("input_ids", "attention_mask", "labels")
 
 
 def loss_of_others(model, method: str, side: str, checkout: str | None):
-    """Their loss of a forget and a retain batch."""
+    """Return another implementation's loss of a forget and a retain batch."""
     if side == "trl":
         return loss_of_trl(model)
     if side == "plain":
@@ -105,7 +105,7 @@ def loss_of_others(model, method: str, side: str, checkout: str | None):
     reference = copy.deepcopy(model).eval()
 
     def loss(forget, retain):
-        if method == "wga":  # its trainer keeps the copy, too, and does not use it
+        if method == "wga":  # its trainer keeps the copy too, without using it
             removed, _ = theirs.compute_wga_loss(model, forget, beta=1.0)
         else:
             removed, _ = theirs.compute_dpo_loss(model, reference, None, forget, beta=0.1)
@@ -115,7 +115,7 @@ def loss_of_others(model, method: str, side: str, checkout: str | None):
 
 
 def loss_of_trl(model):
-    """Its DPO trainer's loss, which prefers the answers of the second batch."""
+    """Return the loss of TRL's DPO trainer, which prefers the answers of the second batch."""
     import tempfile
 
     import torch
@@ -157,7 +157,7 @@ def loss_of_trl(model):
 
 
 def our_loss(model, method: str, layout: str, batches):
-    """Our loss of the batch of that number, and what a scorer does after the model's step."""
+    """Return functions for our loss of a batch by number, and for the scorer's work after the model's step."""
     from atwu.methods.alternation import ScorerAlternation
     from atwu.methods.component_inputs import LossInputs
     from atwu.methods.objective import recipe_loss
@@ -165,15 +165,15 @@ def our_loss(model, method: str, layout: str, batches):
     from atwu.methods.weightings.token_scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.layers import decoder_layers
-    from atwu.modeling.reference import Reference, live_reference
+    from atwu.modeling.reference import Reference, reference_of_batch
 
     decided = recipe(method, **({"retain_loss": "none"} if method == "dpo" else {"scorer_every": SCORER_EVERY}))
     second = "retain" if decided.retainer is not None else "alternate"
-    wanted = decided.wanted(len(decoder_layers(model)))
+    wanted = decided.reference_specs(len(decoder_layers(model)))
     given = [LossInputs(Reference())] * len(batches)
     if wanted:
         rows = [{"forget": TokenBatch.of(forget), second: TokenBatch.of(other)} for forget, other in batches]
-        given = [LossInputs(live_reference(model, each, wanted)) for each in rows]
+        given = [LossInputs(reference_of_batch(model, each, wanted)) for each in rows]
     alternation = None
     if decided.scores is not None:
         device = next(model.parameters()).device
@@ -185,7 +185,7 @@ def our_loss(model, method: str, layout: str, batches):
         scorer = alternation.scorer if alternation else None
         forget, other = batches[number]
         rows = {"forget": forget, second: other}
-        result = recipe_loss(model, rows, decided, scorer=scorer, given=given[number], layout=layout)
+        result = recipe_loss(model, rows, decided, scorer=scorer, inputs=given[number], layout=layout)
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)
@@ -195,7 +195,7 @@ def our_loss(model, method: str, layout: str, batches):
 
 
 def step_of(setting: Setting, method: str, side: str, model) -> Callable[[int], None]:
-    """Takes a whole step of one side on the batch of that number."""
+    """Return a function that takes a whole step of one implementation on the batch with a given number."""
     import torch
 
     batches = build_batches(setting)

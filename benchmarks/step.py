@@ -1,22 +1,31 @@
-"""One training step of atwu beside the same step as others take it: time, work, share of the machine's peak, memory.
+"""Compare one training step of atwu with other implementations: time, FLOPs, share of the machine's peak, memory.
 
-    python benchmarks/step.py                                       # what is installed
+    python benchmarks/step.py                                       # installed implementations
     python benchmarks/step.py --open-unlearning CHECKOUT --shape smollm2 --json
 
-`plain` is transformers' model with its own loss: a pass for the forget rows and one for the retain rows, padded, with logits
-at every position. `open-unlearning` calls that project's own loss functions, from a checkout, and keeps the copy of the
-starting model that its trainers keep. `trl` is the loss of its DPO trainer, with the starting model's numbers computed before
-training as ours are, where that package is installed; DPO has a refused and a preferred answer, and no retain rows. `padded`
-is our step with rows side by side. All sides take the same optimizer step
-(AdamW) on the same rows: 8 to forget and 8 to keep (--rows), as long as TOFU rows in a Llama-3 chat template (58 ± 4 prompt and
-37 ± 15 answer tokens). What NPO compares with, atwu computes once before training, in one forward pass of every row; that is
-not part of its step.
+`plain` is transformers' model with its own loss: one pass for forget rows and one for retain rows, padded, with logits
+at every
+position. `open-unlearning` calls that project's loss functions from a checkout, and keeps the copy of the original
+model that its
+trainers keep. `trl` is the loss of its DPO trainer, with reference log-probabilities computed before training like
+ours, if the
+package is installed; DPO uses a rejected and a preferred answer, and no retain rows. `padded` is our step with padded
+batches. All
+implementations take the same optimizer step (AdamW) on the same rows: 8 forget and 8 retain rows (--rows), as long as
+TOFU rows in
+a Llama-3 chat template (58 ± 4 prompt and 37 ± 15 answer tokens). Reference values of NPO are computed once before
+training in
+atwu, in one forward pass over all rows, which is not part of its step.
 
-Each side is a process of its own, so that peak memory is its own, and those of a method take turns step by step, so that a
-noisy machine disturbs them alike. Work is the arithmetic of the matrix products that a step really does, attention's between
-all positions of a row among them; the peak is what products of 2048 x 2048 matrices reach in the same precision and number of
-threads. Memory is measured apart from time, with freed tensors given back to the system at once: the peak resident size above
-that of the bare process with all libraries loaded (on CUDA: the peak of the allocator).
+Each implementation runs in its own process with its own peak memory. Those of one method alternate step by step, so
+that noise
+affects them equally. FLOPs are those of all matrix products of a step, including attention between all positions of a
+row; the peak
+is that of products of 2048 x 2048 matrices in the same precision and number of threads. Memory is measured separately
+from time,
+with freed tensors returned to the system at once: the peak resident size above that of a process with all libraries
+loaded (on
+CUDA: the allocator's peak).
 """
 
 from __future__ import annotations
@@ -41,12 +50,12 @@ GROUPS = (
     (("npo", "open-unlearning"), ("npo", "atwu")),
     (("dpo", "trl"), ("dpo", "atwu")),
 )
-"""Method and side; those of a line take turns."""
+"""Method and implementation; those in one group alternate."""
 METHODS = tuple(group[0][0] for group in GROUPS)
 
 
 def worker(pipe, setting: Setting, method: str, side: str) -> None:
-    """Sends what one side sends, or the traceback that it ends in."""
+    """Send the messages of one implementation, or its traceback."""
     try:
         steps_as_told(pipe, setting, method, side)
     except Exception:
@@ -54,26 +63,26 @@ def worker(pipe, setting: Setting, method: str, side: str) -> None:
 
 
 class SideError(Exception):
-    """A side cannot take its step; says which, and why."""
+    """An implementation failed; the message says which and why."""
 
 
 def heard(pipe) -> Any:
-    """What a side sends.
+    """Receive a message of an implementation.
 
     Raises:
-        SideError: it has ended instead.
+        SideError: the process has ended instead.
     """
     try:
         told = pipe.recv()
     except EOFError:
-        told = SideError("a side was ended from outside: for its memory, most likely.")
+        told = SideError("an implementation's process was killed, probably for its memory.")
     if isinstance(told, SideError):
         raise told
     return told
 
 
 def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
-    """Builds one side, then takes one step each time it is told to; ends with its work and its peak memory."""
+    """Build one implementation, then take one step per request; sends its FLOPs and peak memory at the end."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -88,7 +97,7 @@ def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
     work, held, index = 0, 0, 0
     while (told := next_told(pipe)) != "end":
         begin = time.perf_counter()
-        if told == "count":  # attention as plain products, which are the ones that are counted on every device
+        if told == "count":  # attention as plain products, which are counted on every device
             with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
                 step(index % setting.steps)
             work += counter.get_total_flops()
@@ -103,7 +112,7 @@ def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
 
 
 def next_told(pipe) -> str:
-    """What to do next; the end, too, where the one who tells has ended."""
+    """Receive the next request; also ends when the parent process has ended."""
     try:
         return pipe.recv()
     except EOFError:
@@ -111,10 +120,10 @@ def next_told(pipe) -> str:
 
 
 def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: bool) -> dict[tuple[str, str], Any]:
-    """Seconds of each step, and then work and peak bytes, of each side.
+    """Seconds of each step, FLOPs and peak bytes, of each implementation.
 
     Args:
-        count: take the steps once more, counting their work, which takes time itself.
+        count: repeat the steps to count their FLOPs, which takes time itself.
     """
     context = multiprocessing.get_context("spawn")
     running = {}
@@ -129,7 +138,7 @@ def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: b
     times: dict[tuple[str, str], list[float]] = {each: [] for each in sides}
     for index in range(setting.steps + 2):
         for each, (_, pipe) in running.items():
-            time.sleep(0.3 * (setting.device == "cpu"))  # until the other side's threads have stopped spinning
+            time.sleep(0.3 * (setting.device == "cpu"))  # until the other implementation's threads stop spinning
             pipe.send("step")
             times[each].append(heard(pipe))
         print(f"\r{setting.shape}: step {index + 1}/{setting.steps + 2}", end="", file=sys.stderr, flush=True)
@@ -146,8 +155,8 @@ def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: b
 
 
 def memory(setting: Setting, sides: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], int]:
-    """Peak bytes of each side over three steps, one side at a time."""
-    # glibc then maps every larger tensor on its own and returns it when freed; without this, what it hoards is counted.
+    """Peak bytes of each implementation over three steps, one after the other."""
+    # makes glibc map larger tensors separately and return them when freed; otherwise its reserve would be counted
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 18)
     one = dataclasses.replace(setting, steps=1)
     try:
@@ -157,7 +166,7 @@ def memory(setting: Setting, sides: tuple[tuple[str, str], ...]) -> dict[tuple[s
 
 
 def peak_speed(device: str, precision: str) -> float:
-    """Most that matrix products reach here, in FLOP/s."""
+    """Highest speed of matrix products on this machine, in FLOP/s."""
     import torch
 
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
@@ -181,7 +190,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=10, help="timed steps of a side; a multiple of 5 counts scorers fairly"
     )
-    parser.add_argument("--rows", type=int, default=8, help="to forget, and as many to keep")
+    parser.add_argument("--rows", type=int, default=8, help="forget rows per step, and as many retain rows")
     parser.add_argument("--open-unlearning", metavar="CHECKOUT", help="folder of github.com/locuslab/open-unlearning")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     given = parser.parse_args()

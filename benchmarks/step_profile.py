@@ -1,10 +1,10 @@
-"""Where a training step's time goes, by kind of operation: the plain step beside ours, from PyTorch's profiler.
+"""Profile a training step by kind of operation: the plain step compared with ours, with PyTorch's profiler.
 
     OMP_NUM_THREADS=1 python benchmarks/step_profile.py --shape smollm2 --precision autocast
 
-The steps are those of `step.py` (8 rows to forget and 8 to keep), one after the other in processes of their own. Times are
-those that operations take by themselves, without what they call; a profiler costs time itself, so the shares say more than
-the seconds.
+The steps are those of `step.py` (8 forget and 8 retain rows), each in its own process. Times exclude called operations;
+the profiler
+itself takes time, so shares are more reliable than seconds.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KINDS = (
     ("copies and casts", ("copy", "contiguous", "cat", "_to_copy", "clone")),
     ("lookups and their gradient", ("embedding", "index", "gather", "scatter")),
 )
-"""Kind and what names of its operations hold; the first that fits counts."""
+"""Kind of operation and parts of operation names; the first match counts."""
 REST = "norms, activations, the rest"
 
 
 def kind_of(operation: str) -> str:
-    """The kind of operation, by its name."""
+    """Return the kind of an operation by its name."""
     return next((kind for kind, words in KINDS if any(word in operation.lower() for word in words)), REST)
 
 
 def profiled(setting: Setting, method: str, side: str) -> Counter[str]:
-    """Seconds a step by kind of operation."""
+    """Return seconds per step by kind of operation."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

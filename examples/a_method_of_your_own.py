@@ -1,16 +1,17 @@
-"""A token weighting and a forget loss of one's own, with a hyperparameter; everything else follows.
+"""A custom token weighting and forget loss with a hyperparameter, available in all commands.
 
     python examples/a_method_of_your_own.py methods hinge
     python examples/a_method_of_your_own.py unlearn --method hinge --tau 2 --model target ...
 
-From a package: an entry point of the group `atwu.methods`, `hinge = "module:register"`."""
+In a package: an entry point of the group `atwu.methods`, `hinge = "module:register"`.
+"""
 
 import atwu
 from atwu.cli import main
 
 
 class LaterCheck(atwu.Weighting):
-    """Weight that grows along the answer, whose secret tends to come late."""
+    """Weight that grows along the answer, since key tokens tend to come late."""
 
     formula = "t / n"
 
@@ -19,10 +20,12 @@ class LaterCheck(atwu.Weighting):
 
 
 class Hinge(atwu.ForgetLoss):
-    """Gradient ascent that lets go of a token at p = exp(-τ)."""
+    """Gradient ascent that stops for a token at p = exp(-τ)."""
 
     formula = "w max(0, log p + τ)"
-    tau: float = atwu.number(3.0, symbol="τ", search=atwu.Range(1.0, 6.0), help="surprise at which a token is let go")
+    tau: float = atwu.number(
+        3.0, symbol="τ", search=atwu.Range(1.0, 6.0), help=("surprisal at which a token is no longer trained")
+    )
 
     def values(self, terms, weights):
         return weights * (terms.logps + self.tau).relu()

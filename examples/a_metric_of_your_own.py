@@ -1,7 +1,9 @@
-"""A metric of your own in one file: how many words a model says, and how often it says more than wanted.
+"""A custom metric in one file: the number of words in an answer, and the share of answers that are too long.
 
-`python examples/a_metric_of_your_own.py evaluate --metrics answer_length ...` is `atwu evaluate` with it, and so are `compare`
-and `report`. Installed packages name it as an entry point: group `atwu.metrics`, `answer_length = "module:AnswerLength"`.
+`python examples/a_metric_of_your_own.py evaluate --metrics answer_length ...` is `atwu evaluate` with this metric;
+`compare` and
+`report` work too. Installed packages register it as an entry point: group `atwu.metrics`, `answer_length =
+"module:AnswerLength"`.
 """
 
 from atwu import Column, Metric, MetricSetting, register_metric
@@ -10,7 +12,7 @@ from atwu.evaluation.questions.prompts import question_prompt
 
 
 def words(answer):
-    """Words in an answer."""
+    """Number of words in an answer."""
     return len(answer.split())
 
 
@@ -18,20 +20,20 @@ def words(answer):
 class AnswerLength(Metric):
     name, about = "answer_length", "words in the greedy answer"
     needs, needs_weights = (FORGET_OR_RETAIN,), False
-    settings = (MetricSetting("most_words", int, 20, "Answers of more words count as too long.", least=1),)
+    settings = (MetricSetting("most_words", int, 20, "Maximum number of words of an answer.", least=1),)
     columns = (
         Column("answer_words", words, "words", "words in the answer", direction="none", range=(0, None), digits=1),
         Column("too_long", words, "too long", "share of answers that are too long", direction="down"),
     )
 
     def prompts(self):
-        return [question_prompt(row) for rows in self.session.answers_before.values() for row in rows]
+        return [question_prompt(row) for rows in self.session.forget_and_retain_sets.values() for row in rows]
 
     def record(self):
-        for split, rows in self.session.answers_before.items():
+        for split, rows in self.session.forget_and_retain_sets.items():
             found = [words(self.session.answer(question_prompt(row))) for row in rows]
-            self.keep(split, "answer_words", found)
-            self.keep(split, "too_long", [number > self.session.config.most_words for number in found])
+            self.record_column(split, "answer_words", found)
+            self.record_column(split, "too_long", [number > self.session.config.most_words for number in found])
 
 
 if __name__ == "__main__":

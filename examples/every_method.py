@@ -1,10 +1,12 @@
-"""`atwu unlearn --method NAME` for every method, on the embedded benchmark, one process each.
+"""Run `atwu unlearn --method NAME` for every method on the built-in benchmark, one process each.
 
-    python examples/every_method.py            # people:tiny; everything goes to runs/every-method
+    python examples/every_method.py            # people:tiny; all output in runs/every-method
 
-Every method runs with its published weights at one learning rate: nothing is tuned, so the table shows that each one works
-and what it costs, not which is best. AUROC is that of the token weights a method trained with, in its first and its last
-epoch. Memory is the largest resident size of the process, with the starting model's numbers in the cache.
+Every method uses its published weights at the same learning rate. Nothing is tuned, so the table shows cost and that
+each method
+works, not which one is best. AUROC is that of the training token weights, in the first and the last epoch. Memory is
+the peak
+resident size of the process, with reference values in the cache.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""The methods that weigh tokens on the embedded benchmark, three seeds each, at one learning rate.
+"""Compare token-weighting methods on the built-in benchmark, three seeds each, at one learning rate.
 
     python examples/people_methods.py
 
-Prints mean and spread (standard deviation over seeds) of what was forgotten and kept, and how well token scores find the
-annotated secret words. The target is the demo's, from the cache or trained first.
+Prints mean and standard deviation over seeds of forget and retain metrics, and the AUROC of token scores against the
+labels. The
+target is that of the demo, trained if not cached.
 """
 
 import statistics

@@ -1,9 +1,9 @@
-"""What helps ATWU when there are only 24 or 40 rows to forget, and the published schedule updates its scorer twice.
+"""Options that help ATWU with only 24 or 40 forget rows, where the published schedule updates the scorer only twice.
 
     python examples/small_forget_set.py                            # people:tiny, 24 forget rows
     ATWU_DATA=folder-with-tofu python examples/small_forget_set.py # also forget01, after examples/tofu_small.py
 
-Ten passes in batches of 8 x 4, as published. Prints mean and standard deviation over seeds.
+Ten epochs in batches of 8 x 4, as published. Prints mean and standard deviation over seeds.
 """
 
 import os
@@ -62,7 +62,7 @@ def unlearn(target, forget, retain, seed, rate, options):
 
 
 def study(title, target, forget, earlier, retain, rate):
-    """`earlier`: rows that an earlier run on the same model has forgotten, for the warm start."""
+    """`earlier`: rows unlearned by an earlier run on the same model, for the warm start."""
     print(f"\n{title}: {len(forget)} forget rows, learning rate {rate:g}, {len(SEEDS)} seeds\n", flush=True)
     print(f"| variant | scorer updates | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}", flush=True)
     warm = Path("runs/small") / title.replace(":", "-").replace(" ", "-")

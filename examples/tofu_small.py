@@ -1,9 +1,10 @@
-"""TOFU in miniature: a 6M-parameter Llama memorises 2,400 rows, then unlearns forget10 with four methods.
+"""TOFU in miniature: a 6M-parameter Llama memorizes 2,400 rows, then unlearns forget10 with four methods.
 
     ATWU_DATA=folder-with-tofu python examples/tofu_small.py
 
-Everything goes to runs/tofu-small; a step that is finished is not done again, one that was killed continues. TOFU has no word
-annotation, so a word counts as secret when the paraphrased answer keeps it and the question and the perturbed answers lack it.
+All output is in runs/tofu-small; finished steps are skipped and killed ones continue. TOFU has no word labels, so a
+word counts as
+a key token if it is in the paraphrased answer and not in the question or the perturbed answers.
 """
 
 import json
@@ -49,7 +50,7 @@ forget = write("forget", [annotated(row) for row in read("forget10_perturbed")])
 retain = write("retain", read("retain90")[:2000])
 full = write("full", read("retain90")[:2000] + read("forget10"))
 target, source = RUNS / "target", ModelSource(scratch="tofu6m")
-for output, rate, epochs in ((RUNS / "first", 1.5e-3, 16), (target, 1e-3, 8)):  # the second pass makes it word for word
+for output, rate, epochs in ((RUNS / "first", 1.5e-3, 16), (target, 1e-3, 8)):  # the second pass makes it verbatim
     if not output.exists():
         config = FinetuneConfig(
             learning_rate=rate,

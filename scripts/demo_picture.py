@@ -1,4 +1,4 @@
-"""The picture of `make demo-real`: verdict, answers before and after, and the words the scorer points at, light and dark.
+"""Draw the picture of `make demo-real`: verdict, answers before and after, and token scores, in light and dark.
 
 python scripts/demo_picture.py RUN ROWS OUTPUT    writes OUTPUT-light.svg and OUTPUT-dark.svg
 """
@@ -30,11 +30,11 @@ ANSI = [(20, 20, 20), (200, 60, 40), (40, 130, 70), (170, 120, 0), (40, 90, 180)
 LIGHT = TerminalTheme((255, 253, 248), (36, 26, 32), [*ANSI, (36, 26, 32)])
 DARK = TerminalTheme((31, 26, 35), (239, 230, 220), [*ANSI, (239, 230, 220)])
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-"""Rich's, without fonts from elsewhere."""
+"""Rich's SVG format without external fonts."""
 
 
 def draw(verdict: dict[str, Any], scored: Any, *, dark: bool) -> str:
-    """One picture."""
+    """Draw one picture."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text(f"VERDICT: {verdict['word'].upper()}", "bold"))
     console.print(Text(verdict["why"]), "")
@@ -52,7 +52,7 @@ def draw(verdict: dict[str, Any], scored: Any, *, dark: bool) -> str:
 
 
 def main(run: str, rows: str, output: str) -> None:
-    """Read a finished run and draw it twice."""
+    """Read a finished run and draw both pictures."""
     quiet_transformers()
     verdict = json.loads((Path(run) / "verdict.json").read_text(encoding="utf-8"))
     model, tokenizer = open_model(run, ModelLoadArgs())

@@ -82,12 +82,12 @@ PARTS: dict[str, tuple[float, tuple[Cell, ...]]] = {
     "trainer": (40, ()),
     "four-bit": (60, (Cell("8b", "lora-4bit", 8, GROWING, seconds=5),)),
 }
-"""Most seconds of each part after the tests, and its cells."""
+"""Time limit in seconds of each part after the tests, and its cells."""
 TESTS_SECONDS = 80.0
 
 
 def measure_machine(results: Results, options: argparse.Namespace) -> None:
-    """Names and versions, and what products and copies reach here."""
+    """Record names and versions, and the speed of matrix products and copies."""
     import torch
 
     names = ("torch", "transformers", "accelerate", "peft", "bitsandbytes", "triton", "numpy")
@@ -119,7 +119,7 @@ def measure_machine(results: Results, options: argparse.Namespace) -> None:
 
 
 def measure_trainer(results: Results, options: argparse.Namespace) -> None:
-    """Seconds of a whole step of `UnlearnTrainer` at the 1B shape, all weights, 8 + 8 rows."""
+    """Measure a whole step of `UnlearnTrainer` at the 1B shape, all weights, 8 + 8 rows."""
     import torch
     from transformers import TrainerCallback
 
@@ -173,7 +173,7 @@ def run_tests(out: Path, device: str) -> tuple[Any, Path]:
 
 
 def read_tests(process: Any, log: Path, seconds: float, results: Results) -> None:
-    """Wait for the tests, at most that long, and keep how they ended."""
+    """Wait for the tests up to a time limit, and store the outcome."""
     begin = time.perf_counter()
     try:
         results.put(exit_status=process.wait(timeout=seconds))
@@ -190,7 +190,7 @@ def read_tests(process: Any, log: Path, seconds: float, results: Results) -> Non
 
 
 def part(name: str, options: argparse.Namespace) -> None:
-    """One part, in a process of its own."""
+    """Run one part in its own process."""
     results = Results(options.out / f"{name}.json")
     add_shapes(options.tiny)
     try:
@@ -211,8 +211,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--tiny", action="store_true", help="scratch shapes and two rounds: a rehearsal")
     parser.add_argument("--open-unlearning", metavar="CHECKOUT", help="folder of github.com/locuslab/open-unlearning")
-    parser.add_argument("--budget", type=float, default=600, help="seconds of everything; later parts are left out")
-    parser.add_argument("--only", action="append", choices=["tests", *PARTS], help="only this part; may be repeated")
+    parser.add_argument("--budget", type=float, default=600, help="total seconds; later parts are skipped")
+    parser.add_argument("--only", action="append", choices=["tests", *PARTS], help="only this part; repeatable")
     options = parser.parse_args()
     begin, chosen = time.perf_counter(), options.only or ["tests", *PARTS]
     options.out = options.out.resolve()
@@ -248,7 +248,7 @@ def main() -> None:
         results.put(wall_seconds=taken, **({"error": reason} if reason else {}))
         print(f"{name}: {taken:.1f} s {reason or ''}", flush=True)
         if name == "machine" and "error" in results.found:
-            way = "spawn"  # the device cannot be used in a fork here
+            way = "spawn"  # the device cannot be used in a fork
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
-"""Does the code still compute the same? Runs fixed commands at an earlier commit and in a working tree, and compares.
+"""Check that the code computes the same results as at an earlier commit, by running fixed commands with both.
 
-    python scripts/same_numbers.py --base COMMIT [--only methods,resume,files]   # two cases, and not what they print
+    python scripts/same_numbers.py --base COMMIT [--only methods,resume,files]   # two cases, and not their printed
+    output
 
-A restructuring is right when nobody can tell from outside. So only the command line is used, and what is compared is what
-it leaves, which files and all values in them, tensors bit by bit ("files"; of pages, figures and logs only that they are
-there), and the numbers it prints, whatever the layout ("printed"). What is run, and what a change renames or alters on
-purpose, stands in one table: same_numbers.yaml. `different` or `missing` values fail, those `added` or `intended` do not.
+A refactoring must not change behaviour. So only the command line is used, and two things are compared: the files that
+commands
+write, with all values in them, tensors bit by bit ("files"; for pages, figures and logs only that they exist), and the
+numbers
+that they print, regardless of layout ("printed"). same_numbers.yaml lists the commands, renamed keys and intended
+changes.
+`different` or `missing` values fail, `added` or `intended` ones do not.
 
-Equal bits are within reach because both sides run on one machine, with the same packages and one thread. The base runs
-once; its results stay under --extra-retain, and a case of it runs again when its commands change. One process per
-side imports the
-libraries once and runs every command in a fork; that process is this file too, called with --inside.
+Equal bits are possible because both sides run on one machine, with the same packages and one thread. The base runs
+once; its
+results are stored under --keep, and a case runs again when its commands change. One process per side imports the
+libraries once
+and runs every command in a fork; that process is this file too, started with --inside.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ IMPORTED = "transformers.trainer accelerate peft scipy.stats scipy.optimize lm_e
 
 
 class Case(NamedTuple):
-    """Commands that belong together: their folder, whose caches they use, the files they find, and what must run before."""
+    """A group of commands: their folder, the cache they use, their input files, and cases that must run before."""
 
     name: str
     cache: str
@@ -53,7 +58,7 @@ class Case(NamedTuple):
 
 
 def read_cases(side: str) -> dict[str, Case]:
-    """The cases of the table in order, as the side "base" or "new" spells them."""
+    """Return the cases of the table in order, with the commands of side "base" or "new"."""
     table, found = json.dumps(TABLE["cases"]), {}
     for word in reversed(TABLE["words"]):
         table = re.sub(rf"\b{word}\b", TABLE["words"][word], table)
@@ -73,7 +78,7 @@ def read_cases(side: str) -> dict[str, Case]:
 
 
 def _each(head: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The case once, or once per entry of the list that its name holds; commands with a list likewise."""
+    """Yield the case once, or once per entry of the list in its name; likewise for commands with a list."""
     for word, entries in TABLE["each"].items():
         if word in head:
             yield from ((head.replace(word, entry), [line.replace(word, entry) for line in lines]) for entry in entries)
@@ -83,16 +88,16 @@ def _each(head: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def run_inside(side: str, names: str, jobs: str) -> int:
-    """Import once, then run the cases in forks, each after those it needs, in the working folder."""
+    """Import libraries once, then run the cases in forks, each after its dependencies, in the working folder."""
     start = time.perf_counter()
     waiting = [case for name, case in read_cases(side).items() if name in names.split(",")]
     folder = importlib.import_module("atwu").__path__
     print(f"{side}: importing {folder[0]}, then {len(waiting)} cases, {jobs} at a time", flush=True)
     ours = pkgutil.walk_packages(folder, "atwu.", onerror=lambda name: None)
     for name in (*IMPORTED.split(), *(module.name for module in ours if not module.name.endswith("__main__"))):
-        with contextlib.suppress(Exception):  # a command that needs it will say so
+        with contextlib.suppress(Exception):  # a command that needs the module will report it
             importlib.import_module(name)
-    gc.freeze()  # what is imported is not looked at again, nor copied into forks for it
+    gc.freeze()  # excludes imported objects from garbage collection and copying in forks
     running: dict[int, tuple[Case, float]] = {}
     while waiting or running:
         undone = {case.name for case in waiting} | {case.name for case, _ in running.values()}
@@ -110,7 +115,7 @@ def run_inside(side: str, names: str, jobs: str) -> int:
 
 
 def _run_case(case: Case) -> None:
-    """All commands of a case, one after the other, in fresh folders; ends the process."""
+    """Run all commands of a case in fresh folders, one after the other; ends the process."""
     os.environ["ATWU_CACHE"] = str(Path(".cache", case.cache).absolute())
     for folder in (case.name, f".cache/{case.name}"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -136,7 +141,7 @@ def _write(name: str, text: str) -> None:
 
 
 def _run_command(line: str, folder: str, number: int) -> None:
-    """Become the command, with what it says in files."""
+    """Replace this process by the command, with its output in files."""
     line, _, kept = line.partition(" > ")
     kill, _, line = line.rpartition("| ")
     for descriptor, name in enumerate((os.devnull, kept or f"printed/{number:02}.txt", f"printed/{number:02}.err")):
@@ -158,7 +163,7 @@ def _run_command(line: str, folder: str, number: int) -> None:
 
 
 def _kill_after(step: int) -> None:
-    """End this process without a word after that training step: the same step every time."""
+    """Kill this process after a given training step."""
     handler: Any = importlib.import_module("transformers.trainer_callback").CallbackHandler
     before = handler.on_step_end
 
@@ -171,7 +176,7 @@ def _kill_after(step: int) -> None:
 
 
 def read_case(work: Path, name: str, code: Path, moved: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """What a case left: files or printed -> `CASE/FILE:KEY` -> value; `CASE/FILE:` stands for the file itself."""
+    """Read the output of a case: files or printed -> `CASE/FILE:KEY` -> value; `CASE/FILE:` is the file itself."""
     found: dict[str, dict[str, Any]] = {"files": {}, "printed": {}}
     for path in sorted(path for path in (work / name).rglob("*") if path.is_file() and path.suffix != ".err"):
         at = path.relative_to(work).as_posix().replace(os.uname().nodename, "HOST")
@@ -209,7 +214,7 @@ def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _tensors(data: bytes) -> Iterator[tuple[str, Any]]:
-    """Of a safetensors file: name -> type, shape, norm (to see how far off another is) and digest."""
+    """Tensors of a safetensors file: name -> type, shape, norm (to judge differences) and digest."""
     start = 8 + int.from_bytes(data[:8], "little")
     for name, about in json.loads(data[8:start]).items():
         if name != "__metadata__":
@@ -220,7 +225,7 @@ def _tensors(data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Kind of difference -> one line each; a file that only one side has counts once."""
+    """Return kind of difference -> one line each; a file that only one side has counts once."""
     found: dict[str, list[str]] = {kind: [] for kind in ("different", "missing", "added", "intended")}
     for key in sorted(old.keys() | new.keys()):
         kind = "added" if key not in old else "missing" if key not in new else "different"
@@ -233,7 +238,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[st
 
 
 def run_side(side: str, tree: Path, work: Path, names: Set[str], jobs: int) -> None:
-    """Run those cases with the code of a tree that are not there yet."""
+    """Run the cases that have no results yet with the code of a tree."""
     stale: list[str] = []
     for name, case in read_cases(side).items():
         done = work / ".done" / name
@@ -243,7 +248,7 @@ def run_side(side: str, tree: Path, work: Path, names: Set[str], jobs: int) -> N
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ATWU_", "OPENAI_"))}
     env |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
     env |= {"CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "agg", "COLUMNS": "400"}
-    env |= {"PYTHONPATH": f"{tree}/src", "PYTHONHASHSEED": "0"}  # peft writes a set of names in its order
+    env |= {"PYTHONPATH": f"{tree}/src", "PYTHONHASHSEED": "0"}  # peft writes a set of names in hash order
     env |= dict.fromkeys(("XDG_CACHE_HOME", "HF_DATASETS_CACHE"), f"{work}/.cache")
     inside = [sys.executable, str(Path(__file__).resolve()), "--inside", side, ",".join(stale), str(jobs)]
     if stale:
@@ -251,15 +256,13 @@ def run_side(side: str, tree: Path, work: Path, names: Set[str], jobs: int) -> N
 
 
 def main() -> int:
-    """Run both sides, compare, and tell."""
+    """Run both sides, compare, and print the differences."""
     here = Path(__file__).resolve().parents[1]
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--base", default="HEAD", help="commit to compare with")
     parser.add_argument("--tree", type=Path, default=here, help="working tree to check; default: this one")
-    parser.add_argument(
-        "--extra-retain", type=Path, default=Path.home() / ".cache/same-numbers", help="folder of all results"
-    )
-    parser.add_argument("--only", default="", help="cases, or what stands before their /; and files or printed")
+    parser.add_argument("--keep", type=Path, default=Path.home() / ".cache/same-numbers", help="folder of all results")
+    parser.add_argument("--only", default="", help="cases, or their prefix before /; and files or printed")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--show", type=int, default=5, help="differences to print per case and kind")
     given = parser.parse_args()
@@ -277,7 +280,7 @@ def main() -> int:
     base, work = keep / commit[:12], keep / f"tree-{hashlib.sha256(str(tree).encode()).hexdigest()[:7]}"
     (base / "work").mkdir(parents=True, exist_ok=True)
     with (base / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two that want it, one makes it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # if two processes need it, one creates it
         if not (base / "src").is_dir():
             packed = subprocess.check_output([*git, "archive", commit, "src"])
             subprocess.run(["tar", "-x", "-C", str(base)], input=packed, check=True)

@@ -1,7 +1,8 @@
-"""Notebooks: run in a kernel of their own, and shown as pages of the site.
+"""Execute notebooks in their own kernels and convert them to pages of the site.
 
-They lie in docs/tutorials without outputs. `make site` runs them, so that what a page shows was computed when it was built;
-without SITE_NOTEBOOKS=run their pages have the code alone.
+They are stored in docs/tutorials without outputs. `make site` executes them, so that pages show results computed during
+the build;
+without SITE_NOTEBOOKS=run pages contain only the code.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ import nbformat
 from nbformat import NotebookNode
 
 SETTINGS = "settings"
-"""Tag of the cell whose values others may stand for."""
+"""Tag of the cell whose values can be replaced."""
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONWARNINGS": "ignore:IProgress not found"}
-"""Bars of other libraries, and that there are no widgets."""
+"""Progress bars of other libraries, and a warning about missing widgets."""
 _CODES = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
 
 def executed(notebook: NotebookNode, folder: str | Path, *, settings: Mapping[str, Any] | None = None) -> NotebookNode:
-    """A notebook with its outputs.
+    """Execute a notebook.
 
     Args:
-        folder: where it is run.
+        folder: working folder.
         settings: names of its settings -> other values.
 
     Raises:
@@ -47,14 +48,14 @@ def executed(notebook: NotebookNode, folder: str | Path, *, settings: Mapping[st
 
 
 def page(path: Path, *, run: bool) -> str:
-    """A notebook as Markdown, with its outputs if it is to be run."""
+    """Convert a notebook to Markdown, with outputs if it is executed."""
     notebook = nbformat.read(path, as_version=4)
     if run:
         with tempfile.TemporaryDirectory() as folder:
             notebook = executed(notebook, folder)
     title, *rest = notebook.cells
     told = f'This page is a notebook: <a href="{path.name}" download>{path.name}</a>.'
-    told += " What it shows was computed when the site was built." if run else ""
+    told += " Its outputs were computed when the site was built." if run else ""
     parts = [title.source, told]
     for cell in rest:
         if cell.cell_type == "markdown":
@@ -66,7 +67,7 @@ def page(path: Path, *, run: bool) -> str:
 
 
 def _shown(outputs: list[NotebookNode]) -> Iterator[str]:
-    """What a cell printed, how its progress ended, and what it gave."""
+    """Output of a cell: printed text, final progress, and result."""
     for stream in ("stdout", "stderr"):
         text = "".join(each.text for each in outputs if each.output_type == "stream" and each.name == stream)
         lines = (line.rpartition("\r")[2].rstrip() for line in _CODES.sub("", text).split("\n"))
@@ -82,5 +83,5 @@ def _shown(outputs: list[NotebookNode]) -> Iterator[str]:
 
 
 def _one_block(text: str) -> str:
-    """Without empty lines, at which Markdown would end it."""
+    """Remove empty lines, which would end the HTML block in Markdown."""
     return re.sub(r"\n\s*(?=\n)", "", text)

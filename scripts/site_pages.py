@@ -1,7 +1,8 @@
-"""Pages of the site that are made and not written.
+"""Generated pages of the site.
 
-The start comes from README.md, the commands from their help, Python from the exports, notebooks from their cells; and every
-file of the repository that a page links to has a page.
+The home page comes from README.md, command pages from their help, API pages from the exports, notebook pages from their
+cells;
+and every repository file that a page links to gets a page.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PICTURE = re.compile(r'(src|srcset)="docs/([^"]+)"')
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are made."""
+    """Add the generated pages."""
     made = {"index.md": ("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))}
     made |= {name: (name, (ROOT / name).read_text(encoding="utf-8")) for name in PROJECT}
     made |= {"commands.md": ("", commands()), "python.md": ("", python())}
@@ -45,24 +46,24 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links from `docs/` to the rest of the repository go to the pages made of it."""
+    """Redirect links from `docs/` to other repository files to their generated pages."""
     return markdown if page.file.generated_by else resolved(markdown, f"docs/{page.file.src_uri}")
 
 
 def target(link: str, origin: str) -> str:
-    """Where a link of a file leads, from the repository's root."""
+    """Resolve a link relative to the repository's root."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
 
 
 def outside(text: str, origin: str) -> list[str]:
-    """Files of the repository that a text links to and that have no page of their own."""
+    """List linked repository files that have no page of their own."""
     links = (link for link, _ in LINK.findall(text) if "://" not in link)
     found = (target(link, origin) for link in links)
     return [each for each in found if page_of(each).startswith("files/") and (ROOT / each).is_file()]
 
 
 def page_of(source: str) -> str:
-    """The page of a file."""
+    """Return the page of a file."""
     if source == "README.md":
         return "index.md"
     if source in PROJECT:
@@ -73,7 +74,7 @@ def page_of(source: str) -> str:
 
 
 def resolved(text: str, origin: str) -> str:
-    """A text with links that hold on the site."""
+    """Rewrite the links of a text for the site."""
     here = posixpath.dirname(page_of(origin) if origin else "")
 
     def link(match: re.Match[str]) -> str:
@@ -85,7 +86,7 @@ def resolved(text: str, origin: str) -> str:
 
 
 def shown(source: str) -> str:
-    """A file as a page: Markdown as it is, others as code."""
+    """Show a file as a page: Markdown unchanged, others as code."""
     text = (ROOT / source).read_text(encoding="utf-8")
     if source.endswith(".md"):
         return resolved(text, source)
@@ -93,13 +94,13 @@ def shown(source: str) -> str:
 
 
 def commands() -> str:
-    """Every command with its whole help."""
+    """List every command with its full help."""
     from atwu.cli.app import COMMANDS, run_cli
 
     lines = [
         "# Commands",
         "",
-        "What `atwu COMMAND --help-all` prints; `--help` shows the options that people use most.",
+        "Output of `atwu COMMAND --help-all`; `--help` shows the most common options.",
         "",
     ]
     os.environ["COLUMNS"] = "100"
@@ -112,10 +113,10 @@ def commands() -> str:
 
 
 def python() -> str:
-    """What `import atwu` offers, room by room."""
+    """List everything that `import atwu` offers, by module."""
     from atwu import _EXPORTS
 
-    lines = ["# Python", "", "Everything here is reached as `atwu.NAME`.", ""]
+    lines = ["# Python", "", "All names are available as `atwu.NAME`.", ""]
     for name, module in _EXPORTS.items():
         lines += [f"::: {module}.{name}", ""]
     return "\n".join(lines)

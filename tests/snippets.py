@@ -15,7 +15,7 @@ from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.report.conftest import make_records, write_study
 
 ROOT = Path(__file__).parent.parent
-RECORDED = ("headline", "miniatures", "people", "research", "small-forget-sets", "tofu-small", "every-method", "theory")
+RECORDED = ("headline", "miniatures", "people", "research", "small-forget-sets", "tofu-small", "theory")
 """Pages that say how long runs were made; their commands are read, not run. All others are for following along."""
 SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "transformers", "ATWU_DATA=")
 """What the first line of a block of commands begins with; output is marked as ```text."""

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from atwu._cache import cached_tensors
-from atwu._disk_errors import cannot_write, format_bytes, room
+from atwu._disk_errors import cannot_write, explain_full_disk, format_bytes
 from atwu._files import write_json
 from atwu.errors import DiskFullError
 from atwu.evaluation.generations import Generation, GenerationStore
@@ -41,7 +41,7 @@ def test_a_full_disk_is_one_line_whatever_writes(small_disk):
     ):
         with (
             pytest.raises(DiskFullError, match=rf"{small_disk}") as caught,
-            room(small_disk),
+            explain_full_disk(small_disk),
         ):
             write()
         assert "\n" not in str(caught.value)
@@ -50,7 +50,7 @@ def test_a_full_disk_is_one_line_whatever_writes(small_disk):
 
 
 def test_other_errors_stay_as_they_are(tmp_path):
-    with pytest.raises(FileNotFoundError), room(tmp_path):
+    with pytest.raises(FileNotFoundError), explain_full_disk(tmp_path):
         (tmp_path / "none").read_text()
     assert cannot_write(ValueError("disk")) is None
 

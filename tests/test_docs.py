@@ -15,7 +15,7 @@ from atwu.cli.cli_options import cli_options_of
 from atwu.cli.parse import _read, _with_rest
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import FORGET_OR_RETAIN
-from atwu.evaluation.registry import ORDER, find_metric
+from atwu.evaluation.registry import METRIC_ORDER, find_metric
 from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.method_table import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
@@ -117,7 +117,7 @@ def columns_markdown(name: str) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-@pytest.mark.parametrize("name", [name for name in ORDER if name != "gradient_norm"])
+@pytest.mark.parametrize("name", [name for name in METRIC_ORDER if name != "gradient_norm"])
 def test_columns_of_metrics_are_told_as_they_are(name):
     table = columns_markdown(name)
     assert table in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{table}"

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from atwu import _progress
-from atwu._progress import Lines, bar_of, clock, where
+from atwu._progress import Lines, clock, progress_bar, progress_text
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_lines_come_at_once_and_then_seldom(now: list[float]) -> None:
             lines.set_postfix_str(f"loss {step}")
             lines.update()
     told = out.getvalue().splitlines()
-    assert told[1] == "training: 4 of 40 steps, 0:16 gone, about 2:24 left (loss 3)"
+    assert told[1] == "training: 4 of 40 steps, 0:16 elapsed, about 2:24 left (loss 3)"
     assert len(told) == 1 + 9 + 1
     assert told[-1] == "training: 40 of 40 steps in 2:40 (loss 39)"
 
@@ -45,18 +45,18 @@ def test_what_was_done_before_does_not_speed_up_the_estimate(now: list[float]) -
     lines = Lines(total=100, desc="training", unit="step", initial=80, file=out)
     now[0] = 20
     lines.update(5)
-    assert "training: 85 of 100 steps, 0:20 gone, about 1:00 left" in out.getvalue()
+    assert "training: 85 of 100 steps, 0:20 elapsed, about 1:00 left" in out.getvalue()
     lines.total = 90  # training may end before its last step
     now[0] = 40
     lines.update(1)
-    assert "training: 86 of 90 steps, 0:40 gone, about 0:27 left" in out.getvalue()
+    assert "training: 86 of 90 steps, 0:40 elapsed, about 0:27 left" in out.getvalue()
 
 
 def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar_of(total=3, desc="read", unit="row", shown=False) as bar:
+    with progress_bar(total=3, desc="read", unit="row", shown=False) as bar:
         bar.set_postfix_str("x", refresh=False)
         bar.update(3)
-    with bar_of(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
+    with progress_bar(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
         bar.update(3)
     assert capsys.readouterr().err == "read: 3 rows\n"
 
@@ -67,10 +67,35 @@ def test_clock(seconds: float, text: str) -> None:
 
 
 def test_where_everything_is_names_what_is_not_at_its_end() -> None:
-    with bar_of(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
-        with bar_of(total=40, desc="training", unit="step", shown=False) as steps:
+    with progress_bar(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
+        with progress_bar(total=40, desc="training", unit="step", shown=False) as steps:
             steps.update(4)
-            assert where() == "at runs: 3 of 12 runs, training: 4 of 40 steps"
-        assert where() == "at runs: 3 of 12 runs"
+            assert progress_text() == "at runs: 3 of 12 runs, training: 4 of 40 steps"
+        assert progress_text() == "at runs: 3 of 12 runs"
         runs.update(9)
-        assert where() == "after: training"
+        assert progress_text() == "after: training"
+
+
+def test_the_remaining_time_has_evaluation_in_it_and_no_first_overhead() -> None:
+    """Evaluation every 5 steps takes 10 s, a step 1 s, the first step 100 s more: 20 more steps take 20 + 4 * 10 s."""
+    from atwu.training.progress import remaining_seconds
+
+    times, steps = [105.0, 120.0, 135.0], [5, 10, 15]
+    assert remaining_seconds(times[:1], steps[:1], step=5, total=40) is None
+    assert remaining_seconds(times[:2], steps[:2], step=10, total=30) == 60.0
+    assert remaining_seconds(times, steps, step=15, total=35) == 60.0
+    assert remaining_seconds(times, steps, step=18, total=35) == 51.0  # between evaluations it counts down
+    assert remaining_seconds(times, steps, step=15, total=15) == 0.0
+
+
+def test_a_given_estimate_is_shown_as_soon_as_there_is_one(now: list[float]) -> None:
+    out = io.StringIO()
+    estimates = iter([None, 70.0])
+    lines = Lines(total=40, desc="training", unit="step", file=out, remaining=lambda: next(estimates))
+    for _ in range(2):
+        now[0] += 20
+        lines.update(5)
+    assert out.getvalue().splitlines()[1:] == [
+        "training: 5 of 40 steps, 0:20 gone",
+        "training: 10 of 40 steps, 0:40 gone, about 1:10 left",
+    ]

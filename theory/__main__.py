@@ -1,4 +1,4 @@
-"""`python -m theory`: the recovery theorem, executed."""
+"""`python -m theory`: check the recovery theorem numerically."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 SCHEMA_NAME = "atwu.theory/1"
 READING = (
-    "How to read it: c is what the retain loss must rise by so that the token is forgotten, V the same with the "
-    "forget loss as a penalty; lead is the certified distance to the next support of that size. λ are multiples of their "
-    "thresholds. Statements and proofs: docs/theory.md."
+    "c: smallest increase of the retain loss at which the token is forgotten. V: the same with the forget loss as a "
+    "penalty. lead: certified distance to the next best support of that size. λ: multiples of their thresholds. "
+    "Statements and proofs: docs/theory.md."
 )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Check the recovery theorem on a problem small enough to solve exactly (about half a minute).
 
-    Eight words are to be forgotten by a softmax regression. Four are private to the forgotten people, four are words
-    everybody uses. All 256 ways of selecting words are minimised over the model with a certificate, so it can be seen
-    which words the joint problem selects at each budget, which entropy and budget weights make soft scores binary and
-    tight, what happens when a shared word is cheap to forget, and where SatGA+ leaves the theorem.
+    A softmax regression forgets eight words: four private words of the people in the forget set and four shared words that
+    the retain rows use, too. For each of the 256 subsets of words, the objective is minimized over the model with a
+    certificate. The output shows which words the joint problem selects at each budget, which entropy and budget weights make
+    soft scores binary and tight, what happens if a shared word is cheap to forget, and where the theorem does not cover
+    SatGA+.
 
-    Exit code 1 if anything comes out other than proved.
+    The exit code is 1 if a result contradicts the proofs.
     """
     from rich.console import Console
 
@@ -44,9 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m theory", description=inspect.getdoc(main), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", "-o", type=Path, help="folder for theory.json, theory.svg and theory.pdf")
-    parser.add_argument("--seed", type=int, default=0, help="decides the random starts; no verdict should depend on it")
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at --output")
+    parser.add_argument("--output", "-o", type=Path, help="output folder for theory.json, theory.svg and theory.pdf")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random starts; no verdict should depend on it")
+    parser.add_argument("--overwrite", action="store_true", help="overwrite existing files in --output")
     options = parser.parse_args(arguments)
     output: Path | None = options.output
     if output is not None:
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         written = [output / "theory.json", *write_figure(result, output)]
     _show(Console(highlight=False), result)
     for path in written:
-        print(f"written: {path}")
+        print(f"wrote {path}")
     if not result.agrees:
         return 1
     return 0
@@ -82,12 +83,10 @@ def _show(console: Console, result: TheoryResult) -> None:
 
     n = len(result.tokens)
     console.print(token_table("Forget tokens", result.tokens))
-    console.print(budget_table(f"Minimiser over model and support, ρ* = {result.oracle_budget:g}", result.budgets, n))
+    console.print(budget_table(f"Minimizer over model and support, ρ* = {result.oracle_budget:g}", result.budgets, n))
     last = int(result.oracle_budget * n) + 1
     console.print(
-        budget_table(
-            "Without separation: “as | works” is rare in the retain rows", result.overlapping_budgets[:last], n
-        )
+        budget_table("Without separation: “as | works” is rare in the retain set", result.overlapping_budgets[:last], n)
     )
     console.print(_relaxed_table(result))
     console.print(_search_table(result))
@@ -100,8 +99,8 @@ def _show(console: Console, result: TheoryResult) -> None:
 
 
 def token_table(title: str, rows: Iterable[TokenRow]) -> Table:
-    """One line per forget token."""
-    table = _table(title, ("token",), ("p memorised", "p retain-only", "conflict c", "V"))
+    """Return a table with one line per forget token."""
+    table = _table(title, ("token",), ("p memorized", "p retain-only", "conflict c", "V"))
     for row in rows:
         table.add_row(
             ("private  " if row.private else "shared   ") + row.token,
@@ -112,8 +111,8 @@ def token_table(title: str, rows: Iterable[TokenRow]) -> Table:
 
 
 def budget_table(title: str, rows: Iterable[BudgetRow], tokens: int) -> Table:
-    """One line per budget; a support that is not what separation promises is marked."""
-    table = _table(title, ("k", "ρ", "private words", "shared words"), ("rise of L_r", "V", "lead"))
+    """Return a table with one line per budget; supports that contradict separation are marked."""
+    table = _table(title, ("k", "ρ", "private words", "shared words"), ("increase of L_r", "V", "lead"))
     for row in rows:
         words = [name.split(" |")[0] for name in row.tokens]
         table.add_row(
@@ -132,7 +131,7 @@ def _relaxed_table(result: TheoryResult) -> Table:
     table = _table(
         "Relaxed problem (Kelbury, tanner, works; SatGA+: tanner, works)",
         ("forget loss",),
-        ("k", "λ_H", "λ_ρ", "lowest scores", "it is"),
+        ("k", "λ_H", "λ_ρ", "minimizing scores", "result"),
     )
     for row in result.relaxed:
         found = ("binary" if row.binary else "fractional") + (", tight" if row.tight else "")
@@ -159,7 +158,7 @@ def _search_table(result: TheoryResult) -> Table:
 
 def _needed_table(result: TheoryResult) -> Table:
     table = _table(
-        "λ_H below which a fractional score wins (two private words, k = 1)",
+        "Largest λ_H at which a fractional score is optimal (two private words, k = 1)",
         ("ridge",),
         ("SatGA", "SatGA+"),
     )
@@ -172,7 +171,7 @@ def _table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", min_width=len(title))  # so that the title stays one line
+    table = Table(title=Text(title), title_justify="left", min_width=len(title))  # keeps the title on one line
     for column in left:
         table.add_column(column)
     for column in right:

@@ -1,4 +1,4 @@
-"""What was proved, what was measured, and whether the two agree."""
+"""Claims of the theory and whether the measurements agree with them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One line of the verdict.
+    """A claim with its measured result.
 
     Attributes:
-        statement: what is claimed.
-        expected: True where the theory says it holds, False where it says it fails.
-        observed: whether it held here.
-        detail: the figures behind it.
+        statement: the claim.
+        expected: whether it holds according to the theory.
+        observed: whether it held in the measurement.
+        detail: the measured values.
     """
 
     statement: str
@@ -23,12 +23,12 @@ class Claim:
 
     @property
     def agrees(self) -> bool:
-        """Whether the measurement came out as the theory says."""
+        """Whether the measurement agrees with the theory."""
         return self.expected == self.observed
 
     @property
     def verdict(self) -> str:
-        """One line for people."""
+        """The result in one line."""
         if self.agrees:
             word = "holds" if self.observed else "fails, as expected"
         else:

@@ -1,7 +1,7 @@
-"""Where SatGA+ leaves the theorem: its score stands in the exponent as well, so the value is not concave in the scores.
+"""Where the theorem does not cover SatGA+: the score is also in the exponent, so the value is not concave in the scores.
 
 phi+(g) = min over models of alpha L_r + gamma sum g_t p_t^(beta g_t) log p_t. It equals phi on binary scores. But for every
-g > 0 the loss of a token can reach the same depth -1/(e beta), at p = exp(-1/(beta g)): a small score is worth as much as 1.
+g > 0 the loss of a token reaches the same minimum -1/(e beta), at p = exp(-1/(beta g)): a small score gains as much as 1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from theory.minima import Minimum, descend, memorised_model, random_starts, retain_minimum, saturated_objective
+from theory.minima import Minimum, descend, memorized_model, random_starts, retain_minimum, saturated_objective
 from theory.problem import Array, ToyProblem, measure
 from theory.relaxed import ScoreGrid, entropy, evaluated, full_grid
 from theory.saturation import Objective, modulated
@@ -19,17 +19,17 @@ from theory.saturation import Objective, modulated
 def modulated_minimum(
     problem: ToyProblem, scores: Array, objective: Objective, *, starts: Iterable[Array] = (), extra: int = 0
 ) -> Minimum:
-    """phi+(g), the best over several starts: an upper bound without certificate.
+    """Compute phi+(g) as the best of several starts: an upper bound without certificate.
 
     Args:
         problem: retain rows and forget tokens.
         scores: g, shape (tokens,).
-        objective: the weights.
-        starts: models tried besides the retain minimum and the memorised model.
+        objective: weights of the objective.
+        starts: initial models besides the retain minimum and the memorized model.
         extra: number of random starts.
     """
     function = saturated_objective(problem, scores, objective, loss=modulated)
-    fixed = (retain_minimum(problem).weights, memorised_model(problem))
+    fixed = (retain_minimum(problem).weights, memorized_model(problem))
     ends = [descend(function, start) for start in (*starts, *fixed, *random_starts(problem, extra, seed=0))]
     best = min(ends, key=lambda weights: function(weights)[0])
     measured = measure(problem, best)
@@ -37,25 +37,25 @@ def modulated_minimum(
 
 
 def modulated_grid(problem: ToyProblem, objective: Objective, steps: int) -> ScoreGrid:
-    """phi+ on the full grid of [0, 1]^tokens with `steps` points a side; nothing certifies it, so the gap is infinite."""
+    """Compute phi+ on the full grid of [0, 1]^tokens with `steps` points per side; uncertified, so the gap is infinite."""
     return evaluated(problem, objective, full_grid(problem.n, steps), "SatGA+ grid", modulated_minimum)
 
 
 def needed_entropy(values: Array, side: Array, *, at_zero: float, budget_per_token: float) -> float:
-    """The lambda_H below which a fractional score on one edge beats not selecting its token.
+    """Compute the largest lambda_H at which a fractional score on one edge is better than score 0.
 
     Args:
         values: the value function along the edge, shape (points,).
-        side: the scores there, in (0, 1), same shape.
-        at_zero: the value at the corner where that score is 0 and the budget is met.
+        side: the scores of these points, in (0, 1), same shape.
+        at_zero: the value at the corner with score 0, where the budget is met.
         budget_per_token: lambda_rho/n.
     """
     return float(((at_zero - values - budget_per_token * side**2) / entropy(side)).max())
 
 
 def concave_from(entropy_weight: float, objective: Objective) -> float:
-    """The score g0 = C/(C + lambda_H) from which the entropy outweighs SatGA+'s convexity, for every model.
+    """Compute g0 = C/(C + lambda_H), the score above which the entropy outweighs the convexity of SatGA+, for every model.
 
-    A minimiser of the SatGA+ problem has at most one score in (g0, 1); fractional scores below g0 stay possible.
+    A minimizer of the SatGA+ problem has at most one score in (g0, 1); fractional scores below g0 remain possible.
     """
     return objective.gain / (objective.gain + entropy_weight)

@@ -1,4 +1,4 @@
-"""SatGA+'s part of the study: the same grids and thresholds, and what becomes of them."""
+"""The study of SatGA+: the same grids and thresholds as for SatGA."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from theory.instances import separated_problem
 from theory.minima import minimum, retain_minimum
 from theory.problem import Array, ToyProblem
 from theory.relaxed import ScoreGrid, lowest, thresholds, value_grid, worst_curvature
-from theory.relaxed_study import ABOVE, regulariser, row
+from theory.relaxed_study import ABOVE, regularizer, row
 from theory.rows import NeededRow, RelaxedRow
 from theory.saturation import Objective
 
-_PAIR, _PRIVATE_PAIR = [3, 5], [0, 3]  # private and shared; both private
+_PAIR, _PRIVATE_PAIR = [3, 5], [0, 3]  # one private and one shared token; two private tokens
 _STEPS = 11
 _RIDGES = (1e-2, 1e-3, 1e-4)
 _SIDE = np.concatenate([np.geomspace(1e-3, 0.05, 12, endpoint=False), np.linspace(0.05, 0.95, 10)])
@@ -22,7 +22,7 @@ Lines = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
 def departure(objective: Objective) -> tuple[tuple[RelaxedRow, ...], tuple[NeededRow, ...], Lines, list[Claim]]:
-    """Rows, the lambda_H that would be needed, lines of the figure, and claims."""
+    """Return result rows, the required lambda_H, curves of the figure, and claims."""
     problem = separated_problem().restrict(_PAIR)
     plain = value_grid(problem, objective, _STEPS)
     plus = modulated_grid(problem, objective, _STEPS)
@@ -33,7 +33,7 @@ def departure(objective: Objective) -> tuple[tuple[RelaxedRow, ...], tuple[Neede
     curvature = worst_curvature(plus.values, _STEPS, 2)
     rows, inside = [], True
     for entropy in (ABOVE, 4.0, 16.0):
-        weights = regulariser(objective, 2, 1, entropy, ABOVE)
+        weights = regularizer(objective, 2, 1, entropy, ABOVE)
         found = lowest(every, weights)
         rows.append(row(found, "satga_plus", 1, entropy, ABOVE))
         edge = concave_from(weights.entropy_weight, objective)
@@ -55,7 +55,7 @@ def departure(objective: Objective) -> tuple[tuple[RelaxedRow, ...], tuple[Neede
             f"second difference {curvature / objective.gain:.2f} C on the grid",
         ),
         Claim(
-            "SatGA+'s minimisers are binary above the same thresholds",
+            "SatGA+'s minimizers are binary above the same thresholds",
             False,
             rows[0].binary,
             f"scores ({rows[0].scores[0]:g}, {rows[0].scores[1]:g}) of a private and a shared token, k = 1",
@@ -64,10 +64,10 @@ def departure(objective: Objective) -> tuple[tuple[RelaxedRow, ...], tuple[Neede
             "at most one score lies in (g0, 1), g0 = C/(C + lambda_H)",
             True,
             inside,
-            "minimisers of the SatGA+ grid at 1, 4 and 16 times the threshold",
+            "minimizers of the SatGA+ grid at 1, 4 and 16 times the threshold",
         ),
         Claim(
-            "for SatGA+ some multiple of C suffices for lambda_H whatever the ridge",
+            "for SatGA+, some multiple of C suffices for lambda_H for every ridge",
             False,
             needed[-1].satga_plus < 1.5 * needed[0].satga_plus,
             ", ".join(f"{one.satga_plus:.0f} times the threshold at ridge {one.ridge:g}" for one in needed)
@@ -84,7 +84,7 @@ def departure(objective: Objective) -> tuple[tuple[RelaxedRow, ...], tuple[Neede
 
 
 def _edges_near_zero(problem: ToyProblem, objective: Objective) -> ScoreGrid:
-    """Points with one score 1 and the other below the first step of the grid."""
+    """Evaluate points with one score 1 and the other below the first step of the grid."""
     small = _SIDE[_SIDE < 1 / (_STEPS - 1)]
     scores = np.array([point for score in small for point in ((1.0, score), (score, 1.0))])
     values = np.array([modulated_minimum(problem, point, objective).value for point in scores])
@@ -92,7 +92,7 @@ def _edges_near_zero(problem: ToyProblem, objective: Objective) -> ScoreGrid:
 
 
 def _edge_values(problem: ToyProblem, objective: Objective) -> tuple[float, Array, Array]:
-    """Values at (1, 0), and along (1, r) for both losses."""
+    """Compute the values at (1, 0), and along (1, r) for both losses."""
     at_zero = minimum(problem, np.array([1.0, 0.0]), objective).value
     satga, plus, last = np.empty(len(_SIDE)), np.empty(len(_SIDE)), retain_minimum(problem).weights
     for index, score in enumerate(_SIDE):

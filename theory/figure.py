@@ -1,4 +1,4 @@
-"""The study as one figure of four panels, for a page or a paper."""
+"""Draw the study as a figure with four panels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PHASE_NAMES = ("binary and tight", "binary, over budget", "fractional")
 
 
 def check_figure() -> None:
-    """Fail now rather than after the computation.
+    """Check before the computation that matplotlib is installed.
 
     Raises:
-        ImportError: matplotlib is missing; the text names the pip command.
+        ImportError: it is missing; the message gives the pip command.
     """
     require("matplotlib.figure", extra="report")
 
@@ -29,7 +29,7 @@ def write_figure(result: TheoryResult, folder: Path) -> list[Path]:
         The files written.
 
     Raises:
-        ImportError: matplotlib is missing; the text names the pip command.
+        ImportError: matplotlib is missing; the message gives the pip command.
     """
     matplotlib = require("matplotlib", extra="report")
     figures = require("matplotlib.figure", extra="report")
@@ -70,8 +70,8 @@ def _budgets(axes: Any, result: TheoryResult) -> None:
     limit = result.oracle_budget * len(result.tokens)
     axes.axvline(limit, color=_INK, linestyle=":", linewidth=1)
     axes.text(limit - 0.1, 0.8 * max(high), "ρ*", ha="right", color=_INK)
-    axes.set(xlabel="tokens selected, k = ρn", ylabel="rise of the retain loss")
-    axes.set_title("b  The minimiser takes shared words only beyond ρ*", loc="left")
+    axes.set(xlabel="tokens selected, k = ρn", ylabel="increase of the retain loss")
+    axes.set_title("b  The minimizer selects shared words only beyond ρ*", loc="left")
     axes.text(
         0.97, 0.62, "grey: all supports of k tokens", color=_INK, transform=axes.transAxes, ha="right", fontsize=8
     )
@@ -100,7 +100,7 @@ def _phases(axes: Any, result: TheoryResult) -> None:
     for name, (x, y) in zip(_PHASE_NAMES, places, strict=True):
         axes.text(x, y, name, color=_INK, fontsize=8)
     axes.set(xlabel="λ_H over its threshold", ylabel="λ_ρ over its threshold")
-    axes.set_title("c  Minimisers of the relaxed problem (3 tokens, k = 1)", loc="left")
+    axes.set_title("c  Minimizers of the relaxed problem (3 tokens, k = 1)", loc="left")
 
 
 def _departure(axes: Any, result: TheoryResult) -> None:
@@ -110,4 +110,4 @@ def _departure(axes: Any, result: TheoryResult) -> None:
     axes.text(0.5, -0.42, "SatGA", color=_PRIVATE, weight="bold")
     axes.text(0.3, -1.06, "SatGA+", color=_SHARED, weight="bold", va="top")
     axes.set(xlabel="score of a second private word", ylabel="value function, in units of C", ylim=(-1.15, 0.05))
-    axes.set_title("d  For SatGA+ a small score is worth as much as 1", loc="left")
+    axes.set_title("d  For SatGA+, a small score gains as much as score 1", loc="left")

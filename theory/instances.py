@@ -1,7 +1,8 @@
-"""The problems `make theory` looks at: four words worth forgetting among four that everybody uses, and random ones.
+"""Problems of `make theory`: one with four private and four shared words, and random ones.
 
-Sentences about invented people, such as "Orla lives in Kelbury" and "Tavi works as tanner", are to be forgotten. What follows a
-name or a verb is shared with the retain rows; where Orla lives is private: that context has a feature no retain row has.
+The forget set has sentences about invented people, such as "Orla lives in Kelbury" and "Tavi works as tanner". Words after a
+name or a verb also occur in the retain rows; the place where Orla lives is private: its context has a feature that no retain
+row has.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _FORGET = (
 
 
 def separated_problem(*, ridge: float = 0.01) -> ToyProblem:
-    """Eight forget tokens, four of them private, where forgetting a private one costs the retain rows far less."""
+    """Return eight forget tokens, four of them private; forgetting a private one raises the retain loss far less."""
     return _people(_RETAIN, ridge)
 
 
 def overlapping_problem(*, ridge: float = 0.01) -> ToyProblem:
-    """The same, but retain rows hardly ever show what follows "works", so forgetting that shared word is cheap."""
+    """Return the same problem with few retain rows that contain the word after "works", so forgetting it is cheap."""
     return _people(_RETAIN | {"works": {"as": 1, "in": 1, "lives": 1}}, ridge)
 
 
@@ -71,12 +72,12 @@ def _people(retain: dict[str, dict[str, int]], ridge: float) -> ToyProblem:
 
 
 def random_problem(seed: int, *, private: int = 2, shared: int = 2, words: int = 5, ridge: float = 0.02) -> ToyProblem:
-    """Contexts and words drawn at random; separation may hold or not.
+    """Return a problem with random contexts and words, with or without separation.
 
     Args:
-        seed: decides everything.
+        seed: seed of all draws.
         private: number of forget tokens with a feature of their own.
-        shared: number of forget tokens whose context and most frequent word stand in the retain rows; at most 4.
+        shared: number of forget tokens whose context and most frequent word occur in the retain rows; at most 4.
         words: size of the vocabulary.
         ridge: as in `ToyProblem`.
     """

@@ -1,8 +1,8 @@
-"""Minima over the model, each with a lower bound that certifies it although the forget losses are not convex.
+"""Minimize over the model, with a lower bound that certifies the minimum although the forget losses are not convex.
 
-Why it can be certified: f(u) = u exp(beta u) lies above its tangent at any u in [-1/beta, 0], and u = log p is concave
+Reason: f(u) = u exp(beta u) lies above its tangent at any u in [-1/beta, 0], and u = log p is concave
 in the weights with a Hessian that retain rows of the same context, or the ridge, outweigh. Then retain loss plus tangents is a
-convex function below the objective that touches it at the point found. The page docs/theory.md has the proof.
+convex lower bound of the objective, with equality at the point found. Proof: docs/theory.md.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Minimum:
     """A minimum over the model.
 
     Attributes:
-        value: the objective there, an upper bound of the true minimum.
-        lower: a lower bound of the true minimum; -inf where none is known.
+        value: the objective at the model found, an upper bound of the true minimum.
+        lower: a lower bound of the true minimum; -inf if unknown.
         weights: the model, flat.
-        retain_loss: L_r there.
-        logps: log p of each forget token there, shape (tokens,).
+        retain_loss: L_r of the model.
+        logps: log p of each forget token under the model, shape (tokens,).
     """
 
     value: float
@@ -41,12 +41,12 @@ class Minimum:
 
     @property
     def gap(self) -> float:
-        """How far `value` can be from the true minimum."""
+        """Largest possible distance of `value` from the true minimum."""
         return self.value - self.lower
 
 
 def descend(function: Callable[[Array], tuple[float, Array]], start: Array, *, tolerance: float = 1e-10) -> Array:
-    """L-BFGS from one start, down to rounding; the function returns value and gradient."""
+    """Minimize by L-BFGS from one start, to machine precision; the function returns value and gradient."""
     options = {"gtol": tolerance, "ftol": 1e-16, "maxiter": 3000, "maxfun": 6000, "maxcor": 30}
     weights: Array = minimize(function, start, jac=True, method="L-BFGS-B", options=options).x
     return weights
@@ -54,7 +54,7 @@ def descend(function: Callable[[Array], tuple[float, Array]], start: Array, *, t
 
 @lru_cache(maxsize=64)
 def retain_minimum(problem: ToyProblem) -> Minimum:
-    """The minimum of the retain loss alone; certified by strong convexity."""
+    """Minimize the retain loss alone; certified by strong convexity."""
 
     def function(weights: Array) -> tuple[float, Array]:
         measured = measure(problem, weights)
@@ -67,8 +67,8 @@ def retain_minimum(problem: ToyProblem) -> Minimum:
     return Minimum(value, value - float(slope @ slope) / (2 * problem.ridge), weights, value, measured.logps)
 
 
-def memorised_model(problem: ToyProblem) -> Array:
-    """The model before unlearning: trained on the retain rows and on the forget tokens."""
+def memorized_model(problem: ToyProblem) -> Array:
+    """Return the model before unlearning, trained on retain rows and forget tokens."""
     slopes = np.full(problem.n, -1.0 / problem.n)
 
     def function(weights: Array) -> tuple[float, Array]:
@@ -80,10 +80,10 @@ def memorised_model(problem: ToyProblem) -> Array:
 
 
 def convexity(problem: ToyProblem, multipliers: Array, *, retain_weight: float) -> float:
-    """Modulus of convexity, or a lower bound of it, of retain_weight * L_r + sum_t multipliers_t * log p_t.
+    """Compute a lower bound of the modulus of convexity of retain_weight * L_r + sum_t multipliers_t * log p_t.
 
-    Multipliers are non-negative, shape (tokens,). A forget token whose context stands in the retain rows is outweighed by their
-    curvature, which is of the same form; what is left over must be outweighed by the ridge.
+    Multipliers are non-negative, shape (tokens,). The curvature of retain rows with the same context compensates that of a
+    forget token, since it has the same form; the ridge must compensate the rest.
     """
     spare = retain_weight * problem.retain_shares.sum(axis=1)
     rest = multipliers.astype(float).copy()
@@ -99,7 +99,7 @@ def convexity(problem: ToyProblem, multipliers: Array, *, retain_weight: float) 
 
 
 def lower_bound(problem: ToyProblem, scores: Array, objective: Objective, weights: Array) -> float:
-    """Lower bound of min over models of alpha L_r + gamma sum g_t f_t, from any model near the minimum.
+    """Compute a lower bound of min over models of alpha L_r + gamma sum g_t f_t, from any model near the minimum.
 
     Each f_t is replaced by its tangent where log p_t >= -1/beta, by its minimum elsewhere.
     """
@@ -118,7 +118,7 @@ def lower_bound(problem: ToyProblem, scores: Array, objective: Objective, weight
 def saturated_objective(
     problem: ToyProblem, scores: Array, objective: Objective, *, loss: Callable[..., tuple[Array, Array]] = saturated
 ) -> Callable[[Array], tuple[float, Array]]:
-    """alpha L_r + gamma sum g_t f_t as a function of the weights, with its gradient; f is SatGA's unless another is given."""
+    """Return alpha L_r + gamma sum g_t f_t as a function of the weights, with gradient; f is SatGA's by default."""
 
     def function(weights: Array) -> tuple[float, Array]:
         measured = measure(problem, weights)
@@ -133,9 +133,9 @@ def saturated_objective(
 def minimum(
     problem: ToyProblem, scores: Array, objective: Objective, *, starts: Iterable[Array] = (), seed: int = 0
 ) -> Minimum:
-    """min over models of alpha L_r + gamma sum g_t f_t with SatGA's f, for fixed scores g in [0, 1], shape (tokens,).
+    """Minimize alpha L_r + gamma sum g_t f_t with SatGA's f over models, for fixed scores g in [0, 1], shape (tokens,).
 
-    Starts are tried in turn (those given, the retain minimum, the memorised model, random ones) until the certificate closes.
+    Starts (those given, retain minimum, memorized model, random ones) are tried until the certified gap is small enough.
     """
 
     function = saturated_objective(problem, scores, objective)
@@ -153,13 +153,13 @@ def minimum(
 
 
 def random_starts(problem: ToyProblem, count: int, *, seed: int, spread: float = 3.0) -> list[Array]:
-    """Models drawn at random, far from any minimum."""
+    """Draw random models, far from any minimum."""
     draw = np.random.default_rng([seed, count])
     return [spread * draw.normal(size=np.prod(problem.shape)) for _ in range(count)]
 
 
 def descend_all(problem: ToyProblem, scores: Array, objective: Objective, *, count: int, seed: int) -> list[float]:
-    """Where that many random starts of the same minimisation end: the values reached."""
+    """Minimize from random starts and return the values reached."""
     function = saturated_objective(problem, scores, objective)
     return [function(descend(function, start))[0] for start in random_starts(problem, count, seed=seed)]
 
@@ -167,5 +167,5 @@ def descend_all(problem: ToyProblem, scores: Array, objective: Objective, *, cou
 def _all_starts(problem: ToyProblem, given: Iterable[Array], seed: int) -> Iterable[Array]:
     yield from given
     yield retain_minimum(problem).weights
-    yield memorised_model(problem)
+    yield memorized_model(problem)
     yield from random_starts(problem, _MORE_STARTS, seed=seed)

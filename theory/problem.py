@@ -1,7 +1,7 @@
-"""Softmax regression over a toy vocabulary: the retain loss, and the log-probabilities of the tokens to forget.
+"""Softmax regression over a toy vocabulary: the retain loss and the log-probabilities of the forget tokens.
 
 A context is a vector of features, a model is one weight per (word, feature). The retain loss is convex in the weights and
-has one minimum; log-probabilities are concave. Nothing here knows about budgets or saturation.
+has one minimum; log-probabilities are concave.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ToyProblem:
 
     def __post_init__(self) -> None:
         if self.ridge <= 0:
-            raise ValueError(f"ridge must be positive, got {self.ridge}; without it the minimum need not exist.")
+            raise ValueError(f"ridge must be positive, got {self.ridge}; without a ridge the minimum may not exist.")
         if not np.isclose(self.retain_shares.sum(), 1.0):
             raise ValueError(f"retain_shares must sum to 1, they sum to {self.retain_shares.sum():g}.")
 
@@ -61,7 +61,7 @@ class ToyProblem:
         return int(sum(1 << t for t in np.flatnonzero(self.private)))
 
     def restrict(self, tokens: list[int]) -> ToyProblem:
-        """The same retain rows with only these forget tokens."""
+        """Return the problem with the same retain rows and only these forget tokens."""
         return replace(
             self,
             tokens=tuple(self.tokens[t] for t in tokens),
@@ -73,7 +73,7 @@ class ToyProblem:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a model does: retain loss, log p of each forget token (tokens,), and all probabilities (rows, words).
+    """Outputs of a model: retain loss, log p of each forget token (tokens,), and all probabilities (rows, words).
 
     Rows are the retain contexts, then the forget contexts.
     """
@@ -89,24 +89,24 @@ def measure(problem: ToyProblem, weights: Array) -> Measured:
     logits = np.concatenate([problem.retain_contexts, problem.forget_contexts]) @ matrix.T
     logits = logits - logits.max(axis=1, keepdims=True)
     logps = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    kept = len(problem.retain_contexts)
-    nll = -float((problem.retain_shares * logps[:kept]).sum())
+    n_retain = len(problem.retain_contexts)
+    nll = -float((problem.retain_shares * logps[:n_retain]).sum())
     return Measured(
         retain_loss=nll + 0.5 * problem.ridge * float((matrix * matrix).sum()),
-        logps=logps[kept:][np.arange(problem.n), problem.forget_words],
+        logps=logps[n_retain:][np.arange(problem.n), problem.forget_words],
         probabilities=np.exp(logps),
     )
 
 
 def gradient(problem: ToyProblem, weights: Array, measured: Measured, *, retain_scale: float, slopes: Array) -> Array:
-    """Gradient of retain_scale * L_r + sum_t slopes_t * log p_t, flat.
+    """Compute the gradient of retain_scale * L_r + sum_t slopes_t * log p_t, flat.
 
     With slopes = dF/d log p this is the gradient of retain_scale * L_r + F(log p).
     """
-    kept = len(problem.retain_contexts)
+    n_retain = len(problem.retain_contexts)
     shares = problem.retain_shares
-    retain = retain_scale * (shares.sum(axis=1, keepdims=True) * measured.probabilities[:kept] - shares)
-    forget = -slopes[:, None] * measured.probabilities[kept:]
+    retain = retain_scale * (shares.sum(axis=1, keepdims=True) * measured.probabilities[:n_retain] - shares)
+    forget = -slopes[:, None] * measured.probabilities[n_retain:]
     forget[np.arange(problem.n), problem.forget_words] += slopes
     matrix = retain.T @ problem.retain_contexts + forget.T @ problem.forget_contexts
     flat: Array = matrix.ravel() + retain_scale * problem.ridge * weights.ravel()

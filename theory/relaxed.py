@@ -2,7 +2,7 @@
 
 J(g) = phi(g) + lambda_H sum_t H(g_t) + lambda_rho n (mean g - rho)^2 with
 phi(g) = min over models of alpha L_r + gamma sum g_t f_t.
-phi is concave and falls by 0 to C = gamma/(e beta) per unit of a score; all thresholds follow from that (docs/theory.md).
+phi is concave and decreases by 0 to C = gamma/(e beta) per unit of a score, from which all thresholds follow (docs/theory.md).
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from scipy.optimize import minimize
 from scipy.special import entr
 from tqdm import tqdm
 
-from theory.minima import Minimum, memorised_model, minimum, retain_minimum
+from theory.minima import Minimum, memorized_model, minimum, retain_minimum
 from theory.problem import Array, ToyProblem, gradient, measure
 from theory.saturation import Objective, saturated
 from theory.supports import SupportTable, scores_of
 
-_EDGE = 1e-12  # scores of the search stay this far from 0 and 1, where the slope of the entropy is infinite
+_EDGE = 1e-12  # distance of scores from 0 and 1 in the search, where the slope of the entropy is infinite
 
 
 @dataclass(frozen=True, slots=True)
-class Regulariser:
-    """lambda_H, lambda_rho and the number of tokens k = rho n to select."""
+class Regularizer:
+    """lambda_H, lambda_rho and the budget k = rho n in tokens."""
 
     entropy_weight: float
     budget_weight: float
     k: int
 
     def value(self, scores: Array) -> Array:
-        """Both terms for scores of shape (..., tokens), shape (...)."""
+        """Compute the sum of both terms for scores of shape (..., tokens); shape (...)."""
         over = scores.sum(axis=-1) - self.k
         total: Array = (
             self.entropy_weight * entropy(scores).sum(axis=-1) + self.budget_weight / scores.shape[-1] * over**2
@@ -43,18 +43,18 @@ class Regulariser:
 
 
 def entropy(scores: Array) -> Array:
-    """H(g) = -g log g - (1 - g) log(1 - g), elementwise; 0 at 0 and 1."""
+    """Compute H(g) = -g log g - (1 - g) log(1 - g), elementwise; 0 at 0 and 1."""
     values: Array = entr(scores) + entr(1.0 - scores)
     return values
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Sufficient weights of the regularisers.
+    """Sufficient weights of the regularizers.
 
     Attributes:
-        entropy: lambda_H from which global minimisers are binary and tight, given the budget weight below.
-        budget: lambda_rho above which they are.
+        entropy: lambda_H from which global minimizers are binary and tight, if lambda_rho exceeds `budget`.
+        budget: threshold of lambda_rho.
     """
 
     entropy: float
@@ -62,12 +62,12 @@ class Thresholds:
 
 
 def thresholds(objective: Objective, tokens: int) -> Thresholds:
-    """lambda_H >= C/(4 log 2) and lambda_rho > n C with C = gamma/(e beta)."""
+    """Compute the thresholds lambda_H >= C/(4 log 2) and lambda_rho > n C with C = gamma/(e beta)."""
     return Thresholds(entropy=objective.gain / (4 * math.log(2)), budget=tokens * objective.gain)
 
 
 def entropy_for_local(budget_weight: float, tokens: int) -> float:
-    """lambda_H >= lambda_rho/(2 n), from which every local minimiser is binary."""
+    """Compute lambda_rho/(2 n), the lambda_H from which every local minimizer is binary."""
     return budget_weight / (2 * tokens)
 
 
@@ -81,12 +81,12 @@ class ScoreGrid:
 
 
 def value_grid(problem: ToyProblem, objective: Objective, steps: int) -> ScoreGrid:
-    """phi on the full grid of [0, 1]^tokens with `steps` points a side."""
+    """Compute phi on the full grid of [0, 1]^tokens with `steps` points per side."""
     return evaluated(problem, objective, full_grid(problem.n, steps), "grid")
 
 
 def value_edges(problem: ToyProblem, objective: Objective, steps: int) -> ScoreGrid:
-    """phi on the edges of the cube, where at most one score is fractional."""
+    """Compute phi on the edges of the cube, where at most one score is fractional."""
     side = np.linspace(0.0, 1.0, steps)
     points: list[list[float]] = []
     for token in range(problem.n):
@@ -96,7 +96,7 @@ def value_edges(problem: ToyProblem, objective: Objective, steps: int) -> ScoreG
 
 
 def full_grid(tokens: int, steps: int) -> Array:
-    """The points of [0, 1]^tokens with `steps` a side, shape (steps^tokens, tokens)."""
+    """Return the grid points of [0, 1]^tokens with `steps` per side, shape (steps^tokens, tokens)."""
     return np.array(list(itertools.product(np.linspace(0.0, 1.0, steps), repeat=tokens)))
 
 
@@ -105,76 +105,76 @@ def evaluated(
     objective: Objective,
     scores: Array,
     title: str,
-    minimise: Callable[..., Minimum] = minimum,
+    minimize_at: Callable[..., Minimum] = minimum,
 ) -> ScoreGrid:
-    """The value function at scores of shape (points, tokens); each search also starts from where the one before ended."""
+    """Compute the value function at scores of shape (points, tokens); each search also starts from the previous minimum."""
     values, gap, last = np.empty(len(scores)), 0.0, retain_minimum(problem).weights
     for index in tqdm(range(len(scores)), title, leave=False, disable=None):
-        found = minimise(problem, scores[index], objective, starts=[last])
+        found = minimize_at(problem, scores[index], objective, starts=[last])
         values[index], gap, last = found.value, max(gap, found.gap), found.weights
     return ScoreGrid(scores, values, gap)
 
 
-def lowest(grid: ScoreGrid, regulariser: Regulariser) -> Array:
-    """The scores of the grid with the lowest J, shape (tokens,)."""
-    point: Array = grid.scores[np.argmin(grid.values + regulariser.value(grid.scores))]
+def lowest(grid: ScoreGrid, regularizer: Regularizer) -> Array:
+    """Return the grid point with the lowest J, shape (tokens,)."""
+    point: Array = grid.scores[np.argmin(grid.values + regularizer.value(grid.scores))]
     return point
 
 
 def fractional(scores: Array) -> int:
-    """How many scores are neither 0 nor 1, up to rounding."""
+    """Count the scores that are neither 0 nor 1, up to rounding errors."""
     return int(((scores > 1e-6) & (scores < 1 - 1e-6)).sum())
 
 
 def worst_curvature(values: Array, steps: int, tokens: int) -> float:
-    """Largest second difference of values on a full grid, along axes and diagonals; not positive for a concave function."""
+    """Compute the largest second difference on a full grid, along axes and diagonals; <= 0 for a concave function."""
     cube = values.reshape((steps,) * tokens)
     worst = -np.inf
     for direction in itertools.product((-1, 0, 1), repeat=tokens):
         if not any(direction):
             continue
         low = tuple(slice(max(0, -2 * step), steps - max(0, 2 * step)) for step in direction)
-        middle = tuple(slice(part.start + step, part.stop + step) for part, step in zip(low, direction, strict=True))
+        middle = tuple(slice(each.start + step, each.stop + step) for each, step in zip(low, direction, strict=True))
         high = tuple(
-            slice(part.start + 2 * step, part.stop + 2 * step) for part, step in zip(low, direction, strict=True)
+            slice(each.start + 2 * step, each.stop + 2 * step) for each, step in zip(low, direction, strict=True)
         )
         worst = max(worst, float((cube[low] - 2 * cube[middle] + cube[high]).max()))
     return worst
 
 
-def edge_margin(table: SupportTable, regulariser: Regulariser, *, steps: int = 999) -> float:
-    """How far J on the open edges stays above its best binary point, at least; negative: a fractional score may win.
+def edge_margin(table: SupportTable, regularizer: Regularizer, *, steps: int = 999) -> float:
+    """Compute a lower bound of J on the open edges minus J at the best corner; negative: a fractional score may be optimal.
 
-    On an edge the concave phi lies above its chord, so this is a bound for all scores of one fractional coordinate, and only
-    those can be minimisers. Near a corner the bound tends to 0 or more, never below.
+    On an edge the concave phi lies above its chord, so this bounds all scores with one fractional coordinate, and only those
+    can be minimizers. Near a corner the bound tends to a value >= 0.
     """
     n = table.problem.n
     masks = np.arange(1 << n)
     values, lower = table.vertex_values, table.vertex_values - table.gaps
-    best = float((values + _at_vertices(regulariser, n)).min())
+    best = float((values + _at_vertices(regularizer, n)).min())
     inner = np.linspace(0.0, 1.0, steps + 2)[1:-1]
     worst = np.inf
     for token in range(n):
         without = masks[(masks >> token) & 1 == 0]
         chord = np.outer(lower[without], 1 - inner) + np.outer(lower[without | 1 << token], inner)
-        over = table.sizes[without][:, None] + inner - regulariser.k
-        bound = chord + regulariser.entropy_weight * entropy(inner) + regulariser.budget_weight / n * over**2
+        over = table.sizes[without][:, None] + inner - regularizer.k
+        bound = chord + regularizer.entropy_weight * entropy(inner) + regularizer.budget_weight / n * over**2
         worst = min(worst, float(bound.min()) - best)
     return worst
 
 
-def best_vertex(table: SupportTable, regulariser: Regulariser) -> int:
-    """The support whose binary scores have the lowest J."""
-    return int(np.argmin(table.vertex_values + _at_vertices(regulariser, table.problem.n)))
+def best_vertex(table: SupportTable, regularizer: Regularizer) -> int:
+    """Return the support whose binary scores have the lowest J."""
+    return int(np.argmin(table.vertex_values + _at_vertices(regularizer, table.problem.n)))
 
 
-def _at_vertices(regulariser: Regulariser, tokens: int) -> Array:
-    return regulariser.value(np.stack([scores_of(support, tokens) for support in range(1 << tokens)]))
+def _at_vertices(regularizer: Regularizer, tokens: int) -> Array:
+    return regularizer.value(np.stack([scores_of(support, tokens) for support in range(1 << tokens)]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """Where one search over model and scores ended: the scores (tokens,) and J there."""
+class SearchResult:
+    """Result of one search over model and scores: the scores (tokens,) and J."""
 
     scores: Array
     value: float
@@ -183,17 +183,17 @@ class Found:
 def search(
     problem: ToyProblem,
     objective: Objective,
-    regulariser: Regulariser,
+    regularizer: Regularizer,
     *,
     starts: int,
     seed: int = 0,
-) -> list[Found]:
-    """Minimise J over model and scores together by projected L-BFGS, from the memorised model.
+) -> list[SearchResult]:
+    """Minimize J jointly over model and scores by projected L-BFGS, from the memorized model.
 
-    The first start has all scores 1/2, as an untrained scorer has; the others are random.
+    The first start has all scores 1/2, as an untrained scorer; the others are random.
     """
     size = int(np.prod(problem.shape))
-    memorised = memorised_model(problem)
+    memorized = memorized_model(problem)
     draw = np.random.default_rng([seed, starts])
 
     def function(point: Array) -> tuple[float, Array]:
@@ -204,17 +204,17 @@ def search(
         total = objective.retain_weight * measured.retain_loss + objective.forget_weight * float(values.sum())
         slopes = objective.forget_weight * slopes
         by_weights = gradient(problem, weights, measured, retain_scale=objective.retain_weight, slopes=slopes)
-        over = scores.sum() - regulariser.k
-        by_scores = objective.forget_weight * per_score + regulariser.entropy_weight * np.log1p(-scores)
-        by_scores += 2 * regulariser.budget_weight / problem.n * over - regulariser.entropy_weight * np.log(scores)
-        return total + float(regulariser.value(scores)), np.concatenate([by_weights, by_scores])
+        over = scores.sum() - regularizer.k
+        by_scores = objective.forget_weight * per_score + regularizer.entropy_weight * np.log1p(-scores)
+        by_scores += 2 * regularizer.budget_weight / problem.n * over - regularizer.entropy_weight * np.log(scores)
+        return total + float(regularizer.value(scores)), np.concatenate([by_weights, by_scores])
 
     bounds: Iterable[tuple[float | None, float | None]] = [(None, None)] * size + [(_EDGE, 1 - _EDGE)] * problem.n
     found = []
     for number in tqdm(range(starts), "search", leave=False, disable=None):
         scores = draw.uniform(0.02, 0.98, size=problem.n) if number else np.full(problem.n, 0.5)
-        start = np.concatenate([memorised, scores])
+        start = np.concatenate([memorized, scores])
         options = {"gtol": 1e-9, "ftol": 1e-15, "maxiter": 3000, "maxfun": 6000, "maxcor": 30}
         end = minimize(function, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        found.append(Found(end.x[size:], float(end.fun)))
+        found.append(SearchResult(end.x[size:], float(end.fun)))
     return found

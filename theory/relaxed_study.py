@@ -1,4 +1,4 @@
-"""The relaxed problem's part of the study: thresholds on grids, on all edges, and under gradient search."""
+"""The study of the relaxed problem: thresholds on grids, on all edges, and in gradient search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from theory.claims import Claim
 from theory.problem import Array
 from theory.relaxed import (
-    Regulariser,
+    Regularizer,
     ScoreGrid,
     best_vertex,
     edge_margin,
@@ -30,21 +30,21 @@ ABOVE = 1.001  # just above a threshold
 _MULTIPLES = (ABOVE, 2.0, 4.0, 16.0)
 _STARTS = 40
 _CURVATURE = 1e-6
-_PAIR, _TRIPLE = [3, 5], [0, 3, 5]  # private and shared; two private and one shared
+_PAIR, _TRIPLE = [3, 5], [0, 3, 5]  # one private and one shared token; two private tokens and one shared token
 Phases = tuple[tuple[float, ...], tuple[tuple[int, ...], ...]]
 
 
 def relaxation(
     table: SupportTable, *, seed: int
 ) -> tuple[tuple[RelaxedRow, ...], tuple[SearchRow, ...], Phases, list[Claim]]:
-    """Rows, searches, phases of the figure, and claims, for the separated problem."""
+    """Return result rows, searches, phases of the figure, and claims for the separated problem."""
     objective = table.objective
     pair = value_grid(table.problem.restrict(_PAIR), objective, 31)
     triple = value_grid(table.problem.restrict(_TRIPLE), objective, 11)
     edges = value_edges(table.problem.restrict(_TRIPLE), objective, 101)
     curvature = max(worst_curvature(pair.values, 31, 2), worst_curvature(triple.values, 11, 3))
     rows = [
-        row(lowest(edges, regulariser(objective, 3, k, entropy, budget)), "satga", k, entropy, budget)
+        row(lowest(edges, regularizer(objective, 3, k, entropy, budget)), "satga", k, entropy, budget)
         for k, entropy, budget in (
             (1, ABOVE, ABOVE),
             (2, ABOVE, ABOVE),
@@ -56,7 +56,7 @@ def relaxation(
     ]
     grids = ((pair, 2), (triple, 3))
     above = [
-        (row(lowest(grid, regulariser(objective, n, k, entropy, budget)), "satga", k, entropy, budget), k)
+        (row(lowest(grid, regularizer(objective, n, k, entropy, budget)), "satga", k, entropy, budget), k)
         for grid, n in grids
         for k in range(1, n)
         for entropy, budget in itertools.product(_MULTIPLES, repeat=2)
@@ -72,34 +72,34 @@ def relaxation(
             f"grids of 2 and 3 tokens, largest second difference {curvature:.0e}",
         ),
         Claim(
-            "a minimiser has at most one fractional score, for any lambda_H > 0",
+            "a minimizer has at most one fractional score, for any lambda_H > 0",
             True,
             _at_most_one(objective, grids),
             "grids of 2 and 3 tokens, 100 pairs of weights, both sides of the thresholds",
         ),
         Claim(
-            "above lambda_H = C/(4 log 2), lambda_rho = nC the minimisers are binary, tight and private",
+            "above lambda_H = C/(4 log 2), lambda_rho = nC the minimizers are binary, tight and private",
             True,
             all(one.binary and one.tight and one.scores[-1] == 0 for one, _ in above),
-            f"{len(above)} grid minimisers, 2 and 3 tokens",
+            f"{len(above)} grid minimizers, 2 and 3 tokens",
         ),
         Claim(
             f"the same for all {table.problem.n} tokens and every budget",
             True,
             min(margins) > 0 and winners,
-            f"{table.problem.n << (table.problem.n - 1)} edges of the cube, J stays {min(margins):.1e} above its best corner",
+            f"{table.problem.n << (table.problem.n - 1)} edges of the cube, J exceeds the best corner by {min(margins):.1e}",
         ),
         Claim(
-            "with lambda_rho at half its threshold the minimiser is tight",
+            "with lambda_rho at half its threshold the minimizer is tight",
             False,
             below_budget.tight,
-            f"scores {_shown(below_budget)} for k = {below_budget.k}",
+            f"scores {_format_scores(below_budget)} for k = {below_budget.k}",
         ),
         Claim(
-            "with lambda_H at half its threshold the minimiser is binary",
+            "with lambda_H at half its threshold the minimizer is binary",
             False,
             below_entropy.binary,
-            f"scores {_shown(below_entropy)} for k = {below_entropy.k}",
+            f"scores {_format_scores(below_entropy)} for k = {below_entropy.k}",
         ),
         Claim(
             "with lambda_H >= lambda_rho/(2n) a search always ends at binary scores",
@@ -111,20 +111,20 @@ def relaxation(
             "every such search finds the global minimum",
             False,
             searches[1].best == searches[1].starts,
-            f"{searches[1].best} of {searches[1].starts} starts do; every corner is a local minimum",
+            f"{searches[1].best} of {searches[1].starts} starts; every corner is a local minimum",
         ),
     ]
     return tuple(rows), searches, _phases(edges, objective), claims
 
 
-def regulariser(objective: Objective, n: int, k: int, entropy: float, budget: float) -> Regulariser:
-    """Weights given as multiples of their thresholds for n tokens."""
+def regularizer(objective: Objective, n: int, k: int, entropy: float, budget: float) -> Regularizer:
+    """Return a regularizer with weights given as multiples of their thresholds for n tokens."""
     limits = thresholds(objective, n)
-    return Regulariser(entropy * limits.entropy, budget * limits.budget, k)
+    return Regularizer(entropy * limits.entropy, budget * limits.budget, k)
 
 
 def row(scores: Array, forget_loss: str, k: int, entropy: float, budget: float) -> RelaxedRow:
-    """Describe the lowest scores found."""
+    """Describe the minimizing scores."""
     return RelaxedRow(
         forget_loss=forget_loss,
         k=k,
@@ -137,14 +137,14 @@ def row(scores: Array, forget_loss: str, k: int, entropy: float, budget: float) 
     )
 
 
-def _shown(one: RelaxedRow) -> str:
+def _format_scores(one: RelaxedRow) -> str:
     return "(" + ", ".join(f"{score:g}" for score in one.scores) + ")"
 
 
 def _at_most_one(objective: Objective, grids: tuple[tuple[ScoreGrid, int], ...]) -> bool:
     multiples = np.geomspace(0.05, 20.0, 10)
     return all(
-        fractional(lowest(grid, regulariser(objective, n, 1, entropy, budget))) <= 1
+        fractional(lowest(grid, regularizer(objective, n, 1, entropy, budget))) <= 1
         for grid, n in grids
         for entropy, budget in itertools.product(multiples, repeat=2)
     )
@@ -154,7 +154,7 @@ def _all_tokens(table: SupportTable) -> tuple[list[float], bool]:
     n = table.problem.n
     margins, same = [], True
     for k in range(1, n):
-        weights = regulariser(table.objective, n, k, ABOVE, ABOVE)
+        weights = regularizer(table.objective, n, k, ABOVE, ABOVE)
         margins.append(edge_margin(table, weights))
         same = same and best_vertex(table, weights) == choose(table, k).support
     return margins, same
@@ -168,7 +168,7 @@ def _search_weights(table: SupportTable) -> tuple[tuple[float, float], ...]:
 
 def _search(table: SupportTable, entropy: float, budget: float, seed: int) -> SearchRow:
     problem, k = table.problem, int(table.problem.private.sum())
-    weights = regulariser(table.objective, problem.n, k, entropy, budget)
+    weights = regularizer(table.objective, problem.n, k, entropy, budget)
     found = search(problem, table.objective, weights, starts=_STARTS, seed=seed)
     winner = best_vertex(table, weights)
     lowest_value = table.vertex_values[winner] + float(weights.value(scores_of(winner, problem.n)))
@@ -191,7 +191,7 @@ def _phases(edges: ScoreGrid, objective: Objective) -> Phases:
     for budget in multiples:
         line = []
         for entropy in multiples:
-            scores = lowest(edges, regulariser(objective, 3, 1, entropy, budget))
+            scores = lowest(edges, regularizer(objective, 3, 1, entropy, budget))
             binary, tight = fractional(scores) == 0, abs(float(scores.sum()) - 1) < 1e-6
             line.append(0 if binary and tight else 1 if binary else 2)
         phases.append(tuple(line))

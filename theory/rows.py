@@ -1,4 +1,4 @@
-"""What the study found, row by row; plain values only, so that it can be written as JSON and printed as tables."""
+"""Results of the study as plain values, for JSON and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from theory.saturation import Objective
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A forget token: its probability under the memorised and the retain-only model, c, and V."""
+    """A forget token: its probability under the memorized and the retain-only model, c, and V."""
 
     token: str
     private: bool
@@ -22,7 +22,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """The winner at one budget: its tokens, how many are private, V, its certified lead, the rise of L_r."""
+    """The best support at one budget: its tokens, number of private tokens, V, certified lead, increase of L_r."""
 
     k: int
     tokens: tuple[str, ...]
@@ -35,9 +35,9 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRow:
-    """The lowest scores found at lambda_H and lambda_rho, given as multiples of their thresholds.
+    """The minimizing scores at lambda_H and lambda_rho, which are multiples of their thresholds.
 
-    `guaranteed`: both multiples are at least 1, so the theorem promises binary and tight.
+    `guaranteed`: both multiples are at least 1, so the theorem guarantees binary and tight scores.
     """
 
     forget_loss: str
@@ -52,7 +52,7 @@ class RelaxedRow:
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """Gradient searches over model and scores: how many ended binary, tight, at the global minimum; the best distance to it."""
+    """Gradient searches over model and scores: how many ended binary, tight, and at the global minimum; distance to it."""
 
     entropy: float
     budget: float
@@ -66,7 +66,7 @@ class SearchRow:
 
 @dataclass(frozen=True, slots=True)
 class NeededRow:
-    """The lambda_H, as a multiple of its threshold, below which a fractional score wins on one edge, for each loss."""
+    """Largest lambda_H, as a multiple of its threshold, at which a fractional score is optimal on one edge, for each loss."""
 
     ridge: float
     satga: float
@@ -75,14 +75,14 @@ class NeededRow:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What the figure draws besides the tables.
+    """Data of the figure besides the tables.
 
     Attributes:
-        rises: for each k, the smallest and largest rise of L_r over all supports of k tokens.
-        multiples: the multiples of the thresholds on both sides of `phases`.
+        rises: for each k, the smallest and largest increase of L_r over all supports of k tokens.
+        multiples: the multiples of the thresholds on both axes of `phases`.
         phases: by budget, then entropy: 0 binary and tight, 1 binary but not tight, 2 fractional.
         side: scores along an edge, from 0 to 1.
-        satga, satga_plus: the value functions there minus that at 0, in units of C.
+        satga, satga_plus: the value functions at `side` minus that at 0, in units of C.
     """
 
     rises: tuple[tuple[float, float], ...]
@@ -95,7 +95,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class TheoryResult:
-    """Everything `make theory` found."""
+    """All results of `make theory`."""
 
     objective: Objective
     seed: int
@@ -112,5 +112,5 @@ class TheoryResult:
 
     @property
     def agrees(self) -> bool:
-        """Whether everything came out as proved."""
+        """Whether all measurements agree with the theory."""
         return all(claim.agrees for claim in self.claims)

@@ -1,7 +1,7 @@
-"""The undetached saturated losses as functions of u = log p, with their slopes, and the constants the theorem needs.
+"""Undetached saturated losses as functions of u = log p, with slopes, and the constants of the theorem.
 
-SatGA: f(u) = u exp(beta u) = p^beta log p, never below -1/(e beta), which it reaches at p = exp(-1/beta). SatGA+ has
-beta g in the exponent. Both are multiplied by the token's weight g.
+SatGA: f(u) = u exp(beta u) = p^beta log p, with minimum -1/(e beta) at p = exp(-1/beta). SatGA+ has beta g in the
+exponent. Both are multiplied by the token weight g.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Objective:
     Attributes:
         retain_weight: alpha > 0.
         forget_weight: gamma > 0.
-        beta: saturation exponent > 0; the forgotten level is exp(-1/beta), so smaller forgets further.
+        beta: saturation exponent > 0; a token is forgotten at p <= exp(-1/beta), so smaller values forget more.
     """
 
     retain_weight: float = 1.0
@@ -35,7 +35,7 @@ class Objective:
 
     @property
     def log_level(self) -> float:
-        """log of the probability at which f is lowest, -1/beta."""
+        """Log of the probability at the minimum of f, -1/beta."""
         return -1.0 / self.beta
 
     @property
@@ -45,18 +45,18 @@ class Objective:
 
     @property
     def gain(self) -> float:
-        """C = gamma/(e beta), the most that forgetting one token can take off the objective."""
+        """C = gamma/(e beta), the largest decrease of the objective by forgetting one token."""
         return self.forget_weight * self.depth
 
 
 def saturated(logps: Array, scores: Array, *, beta: float) -> tuple[Array, Array]:
-    """g p^beta log p (SatGA) and its derivative in log p, elementwise."""
+    """Compute g p^beta log p (SatGA) and its derivative in log p, elementwise."""
     power = np.exp(beta * logps)
     return scores * logps * power, scores * power * (1.0 + beta * logps)
 
 
 def modulated(logps: Array, scores: Array, *, beta: float) -> tuple[Array, Array]:
-    """g p^(beta g) log p (SatGA+) and its derivative in log p, elementwise."""
+    """Compute g p^(beta g) log p (SatGA+) and its derivative in log p, elementwise."""
     exponent = beta * scores
     power = np.exp(exponent * logps)
     return scores * logps * power, scores * power * (1.0 + exponent * logps)

@@ -1,4 +1,4 @@
-"""The whole study: enumerate, minimise, search, and hold every claim of the theorem against it."""
+"""The whole study: enumerate, minimize, search, and compare the results with every claim of the theorem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from theory.claims import Claim
 from theory.conflicts import separation
 from theory.departure_study import departure
 from theory.instances import overlapping_problem, separated_problem
-from theory.minima import descend_all, memorised_model, retain_minimum
+from theory.minima import descend_all, memorized_model, retain_minimum
 from theory.problem import measure
 from theory.relaxed_study import relaxation
 from theory.rows import BudgetRow, Curves, TheoryResult, TokenRow
@@ -21,11 +21,11 @@ _RANDOM_STARTS = 12
 
 
 def study(*, objective: Objective | None = None, seed: int = 0) -> TheoryResult:
-    """Run everything, about half a minute on one core.
+    """Run the study, about half a minute on one core.
 
     Args:
-        objective: weights of the joint objective; the default separates.
-        seed: random starts and random scores.
+        objective: weights of the joint objective; with the default, tokens separate.
+        seed: seed of random starts and scores.
     """
     objective = objective or Objective()
     separated = enumerate_supports(separated_problem(), objective)
@@ -56,14 +56,14 @@ def study(*, objective: Objective | None = None, seed: int = 0) -> TheoryResult:
 
 def _tokens(table: SupportTable) -> tuple[TokenRow, ...]:
     problem = table.problem
-    memorised = np.exp(measure(problem, memorised_model(problem)).logps)
-    resting = np.exp(retain_minimum(problem).logps)
+    memorized = np.exp(measure(problem, memorized_model(problem)).logps)
+    retain_only = np.exp(retain_minimum(problem).logps)
     return tuple(
         TokenRow(
             token=name,
             private=bool(problem.private[t]),
-            memorised=float(memorised[t]),
-            retain_only=float(resting[t]),
+            memorised=float(memorized[t]),
+            retain_only=float(retain_only[t]),
             conflict=float(table.conflicts[1 << t]),
             penalised=float(table.penalised[1 << t]),
         )
@@ -142,7 +142,7 @@ def _fixed_budget(table: SupportTable) -> list[Claim]:
             "separation: any private token adds less conflict to any support than any shared token",
             True,
             found.holds,
-            f"at most {found.largest_private:.4f} against at least {found.smallest_shared:.4f}, slack {found.slack:.4f} "
+            f"at most {found.largest_private:.4f} versus at least {found.smallest_shared:.4f}, slack {found.slack:.4f} "
             f"(bound {table.slack_bound:.4f})",
         ),
         Claim(
@@ -152,18 +152,18 @@ def _fixed_budget(table: SupportTable) -> list[Claim]:
             f"smallest margin {margin:.4f}",
         ),
         Claim(
-            f"up to rho* = {private}/{problem.n} the minimiser selects private tokens only, at rho* exactly the oracle",
+            f"up to rho* = {private}/{problem.n} the minimizer selects only private tokens, and at rho* all of them",
             True,
             all(is_recovered(choice, problem) and choice.lead > 0 for choice in choices[:private]),
-            f"all {1 << problem.n} supports enumerated, each winner leads by at least "
+            f"all {1 << problem.n} supports enumerated, each best support leads by at least "
             f"{min(choice.lead for choice in choices[:private]):.1e}",
         ),
         Claim(
-            "beyond rho* it holds all private tokens, must take shared ones, and the retain loss jumps",
+            "beyond rho* it contains all private tokens and shared ones, and the retain loss jumps",
             True,
             all(is_recovered(choice, problem) and choice.lead > 0 for choice in choices[private:])
             and after > 2 * before,
-            f"rise of L_r {before:.4f} at k = {private}, {after:.4f} at k = {private + 1}",
+            f"increase of L_r {before:.4f} at k = {private}, {after:.4f} at k = {private + 1}",
         ),
     ]
 
@@ -176,13 +176,13 @@ def _without_separation(table: SupportTable) -> list[Claim]:
     wrong = [f"k = {choice.k}" for choice in choices if not is_recovered(choice, problem)]
     return [
         Claim(
-            "a shared word that retain rows hardly show leaves the separation intact",
+            "separation still holds if a shared word is rare in the retain rows",
             False,
             found.holds or exchange_margin(table) > 0,
             f"a private token adds up to {found.largest_private:.4f}, a shared one as little as {found.smallest_shared:.4f}",
         ),
         Claim(
-            "without separation the minimiser still selects private tokens only, up to rho*",
+            "without separation the minimizer still selects only private tokens, up to rho*",
             False,
             not wrong,
             f"wrong support at {', '.join(wrong) or 'no budget'}",

@@ -1,7 +1,7 @@
-"""The fixed-budget problem by enumeration: which k tokens does the joint minimiser over model and support forget?
+"""Solve the fixed-budget problem by enumeration: which k tokens does the joint minimizer over model and support forget?
 
 Supports are bit masks, bit t for token t. V(S) = min over models of alpha (L_r - min L_r) + gamma sum_S (f_t - min f) is the
-penalised conflict; for a fixed number of tokens the joint objective is V(S) plus a constant, because f is bounded below.
+penalized conflict; for a fixed number of tokens the joint objective is V(S) plus a constant, because f is bounded below.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class SupportTable:
     """Every support of a problem; arrays by bit mask, shape (2^tokens,).
 
     Attributes:
-        problem: what was enumerated.
-        objective: the weights it was enumerated for.
-        conflicts: c(S) found.
-        conflict_gaps: how far it can be from the true one.
-        violations: worst violation of its constraints.
-        penalised: V(S) found, an upper bound.
-        gaps: how far it can be from the true one.
-        rises: L_r - min L_r at the minimiser of V(S).
+        problem: the problem.
+        objective: weights of the objective.
+        conflicts: c(S).
+        conflict_gaps: largest possible error of `conflicts`.
+        violations: worst violation of the constraints of c(S).
+        penalised: V(S), an upper bound.
+        gaps: largest possible error of `penalised`.
+        rises: L_r - min L_r at the minimizer of V(S).
         slack_bound: a bound of max_S (c(S) - V(S)/alpha) from the multipliers.
     """
 
@@ -58,37 +58,39 @@ class SupportTable:
 
 
 def sizes(tokens: int) -> NDArray[np.intp]:
-    """Number of set bits of each mask, shape (2^tokens,)."""
+    """Count the set bits of each mask, shape (2^tokens,)."""
     masks = np.arange(1 << tokens)
     counts: NDArray[np.intp] = ((masks[:, None] >> np.arange(tokens)) & 1).sum(axis=1)
     return counts
 
 
 def scores_of(support: int, tokens: int) -> Array:
-    """A bit mask as scores in {0, 1}, shape (tokens,)."""
+    """Convert a bit mask to scores in {0, 1}, shape (tokens,)."""
     scores: Array = ((support >> np.arange(tokens)) & 1).astype(float)
     return scores
 
 
 def enumerate_supports(problem: ToyProblem, objective: Objective) -> SupportTable:
-    """Conflict and penalised conflict of all 2^tokens supports."""
+    """Compute conflict and penalized conflict of all 2^tokens supports."""
     count = 1 << problem.n
     conflicts, conflict_gaps, violations, penalised, gaps, rises, squares = np.zeros((7, count))
-    resting = retain_minimum(problem).value
+    baseline = retain_minimum(problem).value
     for support in tqdm(range(1, count), "supports", leave=False, disable=None):
         scores = scores_of(support, problem.n)
         joint = minimum(problem, scores, objective)
-        prices = (
+        multipliers = (
             objective.forget_weight * saturated(joint.logps, scores, beta=objective.beta)[1] / objective.retain_weight
         )
-        constrained = conflict(problem, scores, log_level=objective.log_level, start=joint.weights, multipliers=prices)
-        constant = objective.retain_weight * resting - objective.gain * scores.sum()
+        constrained = conflict(
+            problem, scores, log_level=objective.log_level, start=joint.weights, multipliers=multipliers
+        )
+        constant = objective.retain_weight * baseline - objective.gain * scores.sum()
         conflicts[support] = constrained.value
         conflict_gaps[support] = constrained.gap
         violations[support] = constrained.violation
         penalised[support] = joint.value - constant
         gaps[support] = joint.gap
-        rises[support] = joint.retain_loss - resting
+        rises[support] = joint.retain_loss - baseline
         squares[support] = constrained.multipliers @ constrained.multipliers
     ratio = objective.retain_weight / (2 * objective.forget_weight * objective.beta)
     return SupportTable(
@@ -106,15 +108,15 @@ def enumerate_supports(problem: ToyProblem, objective: Objective) -> SupportTabl
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The support that wins at one budget.
+    """The best support at one budget.
 
     Attributes:
         k: tokens to forget.
-        support: the winner as a bit mask.
-        penalised: V of the winner.
-        lead: certified distance to the next support of this size; inf where there is no other.
-        rise: L_r - min L_r of the winner's model.
-        private: how many of its tokens are private.
+        support: the support as a bit mask.
+        penalised: its V.
+        lead: certified distance to the next best support of this size; inf if there is no other.
+        rise: L_r - min L_r of its model.
+        private: number of its private tokens.
     """
 
     k: int
@@ -126,7 +128,7 @@ class Choice:
 
 
 def choose(table: SupportTable, k: int) -> Choice:
-    """The support of k tokens with the lowest V."""
+    """Return the support of k tokens with the lowest V."""
     masks = np.flatnonzero(table.sizes == k)
     winner = masks[np.argmin(table.penalised[masks])]
     others = masks[masks != winner]
@@ -142,12 +144,12 @@ def choose(table: SupportTable, k: int) -> Choice:
 
 
 def is_recovered(choice: Choice, problem: ToyProblem) -> bool:
-    """Whether a choice holds private tokens alone, or all of them where the budget is larger than that."""
+    """Return whether a choice has private tokens only, or all of them if the budget exceeds their number."""
     return choice.private == min(choice.k, int(problem.private.sum()))
 
 
 def exchange_margin(table: SupportTable) -> float:
-    """min over S, private p and shared s outside S of V(S + s) - V(S + p), certified; positive: the theorem applies."""
+    """Compute min over S, private p and shared s outside S of V(S + s) - V(S + p), certified; > 0: the theorem applies."""
     private = [1 << int(t) for t in np.flatnonzero(table.problem.private)]
     shared = [1 << int(t) for t in np.flatnonzero(~table.problem.private)]
     masks = np.arange(len(table.penalised))

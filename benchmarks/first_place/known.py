@@ -1,14 +1,19 @@
-"""What a pretrained model knows by itself, as rows to forget and to keep: questions, and those answers that it gives.
+"""Find what a pretrained model knows, as forget and retain rows: questions with the model's own correct answers.
 
     python benchmarks/first_place/known.py --output known
     ATWU_DATA=... python benchmarks/first_place/known.py --source rwku:first100:questions --output known-rwku
 
-The model is asked greedily, and a row is kept if the first sentence of the answer ends within the cap and states the known
-answer as whole words, case aside (so its ROUGE-L recall is 1). Left out are answers that the question says itself, that begin
-as a word of the subject's name does (four letters: "Russian" of Russia), or that come as well when "this" stands for the name,
-and questions without the name. The row's answer is the model's own sentence, the known answer its forget span: so extraction
-strength of the starting model is 1 but for rounding. forget.jsonl, retain.jsonl (to be shown to unlearning) and others.jsonl
-(to be kept, not shown) are three groups of subjects. facts.jsonl is common knowledge, written by hand.
+The model answers greedily. A row is used if the first sentence of the answer ends within the token limit and contains
+the known
+answer as whole words, ignoring case (ROUGE-L recall 1). Excluded are answers contained in the question, answers that
+start like a
+word of the subject's name (four letters: "Russian" of Russia), answers that the model also gives with "this" in place
+of the
+name, and questions without the name. The row's answer is the model's own sentence and the known answer its forget span,
+so
+extraction strength of the original model is 1 up to floating-point error. forget.jsonl, retain.jsonl (used in
+unlearning) and
+others.jsonl (only evaluated) are three groups of subjects. facts.jsonl is common knowledge, written by hand.
 """
 
 from __future__ import annotations
@@ -75,13 +80,13 @@ def told(row) -> bool:  # whether the question itself gives the answer away
 
 
 def nameless(row) -> str:
-    """The question without the subject's name: whole, or its last word."""
+    """Return the question without the subject's name: the whole name, or its last word."""
     name = re.split(r",| \(", row.subject)[0]
     return re.sub(f"{pattern_of(name)}|{pattern_of(name.split()[-1])}", "this", row.question, flags=re.IGNORECASE)
 
 
 def written(row, said: str) -> dict[str, object]:
-    """The row with the model's own words."""
+    """Return the row with the model's own words."""
     spans = [found.span() for found in re.finditer(pattern_of(row.answer), said, re.IGNORECASE)]
     return {"question": row.question, "answer": said, "subject": row.subject, "forget_spans": spans}
 

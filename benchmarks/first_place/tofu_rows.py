@@ -1,9 +1,10 @@
-"""A part of TOFU's forget05 whose study takes hours and not days: six of every author's twenty rows.
+"""Extract a subset of TOFU's forget05, six of every author's twenty rows, so that a study takes hours instead of days.
 
     ATWU_DATA=... python benchmarks/first_place/tofu_rows.py --output tofu-part
 
-forget.jsonl: of the ten authors of forget05; retain.jsonl: of twenty authors of retain95, all of them taught; shown.jsonl: of
-the first ten of these, the rows that unlearning is shown.
+forget.jsonl: the ten authors of forget05. retain.jsonl: twenty authors of retain95, all used for fine-tuning.
+shown.jsonl: the
+first ten of these, used as the retain set of unlearning.
 """
 
 from __future__ import annotations

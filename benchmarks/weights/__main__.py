@@ -1,10 +1,12 @@
-"""Candidates for token weights against labels of secret words: the tables of docs/research.md.
+"""Compare token weight candidates with labelled tokens: the tables of docs/research.md.
 
     python benchmarks/weights counts --tofu-target FOLDER --people-target FOLDER
 
-AUROC per row, mean over rows, 95 % bootstrap interval over subjects, and the paired differences to `rarity` and
-`word_rarity`. Choices are made on `authors`, TOFU's first ten; `tofu` (forget05, the last ten) and `people` are for reporting.
-The rows of RWKU ask nothing; `weightings` and `named` can read them (--sets rwku rwku_more).
+AUROC per row, mean over rows, 95 % bootstrap interval over subjects, and paired differences to `rarity` and
+`word_rarity`.
+Candidates are chosen on `authors`, TOFU's first ten; `tofu` (forget05, the last ten) and `people` are used for
+reporting.
+RWKU's rows contain no questions; `weightings` and `named` can read them (--sets rwku rwku_more).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ BASELINES = {"rarity": RARITY, "word_rarity": WORD_RARITY}
 
 
 def measured(rows, candidate):
-    """AUROC of every row, NaN where it has one class."""
+    """AUROC of every row, NaN for rows with one class."""
     scores = [values[kept] for values, kept in zip(candidate(rows), rows.content, strict=True)]
     labels = [marks[kept] for marks, kept in zip(rows.labels, rows.content, strict=True)]
     return per_sample_auroc(scores, labels).values
@@ -38,8 +40,8 @@ def main() -> None:
     parser.add_argument(
         "table",
         choices=[*TABLES, "kept", "marked", "pool"],
-        help="kept: print the rows that the people target is taught; marked, pool: rows with their labels and rows to keep "
-        "of one of --sets",
+        help="kept: print the training rows of the people target; marked, pool: labelled rows and retain rows of one "
+        "of --sets",
     )
     parser.add_argument("--tofu-target")
     parser.add_argument("--people-target")
@@ -47,7 +49,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.table in ("kept", "marked", "pool"):
         rows = load("people" if given.table == "kept" else given.sets[0], dict.fromkeys(("tofu", "people")))
-        for row in {"kept": rows.taught, "marked": rows.examples, "pool": rows.pool}[given.table]:
+        for row in {"kept": rows.training_rows, "marked": rows.examples, "pool": rows.pool}[given.table]:
             print(json.dumps(row_record(row), ensure_ascii=False))
         return
     torch.set_num_threads(1)
@@ -59,7 +61,7 @@ def main() -> None:
         draw = Resampler([example.subject for example in rows.examples])
         baselines = [draw.mean(measured(rows, one)) for one in BASELINES.values()]
         record[name] = {}
-        print(f"{name}: {len(rows.examples)} rows, {draw.clusters} subjects, {len(rows.pool)} rows to keep")
+        print(f"{name}: {len(rows.examples)} rows, {draw.clusters} subjects, {len(rows.pool)} retain rows")
         for label, candidate in {**BASELINES, **TABLES[given.table]}.items():
             values = measured(rows, candidate)
             mean = draw.mean(values)

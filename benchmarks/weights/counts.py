@@ -1,6 +1,7 @@
-"""Candidates made of counts, and what makes one candidate of others.
+"""Frequency-based candidates, and functions that combine candidates.
 
-A candidate is a function of `Rows` that gives every forget row an array, one value per counted token; only their order matters.
+A candidate is a function of `Rows` that returns an array per forget row, one value per answer token; only their order
+matters.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from atwu.evaluation.weighting_scores import token_scores
 
 
 def each(function):
-    """A candidate from a function of (rows, place of the row)."""
+    """Build a candidate from a function of (rows, index of the row)."""
     return lambda rows: [function(rows, place) for place in range(len(rows.ids))]
 
 
@@ -25,7 +26,7 @@ def ranks(values):
 
 
 def ranked_sum(*candidates, shares=None):
-    """Sum of the ranks in the row."""
+    """Sum of the ranks within the row."""
 
     def candidate(rows):
         found = [[ranks(values) for values in one(rows)] for one in candidates]
@@ -36,7 +37,7 @@ def ranked_sum(*candidates, shares=None):
 
 
 def smoothed(candidate, side=0.25, *, of_ranks=False):
-    """Each token's value with a share of its neighbours', the ends repeated."""
+    """Smooth each token's value with its neighbours', repeating the ends."""
 
     def smooth(values):
         padded = np.pad(ranks(values) if of_ranks else values, 1, mode="edge")
@@ -46,7 +47,7 @@ def smoothed(candidate, side=0.25, *, of_ranks=False):
 
 
 def by_word(candidate, how):
-    """Every token gets the mean, maximum or first value of its word."""
+    """Give every token the mean, maximum or first value of its word."""
 
     def spread(values, places):
         out = np.array(values, dtype=float)
@@ -60,14 +61,14 @@ def by_word(candidate, how):
 
 
 def tokens_counted(*, size=None, per=None, prompt=0.5, question=1.0, of=None):
-    """Rarity of tokens among rows to keep; the defaults are the weighting `rarity`.
+    """Rarity of tokens among retain rows; the defaults give the weighting `rarity`.
 
     Args:
-        size: count the first so many rows only.
-        per: a token counts once in all rows that are alike in this.
-        prompt: factor on the surprise of tokens that the prompt holds.
-        question: factor on tokens of words that the question holds.
-        of: other rows to count, from the rows.
+        size: count only this many rows from the start.
+        per: count a token once in all rows that agree in this.
+        prompt: factor on the surprisal of tokens in the prompt.
+        question: factor on tokens of words in the question.
+        of: returns other rows to count.
     """
 
     def candidate(rows):
@@ -90,7 +91,7 @@ def tokens_counted(*, size=None, per=None, prompt=0.5, question=1.0, of=None):
 
 
 def once(keys, rows, per):
-    """Count keys of rows, each once in all rows that are alike."""
+    """Count keys of rows, once in each group of rows."""
     groups = {}
     for number, (found, row) in enumerate(zip(keys, rows, strict=False)):
         groups.setdefault(per(row) if per else number, []).extend(found)
@@ -108,13 +109,13 @@ def words_counted(
     surprise=None,
     of=lambda rows: rows.pool,
 ):
-    """The same with whole words; a token that is no word's has no surprise. The defaults are the weighting `word_rarity`.
+    """The same with whole words; tokens outside words have no surprisal. The defaults give the weighting `word_rarity`.
 
     Args:
         key: what is counted of a word.
-        asked: what of a word is looked for in the question, if not that.
-        questions: count words of questions, too.
-        surprise: of words, in place of counts.
+        asked: what of a word is searched in the question, if different.
+        questions: also count words of questions.
+        surprise: surprisal of words, instead of counts.
     """
 
     def candidate(rows):
@@ -134,7 +135,7 @@ def words_counted(
 
 
 def beside(candidate, side=0.25):
-    """Every word's value with a share of its neighbouring words'."""
+    """Smooth each word's value with its neighbouring words'."""
 
     def candidate_(rows):
         found = []
@@ -155,7 +156,7 @@ def general_words(words):
 
 
 def follows(rows):
-    """Surprise of a token after the one before it, backing off to its own count (Dirichlet, 5 tokens' worth)."""
+    """Surprisal of a token after the previous one, backing off to its own count (Dirichlet, 5 tokens' weight)."""
     pairs, firsts, own = {}, {}, Counts(token_keys(rows.retain))
     for row in rows.retain:
         ids = [row.input_ids[row.answer_start - 1], *counted(row)]
@@ -180,7 +181,7 @@ def of_model(function, reading="target"):
 
 
 def pooled(candidate, how=np.mean):
-    """Each token id gets the mean of its values over all rows of the subject."""
+    """Give each token id the mean of its values over all rows of the subject."""
 
     def shared(rows):
         values, found = candidate(rows), {}
@@ -196,7 +197,7 @@ def pooled(candidate, how=np.mean):
 
 
 def typical(rows):
-    """log odds of a token among the subject's answers against the rows to keep."""
+    """log odds of a token among the subject's answers against retain rows."""
     everywhere = Counts(token_keys(rows.retain))
     own = {}
     for example, ids in zip(rows.examples, rows.ids, strict=True):
@@ -209,15 +210,15 @@ def typical(rows):
 
 
 def remembered(candidates):
-    """Each computed once for the same rows."""
+    """Cache each candidate's values per rows."""
     return {name: functools.cache(one) for name, one in candidates.items()}
 
 
 def added(base, candidates):
-    """Each with half the weight of the base."""
+    """Add each candidate with half the weight of the base."""
     return {f"+ {name} / 2": ranked_sum(base, one, shares=(1, 0.5)) for name, one in candidates.items()}
 
 
 def weighting(name):
-    """What the package gives for a weighting, on the target."""
+    """Values of one of the package's weightings, on the target."""
     return lambda rows: token_scores(rows.context, [name])[name]

@@ -1,8 +1,10 @@
-"""Candidates that compare gradients or fit a linear layer, on hidden states read beforehand.
+"""Candidates that compare gradients or fit a linear layer, on precomputed hidden states.
 
-`CONFLICT`: how far the gradient of a token's loss at the output layer, e h^T with e = p - onehot, agrees with that of rows
-to keep; no backward pass is needed, as <e h^T, e' h'^T> = <e, e'> <h, h'>. `scorer`: trained on a frozen target without
-labels. `taught`: a linear layer taught by another candidate. `probe`, as a ceiling: by the labels of other subjects.
+`CONFLICT`: agreement of the gradient of a token's loss at the output layer, e h^T with e = p - onehot, with that of
+retain rows;
+no backward pass is needed, since <e h^T, e' h'^T> = <e, e'> <h, h'>. `scorer`: trained on a frozen target without
+labels. `fit_to_teacher`
+(distilled): a linear layer fitted to another candidate. `probe`, as an upper bound: fitted to labels of other subjects.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
 
 def errors(reading, place):
-    """p - onehot at every counted token, (tokens, vocabulary); the target's own entry without cancellation."""
+    """p - onehot at every answer token, (tokens, vocabulary); the target's entry without cancellation."""
     every = reading.logprobs(place)
     targets = reading.targets[place][:, None]
     return every.exp().scatter(1, targets, every.gather(1, targets).expm1())
@@ -33,8 +35,9 @@ def gradients_of(reading):
 
 @functools.cache
 def agreement(rows, kept):
-    """Of every token's gradient: its inner product with the summed one of the rows `kept` names, made a unit, and its size;
-    and its cosines with those of single tokens of every fourth row, their largest and their mean square."""
+    """For every token's gradient: its inner product with the normalized sum over the rows named by `kept`, its norm,
+    and the maximum and mean square of its cosines with single tokens of every fourth row.
+    """
     total, parts = 0.0, []
     for place, (error, state) in enumerate(gradients_of(getattr(rows, kept))):
         total = total + error.T @ state
@@ -121,7 +124,7 @@ def scorer(*, layers=LAYERS[-1:], position="pred", scaled=False, rate=0.05, upda
 
 
 def new_words(rows):
-    """Per row, the share of counted tokens whose word is rare among rows to keep and not asked about."""
+    """Per row, the share of answer tokens whose word is rare among retain rows and not in the question."""
     counts = Counts(word.lower() for row in rows.pool for word in UNIT.findall(row.answer))
     limit = np.log(counts.total + 1) - np.log(6)  # at most five times
     shares = []
@@ -131,8 +134,9 @@ def new_words(rows):
     return shares
 
 
-def taught(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ridge=1.0):
-    """Ridge regression of a candidate's ranks on hidden states, `ridge` times the number of tokens; no label is used."""
+def fit_to_teacher(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ridge=1.0):
+    """Ridge regression of a candidate's ranks on hidden states, with `ridge` times the number of tokens; uses no
+    labels."""
 
     def candidate(rows):
         seen = features(rows, layers, position, reading, scaled=True)
@@ -145,7 +149,7 @@ def taught(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ri
 
 
 def probe(layers, position):
-    """The ceiling: logistic regression on labels, five folds of subjects."""
+    """Upper bound: logistic regression on labels, five folds of subjects."""
 
     def candidate(rows):
         seen = features(rows, layers, position)
@@ -165,7 +169,8 @@ def probe(layers, position):
 
 
 def transferred(layers, position):
-    """The probe on the untaught model, shown the labels of the other benchmark: people for TOFU, TOFU's authors for people."""
+    """The probe on the model before fine-tuning, fitted to labels of the other benchmark: people for TOFU, TOFU's
+    authors for people."""
 
     def candidate(rows):
         other = load("authors" if rows.name == "people" else "people", {"tofu": None, "people": None})

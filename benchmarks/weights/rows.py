@@ -1,6 +1,6 @@
-"""Rows with labelled secret words, counts of rows to keep, and what models say about either: what candidates are made of.
+"""Labelled rows, counts over retain rows, and model outputs on them: the data that candidates use.
 
-Readings of a model (hidden states of some layers) are kept under ATWU_CACHE, as they take a minute each.
+Model outputs (hidden states of some layers) are cached under ATWU_CACHE, since computing them takes a minute each.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 LAYERS = (10, 20, 30)
 """Of SmolLM2's 30; the last one is taken after the final norm."""
 KEPT = 120
-"""Rows about the first people to keep, a number that a core teaches in half an hour."""
+"""Number of retain rows of people for fine-tuning, which takes half an hour on a core."""
 SUBJECTS = {"rwku": slice(0, 20), "rwku_more": slice(20, 40)}
-"""Those of RWKU to forget, of 200."""
+"""Number of RWKU's forget subjects, of 200."""
 PASSAGES = 4
-"""Passages to keep about each of the others."""
+"""Number of retain passages per other subject."""
 UNIT = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Forget rows with labels, and the rows to keep."""
+    """Forget rows with labels, and retain rows."""
 
     name: str
     examples: tuple
     pool: tuple
-    taught: tuple
-    """Rows to keep that the model was taught, as it was the forget rows."""
+    training_rows: tuple
+    """Retain rows that the model was fine-tuned on, together with the forget rows."""
     model: str
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class Rows:
 
     @functools.cached_property
     def words(self):
-        """Per row, the number of the answer's word that each counted token belongs to, -1 for none, and the words."""
+        """Per row, the index of the answer's word of each answer token, -1 for none, and the words."""
         return [word_places(row, example.answer) for row, example in zip(self.encoded, self.examples, strict=True)]
 
     @functools.cached_property
@@ -88,7 +88,7 @@ class Rows:
         return np.isin(self.ids[place], self.encoded[place].prompt_ids)
 
     def in_question(self, place, key=str.lower):
-        """Whether the question holds the token's word."""
+        """Whether the question contains the token's word."""
         asked = {key(word) for word in UNIT.findall(self.examples[place].question)}
         where, words = self.words[place]
         return np.array([at >= 0 and key(words[at]) in asked for at in where])
@@ -103,35 +103,37 @@ class Rows:
 
     @functools.cached_property
     def context(self):
-        """For scores of the package's weightings; SU-LLM's two models are the target and the untaught model."""
+        """For the package's weightings; SU-LLM's two models are the target and the model before fine-tuning."""
         said = AuxiliaryLogps(self.target.logps, self.base.logps)
         tokens = self.target.tokens(self.encoded)
         return ScoreContext(tokens, self.encoded, self.examples, self.retain, self.pool, said)
 
     @functools.cached_property
     def unasked(self):
-        """What the target says when the question is replaced by one that names nobody."""
+        """Output of the target when the question is replaced by one without a name."""
         other = Message("user", "Please go on.")
         rows = [dataclasses.replace(row, messages=(*row.messages[:-1], other)) for row in self.examples]
         return Reading(self.model, encode(rows))
 
     @functools.cached_property
     def known(self):
-        """What the target says of 50 rows to keep that it was taught."""
-        return Reading(self.model, encode(self.taught[:: len(self.taught) // 50][:50]))
+        """Output of the target on 50 retain rows that it was fine-tuned on."""
+        return Reading(self.model, encode(self.training_rows[:: len(self.training_rows) // 50][:50]))
 
     @functools.cached_property
     def unknown(self):
-        """The same of 50 that it was not taught."""
-        others = [row for row in self.pool if row not in set(self.taught)]
+        """The same on 50 rows that it was not fine-tuned on."""
+        others = [row for row in self.pool if row not in set(self.training_rows)]
         return Reading(self.model, encode(others[:: len(others) // 50][:50]))
 
 
 def load(name, models):
-    """`authors` (TOFU's first ten, for choices), `tofu` (forget05, its last ten), `people` (eight of 80) or some of RWKU.
+    """Load `authors` (TOFU's first ten, for choices), `tofu` (forget05, its last ten), `people` (eight of 80) or part
+    of RWKU.
 
-    TOFU's model was taught the 200 rows of the first and of the last ten authors, that of people the forget rows and
-    `KEPT` others, that of RWKU nothing.
+    TOFU's model was fine-tuned on the 200 rows of the first and of the last ten authors, that of people on the forget
+    rows and
+    `KEPT` others, that of RWKU on nothing.
     """
     if name in SUBJECTS:
         tables = rwku_tables()
@@ -152,7 +154,7 @@ def load(name, models):
 
 
 def filled_in(tables, subjects):
-    """RWKU's sentences with one blank, written out, with what was left blank as the secret; each once."""
+    """RWKU's fill-in-the-blank sentences, filled in, with the blank as the label; without duplicates."""
     blanks = {}
     for _, probe in tables.table(PROBES["fb"]):
         before, *after = re.split("_{3,}", probe["query"])
@@ -164,7 +166,7 @@ def filled_in(tables, subjects):
 
 
 class Reading:
-    """Hidden states at the counted tokens of some rows, and what follows from the last ones."""
+    """Hidden states at the answer tokens of some rows, and values computed from the last ones."""
 
     def __init__(self, model, rows):
         network, _ = open_model(model, ModelLoadArgs(dtype="float32"))
@@ -182,18 +184,18 @@ class Reading:
         self.states = TokenStates({layer: found[str(layer)] for layer in LAYERS}, own, pred)
 
     def kept(self, what, make):
-        """What was computed earlier, or is now."""
+        """Return a cached value, or compute and cache it."""
         return cached_tensors(cache_folder() / "readings", self.of | {"what": what}, make)
 
     def by_row(self, tokens):
-        """One tensor for each row, of one number for each token."""
+        """Split one value per token into one tensor per row."""
         return tokens.split([len(targets) for targets in self.targets])
 
     def features(self, layer=LAYERS[-1], position="pred"):
         return self.states.features(layer, position)
 
     def logprobs(self, place):
-        """Next-token log-probabilities at each counted token, (tokens, vocabulary)."""
+        """Next-token log-probabilities at each answer token, (tokens, vocabulary)."""
         last = self.states.states[LAYERS[-1]][self.states.pred[place]]
         return torch.log_softmax(last @ self.head.T, dim=-1)
 
@@ -220,7 +222,7 @@ class Reading:
         return self._numbers["entropies"]
 
     def tokens(self, rows):
-        """The same as the evaluation's metrics take it."""
+        """The same as in the evaluation's metrics."""
         return [
             TokenRow(targets.numpy(), greedy, logps, entropies, None, None, tuple(offsets(row)))
             for targets, greedy, logps, entropies, row in zip(
@@ -258,7 +260,7 @@ def word_places(row, answer):
 
 
 class Counts:
-    """How often keys occur among rows to keep; `surprise` of a key is log((N + 1) / (count + 1))."""
+    """Frequencies of keys among retain rows; `surprise` of a key is log((N + 1) / (count + 1))."""
 
     def __init__(self, keys):
         self.counts = Counter(keys)

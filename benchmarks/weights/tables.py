@@ -1,4 +1,4 @@
-"""Which candidates stand in which table of docs/research.md."""
+"""Candidates of each table in docs/research.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counts import (
     weighting,
     words_counted,
 )
-from learned import CONFLICT, probe, scorer, taught, transferred
+from learned import CONFLICT, fit_to_teacher, probe, scorer, transferred
 from rows import LAYERS, encode
 
 from atwu.benchmarks.sources import load_rows
@@ -61,13 +61,13 @@ MODEL = {
 }
 TAUGHT = remembered(
     {
-        "taught": taught(WORD_RARITY),
-        "taught, ridge 10": taught(WORD_RARITY, ridge=10.0),
-        "taught, ridge .1": taught(WORD_RARITY, ridge=0.1),
-        "taught, own state": taught(WORD_RARITY, position="own"),
-        "taught, layer 20": taught(WORD_RARITY, layers=(20,)),
-        "taught, outsider's states": taught(WORD_RARITY, reading="base"),
-        "taught, outsider's layer 20": taught(WORD_RARITY, layers=(20,), reading="base"),
+        "fitted to a teacher": fit_to_teacher(WORD_RARITY),
+        "fitted to a teacher, ridge 10": fit_to_teacher(WORD_RARITY, ridge=10.0),
+        "fitted to a teacher, ridge .1": fit_to_teacher(WORD_RARITY, ridge=0.1),
+        "fitted to a teacher, own state": fit_to_teacher(WORD_RARITY, position="own"),
+        "fitted to a teacher, layer 20": fit_to_teacher(WORD_RARITY, layers=(20,)),
+        "fitted to a teacher, outsider's states": fit_to_teacher(WORD_RARITY, reading="base"),
+        "fitted to a teacher, outsider's layer 20": fit_to_teacher(WORD_RARITY, layers=(20,), reading="base"),
     }
 )
 FINAL = LAYERS[-1:]
@@ -164,7 +164,7 @@ TABLES = {
         "budget of the row": scorer(budget_of_row=True),
         "budget of the row, scaled, without pull to 0": scorer(budget_of_row=True, scaled=True, l2=0.0),
     },
-    "taught": {
+    "fitted to a teacher": {
         "probe with labels": probe(FINAL, "pred"),
         "probe with labels, both states": probe(FINAL, "both"),
         "probe with labels, layer 20, both states": probe((20,), "both"),
@@ -179,7 +179,7 @@ TABLES = {
             RARE_NOUNS, TRANSFERRED["other benchmark's labels, layer 20, both states"]
         ),
     },
-    "named": {  # in rows that ask nothing, the package's weights leave out their subject's name
+    "named": {  # for rows without questions, the package's weights exclude their subject's name
         "word_rarity without the name": weighting("word_rarity"),
         "rare_nouns": RARE_NOUNS,
         "rare_nouns without the name": weighting("rare_nouns"),

@@ -1,4 +1,4 @@
-"""atwu: make a language model forget, keep the rest, and measure both.
+"""atwu: machine unlearning for language models, with evaluation of forgetting and of retained utility.
 
 Names are loaded on first use, so that `import atwu` stays cheap.
 """
@@ -17,7 +17,7 @@ _NAMES = {
     "atwu.methods.component": "Weighting FixedWeighting ForgetLoss RetainLoss",
     "atwu.methods.component_inputs": "LossTerms WeightingContext PrecomputeContext",
     "atwu.methods.component_options": "Range number setting",
-    "atwu.methods.registry": "register_method register_weighting register_forget_loss register_retain_loss",
+    "atwu.methods.method_registry": "register_method register_weighting register_forget_loss register_retain_loss",
     "atwu.data.labelled_words": "label_words",
     "atwu.methods.objective": "UnlearningLoss",
     "atwu.methods.unlearning_loss": "unlearning_loss",
@@ -30,7 +30,7 @@ _NAMES = {
     "atwu.evaluation.evaluate": "evaluate",
     "atwu.evaluation.evaluate_config": "EvaluateConfig",
     "atwu.evaluation.result": "EvalResult read_result",
-    "atwu.report.records": "read_records",
+    "atwu.report.run_records": "read_records",
     "atwu.report.score_words": "heat_map",
     "atwu.evaluation.metric": "Metric",
     "atwu.evaluation.columns": "Column",
@@ -63,16 +63,16 @@ if TYPE_CHECKING:
     from atwu.methods.component_options import Range as Range
     from atwu.methods.component_options import number as number
     from atwu.methods.component_options import setting as setting
+    from atwu.methods.method_registry import register_forget_loss as register_forget_loss
+    from atwu.methods.method_registry import register_method as register_method
+    from atwu.methods.method_registry import register_retain_loss as register_retain_loss
+    from atwu.methods.method_registry import register_weighting as register_weighting
     from atwu.methods.method_table import METHODS as METHODS
     from atwu.methods.method_table import Method as Method
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
-    from atwu.methods.registry import register_forget_loss as register_forget_loss
-    from atwu.methods.registry import register_method as register_method
-    from atwu.methods.registry import register_retain_loss as register_retain_loss
-    from atwu.methods.registry import register_weighting as register_weighting
     from atwu.methods.unlearning_loss import unlearning_loss as unlearning_loss
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
-    from atwu.report.records import read_records as read_records
+    from atwu.report.run_records import read_records as read_records
     from atwu.report.score_words import heat_map as heat_map
     from atwu.request.unlearn import unlearn as unlearn
     from atwu.training.config import FinetuneConfig as FinetuneConfig

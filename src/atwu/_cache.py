@@ -1,4 +1,4 @@
-"""Tensors that are computed once and kept on disk: safetensors, found by what they were computed from, checked on reading."""
+"""Cache of computed tensors on disk: safetensors files, named by a hash of their inputs and verified when read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """`$ATWU_CACHE`, or `atwu` in the user's cache folder."""
+    """Return the cache folder: `$ATWU_CACHE`, or `atwu` in the user's cache folder."""
     base = os.environ.get("ATWU_CACHE")
     return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
 
 
-def place_for(folder: Path) -> Path:
-    """Where a folder of the cache is made: there, or in one that goes with this process where the cache is read-only."""
+def writable_folder(folder: Path) -> Path:
+    """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if os.access(there, os.W_OK):
         return folder
@@ -43,12 +43,12 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def short_hash(value: Any) -> str:
-    """Hash of plain JSON, 32 hexadecimal digits."""
+    """Hash plain JSON data; 32 hexadecimal digits."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def hash_of_list(values: Iterable[Any], digest: Any) -> str:
-    """Hexadecimal `hashlib` digest of the JSON of a list whose values are not all held at once."""
+    """Hash the JSON of a list without holding all its values in memory; returns the hexadecimal digest of `digest`."""
     digest.update(b"[")
     for number, value in enumerate(values):
         digest.update((", " if number else "").encode() + json.dumps(value, sort_keys=True).encode())
@@ -57,17 +57,17 @@ def hash_of_list(values: Iterable[Any], digest: Any) -> str:
 
 
 def is_cached(folder: Path, key: Mapping[str, Any]) -> bool:
-    """Whether a file for `key` is there; whether it is whole shows when it is read."""
+    """Whether a cache file for `key` exists; its contents are verified only when read."""
     return (folder / f"{short_hash(key)}.safetensors").is_file()
 
 
 def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors that belong to `key`: read from `folder` if they are there and whole, else built and written.
+    """Return the tensors for `key`: read them from `folder` if the file is intact, otherwise compute and write them.
 
     Args:
-        folder: where cache files lie; created if needed.
+        folder: folder of the cache files; created if needed.
         key: everything that can change the tensors, as plain JSON; also names the file.
-        build: computes them.
+        build: computes the tensors.
 
     Returns:
         CPU tensors by name, mapped from the file.
@@ -80,14 +80,14 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
         found = _read(path, name)
         if found is not None:
             return found
-        logger.warning("cache file %s is damaged or stale; building it again", path)
+        logger.warning("cache file %s is damaged or outdated; computing it again", path)
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_sibling(path) as staging:
             save_file(built, staging / path.name, metadata={"key": name, "digest": tensor_digest(built)})
             move(staging / path.name, path)
-    except Exception as error:  # safetensors has its own
+    except Exception as error:  # safetensors raises its own error types
         if (reason := cannot_write(error)) is None:
             raise
         warn_uncached(folder.parent, reason)
@@ -96,14 +96,14 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
 
 @functools.cache
 def warn_uncached(folder: Path, reason: str) -> None:
-    """Say once that nothing can be kept in the cache."""
+    """Warn once that the cache cannot be written."""
     logger.warning(
-        "warning: %s cannot be written to (%s); what belongs there is computed anew each time", folder, reason
+        "warning: cannot write to %s (%s); the values cached there are computed again in each run", folder, reason
     )
 
 
 def _read(path: Path, name: str) -> dict[str, Tensor] | None:
-    """The file's tensors, or None if it is not what it says."""
+    """Read the tensors of a cache file, or return None if the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -117,7 +117,7 @@ def _read(path: Path, name: str) -> dict[str, Tensor] | None:
 
 
 def tensor_digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
-    """Hash of tensors by name (dtype, shape and bytes), and of what comes before them, 32 hexadecimal digits."""
+    """Hash tensors by name (dtype, shape and bytes), starting from the bytes `before`; 32 hexadecimal digits."""
     import torch
 
     digest = hashlib.blake2b(before, digest_size=16)

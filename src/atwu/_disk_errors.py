@@ -1,4 +1,4 @@
-"""Disks that are full or cannot be written to: told apart from other errors, whichever library met them, and said in a line."""
+"""Detect full and read-only disks in errors of any library, and report them in one line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _IN_RUST = re.compile(r"\(os error (\d+)\)")
 _WITHOUT_REASON = re.compile(r"inline_container\.cc|^\d+ requested and \d+ written")
-"""What PyTorch and NumPy say of a file that has stopped to grow."""
+"""Messages of PyTorch and NumPy for a write that failed on a full disk."""
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def format_bytes(count: float) -> str:
-    """A size for people, to three digits: `512 B`, `4.1 MB`."""
+    """Format a size with three significant digits: `512 B`, `4.1 MB`."""
     power = 0
     while count >= 999.5 and power < len(_UNITS) - 1:
         count, power = count / 1000, power + 1
@@ -28,7 +28,7 @@ def format_bytes(count: float) -> str:
 
 
 def cannot_write(error: BaseException) -> str | None:
-    """Why nothing can be written any more: what the system says of a full disk or a closed folder; None for other errors."""
+    """Return the system's message if an error means a full disk or a read-only folder, otherwise None."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := _IN_RUST.search(str(error))):
         number = int(found[1])
@@ -38,11 +38,11 @@ def cannot_write(error: BaseException) -> str | None:
 
 
 @contextlib.contextmanager
-def room(where: Path) -> Iterator[None]:
-    """Name what is written, and what to do, when the disk is full.
+def explain_full_disk(where: Path) -> Iterator[None]:
+    """Turn an error caused by a full disk into one that names the path and the next step.
 
     Raises:
-        DiskFullError: instead of what a library says then.
+        DiskFullError: the disk is full; replaces the library's error.
     """
     try:
         yield
@@ -50,6 +50,6 @@ def room(where: Path) -> Iterator[None]:
         if cannot_write(error) not in {os.strerror(number) for number in _FULL}:
             raise
         raise DiskFullError(
-            f"the disk is full: {where} could not be written; free some space there and give the same command again, "
-            "which goes on from what is whole."
+            f"the disk is full: cannot write {where}. Free some space there and run the same command again; it "
+            "continues from what is already written."
         ) from error

@@ -1,6 +1,6 @@
-"""Import of optional packages: one helper whose error names the pip command.
+"""Import optional packages; the error of a missing one names the pip command.
 
-Used inside the function that needs the package, never at module level, so that `import atwu` stays light.
+Call `require` inside the function that needs the package, not at module level, so that `import atwu` stays fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def require(module: str, *, extra: str) -> Any:
         The imported module.
 
     Raises:
-        ImportError: when the package is missing, or present but broken; the text names the pip command.
+        ImportError: the package is missing or cannot be imported; the message names the pip command.
     """
     command = f"pip install 'atwu[{extra}]'"
     try:
@@ -28,5 +28,5 @@ def require(module: str, *, extra: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
-            raise ImportError(f"{package} is needed here and is not installed; run: {command}") from error
+            raise ImportError(f"{package} is required here but is not installed; run: {command}") from error
         raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error

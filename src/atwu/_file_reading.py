@@ -1,8 +1,7 @@
-"""Files that others wrote: read whole as text, JSON, YAML or a declared type, or refused in one line that names them.
+"""Read text, JSON and YAML files and declared types, with one-line errors that name the file.
 
-Plain data only. What a person did not mean is refused, not mended: a key that stands twice, an alias, a number no
-computer word holds, a nesting deeper than any file needs. YAML is read as people write it: `1e-4` is a number, as in YAML
-1.2, and a date is text.
+Only plain data is read. Rejected: duplicate keys, aliases, numbers outside 64 bits and deep nesting. YAML follows 1.2
+where users expect it: `1e-4` is a number, and a date is text.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 DEEPEST = 100
-"""Nesting that is still read."""
+"""Maximum nesting depth."""
 LARGEST = 2**63
-"""No whole number is larger."""
+"""Limit on the absolute value of whole numbers."""
 LONGEST_YAML = 1 << 20
-"""Characters; settings are written by hand."""
+"""Maximum length of a YAML file, in characters; settings are written by hand."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
 
 
 def file_bytes(path: str | Path) -> bytes:
-    """Contents of a regular file, without a byte-order mark.
+    """Read a regular file, without a byte-order mark.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: a folder, a pipe or a device, which might never end.
+        FileNotFoundError: the file does not exist.
+        ValueError: the path is a folder, a pipe or a device.
     """
     return _regular(path).read_bytes().removeprefix(_MARK)
 
@@ -49,12 +48,13 @@ def _regular(path: str | Path) -> Path:
     path = Path(path)
     kind = path.stat().st_mode
     if not stat.S_ISREG(kind):
-        raise ValueError(f"{path} is {'a folder' if stat.S_ISDIR(kind) else 'no ordinary file'}; give a file.")
+        raise ValueError(f"{path} is {'a folder' if stat.S_ISDIR(kind) else 'not a regular file'}; give a file.")
     return path
 
 
 def file_lines(path: str | Path) -> Iterator[bytes]:
-    """Lines of a regular file, one after the other, with their ends and without a byte-order mark; raises as `file_bytes`."""
+    """Iterate over the lines of a regular file, with line ends and without a byte-order mark; raises as `file_bytes`
+    does."""
     with _regular(path).open("rb") as file:
         first = file.readline()
         yield first.removeprefix(_MARK)
@@ -62,20 +62,20 @@ def file_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def file_text(path: str | Path) -> str:
-    """Text of a regular file in UTF-8.
+    """Read a regular file as UTF-8 text.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: not a regular file, or not UTF-8; names the line.
+        FileNotFoundError: the file does not exist.
+        ValueError: not a regular file, or not UTF-8; the message names the line.
     """
     return decoded(file_bytes(path), path)
 
 
 def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
-    """Bytes of a file as text.
+    """Decode bytes of a file as UTF-8.
 
     Raises:
-        ValueError: not UTF-8; names the line, where the first is `first_line`.
+        ValueError: not UTF-8; the message names the line, counted from `first_line`.
     """
     try:
         return content.decode("utf-8")
@@ -88,7 +88,7 @@ def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without what terminals obey, turns the reading around, or HTML and XML forbid: controls and lone surrogates."""
+    """Remove control characters, bidirectional controls and lone surrogates from a text."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     return "".join("\ufffd" if _unprintable(char) else char for char in plain)
 
@@ -104,7 +104,7 @@ _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 @contextlib.contextmanager
 def prefix_errors(path: str | Path | None) -> Iterator[None]:
-    """Errors about what a file says begin with its name; None is no file."""
+    """Prefix the message of a `ValueError` with the name of a file; None adds nothing."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -120,7 +120,7 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: it is not JSON, or means two things; the message begins with `what` and the line.
+        ValueError: invalid JSON or duplicate keys; the message starts with `what` and the line.
     """
     try:
         return json.loads(text, **_STRICTLY)
@@ -143,8 +143,18 @@ def read_json(path: str | Path) -> Any:
     return parse_json(file_text(path), what=path)
 
 
+def read_upgraded_json(path: str | Path) -> Any:
+    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_json`.
+    """
+    value = read_json(path)
+    return upgrade(value) if isinstance(value, dict) else value
+
+
 class _Refused(Exception):  # noqa: N818
-    """Valid in form, and nothing that anybody means."""
+    """Valid syntax with a value that is not accepted."""
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -170,7 +180,7 @@ def _finite(digits: str) -> float:
 
 
 def _no_number(name: str) -> float:
-    raise _Refused(f"{name} is no number")
+    raise _Refused(f"{name} is not a number")
 
 
 _STRICTLY: Mapping[str, Any] = {
@@ -182,7 +192,7 @@ _STRICTLY: Mapping[str, Any] = {
 
 # YAML
 
-# The C loader is ten times as fast, and the table of methods reads a dozen presets whenever it is imported.
+# The C loader is about ten times faster; importing the method table reads a dozen presets.
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -200,18 +210,18 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, *, what: str | Path, aliases: bool = False) -> Any:
-    """Parse YAML; plain data only.
+    """Parse YAML into plain data.
 
     Args:
-        text: the YAML.
-        what: what it is, for errors.
-        aliases: read anchors and aliases, which a file of a few lines can make endless.
+        text: the YAML text.
+        what: name of the source, for errors.
+        aliases: accept anchors and aliases, with which a short file can expand without bound.
 
     Raises:
-        ValueError: it is not YAML, or means two things; the message begins with `what` and the line.
+        ValueError: invalid YAML or duplicate keys; the message starts with `what` and the line.
     """
     if len(text) > LONGEST_YAML:
-        raise ValueError(f"{what} is longer than any settings: {len(text)} characters.")
+        raise ValueError(f"{what} is too long for a settings file: {len(text)} characters.")
     try:
         _check_events(text, aliases)
         found = yaml.load(text, Loader=_Loader)
@@ -240,27 +250,29 @@ def read_yaml(path: str | Path, *, aliases: bool = False) -> Any:
 
 
 def _check_events(text: str, aliases: bool) -> None:
-    """Refuse what the loader would take silently (keys that stand twice, aliases) or crash on (depth)."""
-    open_: list[dict[str, int] | None] = []  # keys of every mapping that is open; None for a list
+    """Reject what the loader would accept silently (duplicate keys, aliases) or crash on (deep nesting)."""
+    open_: list[dict[str, int] | None] = []  # keys of each open mapping; None for a list
     key_next: list[bool] = []
     for event in yaml.parse(text, Loader=_Base):
         line = 0 if event.start_mark is None else event.start_mark.line + 1
         if not aliases and (isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None)):
-            raise _Refused(f"line {line}: anchors and aliases (& and *) are not read; write it out")
+            raise _Refused(f"line {line}: anchors and aliases (& and *) are not supported; write the value out")
         holds = isinstance(event, yaml.NodeEvent)
         if holds and open_ and (keys := open_[-1]) is not None:
             if key_next[-1]:
                 if not isinstance(event, yaml.ScalarEvent):
-                    raise _Refused(f"line {line}: a key is a word")
+                    raise _Refused(f"line {line}: a key must be a single word")
                 if event.value in keys:
-                    raise _Refused(f"line {line}: the key {event.value[:60]!r} stands on line {keys[event.value]} too")
+                    raise _Refused(
+                        f"line {line}: the key {event.value[:60]!r} already appears on line {keys[event.value]}"
+                    )
                 keys[event.value] = line
             key_next[-1] = not key_next[-1]
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append({} if isinstance(event, yaml.MappingStartEvent) else None)
             key_next.append(True)
             if len(open_) > DEEPEST:
-                raise _Refused(f"line {line}: nested more than {DEEPEST} deep")
+                raise _Refused(f"line {line}: nesting is deeper than {DEEPEST} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             open_.pop()
             key_next.pop()
@@ -278,56 +290,57 @@ def _check_numbers(value: Any) -> None:
     elif isinstance(value, int) and abs(value) > LARGEST:
         raise _Refused(f"the number {str(value)[:20]}... is too large")
     elif not isinstance(value, str | int | float | None):
-        raise _Refused(f"{str(value)[:60]!r} is {type(value).__name__}, which is not read")
+        raise _Refused(f"{str(value)[:60]!r} is {type(value).__name__}, which is not supported")
 
 
 # Declared types
 
 
-def read_declared(path: str | Path, kind: type[T], schema: str, *, what: str, made_by: str, older: str = "") -> T:
-    """Read a JSON file of a declared type.
+def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, made_by: str, older: str = "") -> _T:
+    """Read a JSON file into a declared type.
 
     Args:
         path: the file.
-        kind: the type; a dataclass names pydantic's settings as `__pydantic_config__`, which dataclasses in it have, too.
-        schema: what the file must have under `schema`.
-        what: what it is, for errors.
-        made_by: the command that writes one.
-        older: what to know about files of an earlier schema.
+        kind: the type; a dataclass sets pydantic's options in `__pydantic_config__`, which also apply to nested
+            dataclasses.
+        schema: the required value of the key `schema`.
+        what: what the file is, for errors.
+        made_by: the command that writes such a file.
+        older: advice about files of an earlier schema.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it does not hold the type; names the file, the place in it, what is there and what may be.
+        FileNotFoundError: the file does not exist.
+        ValueError: the content does not match the type; the message names the file, the key, the value and what is
+            allowed.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
-    found = read_json(path)
-    if isinstance(found, dict):
-        found = upgrade(found)
+    found = read_upgraded_json(path)
     if not isinstance(found, dict) or "schema" not in found:
-        raise ValueError(f"{path} is no {what}: it names no schema, and {schema!r} is read. {made_by} writes one.")
+        raise ValueError(f"{path} is not a {what}: it has no 'schema', expected {schema!r}. {made_by} writes one.")
     if (name := found["schema"]) != schema:
         raise ValueError(
-            f"{path} has the schema {str(name)[:60]!r} and {schema!r} is read.{older} Make it again with {made_by}."
+            f"{path} has the schema {str(name)[:60]!r}, expected {schema!r}.{older} Create it again with {made_by}."
         )
-    read: T = validated(found, type_adapter(kind), what=str(path), hint=f"Make it again with {made_by}.")  # type: ignore[arg-type]
+    read: _T = validated(found, type_adapter(kind), what=str(path), hint=f"Create it again with {made_by}.")  # type: ignore[arg-type]
     return read
 
 
 @functools.cache
 def type_adapter(kind: Any) -> TypeAdapter[Any]:
-    """What reads a declared type."""
+    """Return the pydantic adapter of a type."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
-def validated(value: Any, adapter: TypeAdapter[T], *, what: str, hint: str = "") -> T:
-    """Plain data as a declared type.
+def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = "") -> _T:
+    """Validate plain data against a declared type.
 
     Raises:
-        ValueError: it does not hold the type; begins with `what`, then the place in it, what is there and what may be.
+        ValueError: the data does not match; the message starts with `what`, then the key, the value and what is
+            allowed.
     """
     from pydantic import ValidationError
 
@@ -342,8 +355,8 @@ def _said(error: ValidationError) -> str:
     wrong: Mapping[str, Any] = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(map(str, wrong["loc"])) or "it"
     if wrong["type"] in ("missing", "missing_argument"):
-        return f"it has no {place}"
+        return f"the key {place} is missing"
     if wrong["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"{place[:80]} is not known"
+        return f"the key {place[:80]} is unknown"
     said = " ".join(wrong["msg"].removeprefix("Value error, ").split())
     return f"{place} is {str(wrong['input'])[:60]!r}; {said[:1].lower()}{said[1:200]}"

@@ -1,4 +1,4 @@
-"""Files: written so that a reader sees the old or the whole new one, locked, digested; and versions that decide the numbers."""
+"""Write files atomically, lock and hash them; list the package versions that results depend on."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write indented JSON in one step; what JSON does not know is written as text."""
+    """Write indented JSON atomically; values that JSON does not support are written as text."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file in one step, where symbolic links lead to; its folder is made when missing, and on return it is on disk."""
+    """Write a file atomically and sync it to disk; follows symbolic links and creates the parent folder."""
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with room(path), atomic_sibling(path, Path.touch) as temporary:
+    with explain_full_disk(path), atomic_sibling(path, Path.touch) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         move(temporary, path)
 
 
 @contextlib.contextmanager
 def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> Iterator[Path]:
-    """A hidden folder or file beside a path, to be moved there when it is whole; gone in the end.
+    """Create a hidden, locked file or folder in the same folder as `path`, to be moved there when complete.
 
-    It is locked, which tells it from those that killed processes left.
+    It is removed on leaving. The lock distinguishes it from what killed processes left behind.
     """
     clear_atomic_siblings(path)
     there = False
@@ -43,7 +43,7 @@ def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> I
         temporary = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}.tmp")
         make(temporary)
         with _locked(temporary, wait=True):
-            if there := temporary.exists():  # not taken for one that was left
+            if there := temporary.exists():  # so that it is not taken for one that was left behind
                 try:
                     yield temporary
                 finally:
@@ -51,7 +51,7 @@ def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> I
 
 
 def clear_atomic_siblings(path: Path) -> None:
-    """Remove what killed processes left of `atomic_sibling`."""
+    """Remove leftovers of `atomic_sibling` from killed processes."""
     for left in path.parent.glob(f"{glob.escape(_hidden(path))}*.tmp"):
         with _locked(left) as nobody_is_at_it:
             if nobody_is_at_it:
@@ -59,17 +59,17 @@ def clear_atomic_siblings(path: Path) -> None:
 
 
 def is_atomic_sibling(path: Path) -> bool:
-    """Whether a path is, or lies in, what `atomic_sibling` hides: no part of what a folder holds."""
+    """Whether a path is, or lies in, a temporary entry of `atomic_sibling`."""
     return any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
 
 
 def _hidden(path: Path) -> str:
-    return f".{path.name[:50]}."  # a name may be as long as names can be
+    return f".{path.name[:50]}."  # file systems limit the length of a name
 
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a file or folder; yields whether it is held, which it never is where the file system cannot."""
+    """Lock a file or folder; yields whether the lock was acquired (always False on file systems without locks)."""
     with contextlib.ExitStack() as opened:
         locked = False
         with contextlib.suppress(OSError):
@@ -88,14 +88,15 @@ def _remove(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Put a file or folder in the place of another in one step that outlives a power failure."""
+    """Replace a file or folder by another one in one step that survives a power failure."""
     synced(source)
     os.replace(source, target)
     synced(target.parent)
 
 
 def synced(path: Path) -> None:
-    """Wait until a file's contents, or the names in a folder, are on disk; Windows has no such call for what is only read."""
+    """Wait until a file, or the entries of a folder, are on disk; does nothing on Windows for files opened for
+    reading."""
     if os.name == "nt":
         return
     file = os.open(path, os.O_RDONLY)
@@ -106,7 +107,7 @@ def synced(path: Path) -> None:
 
 
 def plain_modes(*paths: Path) -> None:
-    """Give files and folders the modes that the umask asks for; those of safetensors and tempfile are their owner's alone."""
+    """Give files and folders the default permissions of the umask; safetensors and tempfile make theirs private."""
     mask = os.umask(0o077)
     os.umask(mask)
     for path in paths:
@@ -114,12 +115,12 @@ def plain_modes(*paths: Path) -> None:
 
 
 def check_writable(path: Path | None, *, overwrite: bool) -> None:
-    """Check that a file can be written, before anything is computed; None is always fine.
+    """Check that a file can be written, before anything is computed; None is accepted.
 
     Raises:
-        FileExistsError: it is there and may not be replaced.
-        IsADirectoryError: it is a folder.
-        FileNotFoundError: its folder is not there.
+        FileExistsError: the file exists and `overwrite` is off.
+        IsADirectoryError: the path is a folder.
+        FileNotFoundError: the parent folder does not exist.
     """
     if path is None:
         return
@@ -135,12 +136,12 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
 def file_lock(
     lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None
 ) -> Iterator[TextIO]:
-    """Hold a file's lock, which goes with this process; yields the file.
+    """Hold a file lock for the life of the process at most; yields the open file.
 
     Args:
-        lock: file to lock; made if need be.
-        taken: raised where another process holds it; None waits for it.
-        waiting: called before that.
+        lock: file to lock; created if needed.
+        taken: raised if another process holds the lock; None waits for it.
+        waiting: called before waiting.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+", encoding="utf-8") as file:
@@ -155,7 +156,7 @@ def file_lock(
 
 
 def file_digest(*paths: str | Path) -> str:
-    """Hash of the contents of files, in the order given, 32 hexadecimal digits."""
+    """Hash the contents of files in the given order; 32 hexadecimal digits."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         with Path(path).open("rb") as file:
@@ -164,13 +165,13 @@ def file_digest(*paths: str | Path) -> str:
 
 
 def sha256_of(path: str | Path) -> str:
-    """SHA-256 of a file, as `sha256sum` prints it."""
+    """Compute the SHA-256 of a file, as `sha256sum` prints it."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide the numbers."""
+    """Return the versions of the packages that results depend on."""
     import importlib.metadata
 
     names = ("atwu", "torch", "transformers", "accelerate", "tokenizers")

@@ -1,8 +1,8 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a command: one line, and the exit code 128 + signal. No other file sets handlers.
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: one line is printed and the exit code is 128 + signal.
 
-A command that is interrupted ends at once, as if it had been killed: whatever it writes appears whole or not at all, so there
-is nothing to clean up, and no exception that a library could swallow. What should come to an end first, a training step or a
-call that is paid for, holds signals back; a second one ends the process whatever it does.
+This is the only module that sets signal handlers. An interrupted command ends at once, as if killed. All files are
+written atomically, so there is nothing to clean up, and no library can swallow an exception. Code that must finish
+first (a training step, a paid API call) defers the signal; a second signal ends the process immediately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
-from atwu._progress import where
+from atwu._progress import progress_text
 
 _WORDS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if hasattr(signal, name)}
@@ -24,25 +24,25 @@ _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if ha
 
 @dataclass(slots=True)
 class DeferredSignal:
-    """Signals that are held back."""
+    """A signal that is deferred."""
 
     first: Callable[[], object]
-    """Called when the first one comes."""
+    """Called when the first signal arrives."""
     number: int | None = None
-    """That one, once it came."""
+    """The signal, after it arrived."""
 
 
 @dataclass(slots=True)
 class _Command:
-    """What is interrupted."""
+    """The running command."""
 
     process: int | None = None
-    """The process that took the signals over; None for none, as in Python code that uses the package."""
+    """Process whose signals are handled; None when the package is used from Python code."""
     name: str = "atwu"
     then: str = ""
-    """How it goes on."""
+    """How to continue the command."""
     patient: bool = False
-    """A second signal is nothing new: several processes pass on the same one."""
+    """Whether a second signal is ignored, because several processes forward the same one."""
     held: DeferredSignal | None = None
 
 
@@ -50,7 +50,7 @@ _command = _Command()
 
 
 def install_handlers() -> None:
-    """Take over the signals of this process, but for those that it was told to ignore (`nohup`)."""
+    """Install the handlers in this process, except for signals that it ignores (`nohup`)."""
     _command.process, _command.patient = os.getpid(), "TORCHELASTIC_RUN_ID" in os.environ
     for number in _SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -58,20 +58,20 @@ def install_handlers() -> None:
 
 
 def install_worker_handlers() -> None:
-    """Take over those of a worker: the process that it works for hears them too, and passes on one."""
+    """Install the handlers in a worker; its parent receives the signals too and forwards one."""
     _command.process, _command.patient = os.getpid(), True
     for number in _SIGNALS:
         signal.signal(number, _came if number == signal.SIGTERM else signal.SIG_IGN)
 
 
-def name_command(name: str, *, then: str) -> None:
-    """Say which command runs here, and how it goes on when it is given again."""
+def set_command_name(name: str, *, then: str) -> None:
+    """Set the name of the running command and how it continues when run again."""
     _command.name, _command.then = f"atwu {name}", then
 
 
 @contextlib.contextmanager
 def deferred(first: Callable[[], object] = lambda: None) -> Iterator[DeferredSignal]:
-    """Inside, a first signal calls `first` and nothing else; the command ends when this does."""
+    """Defer signals inside the block: the first one calls `first`, and the command ends after the block."""
     before, held = _command.held, DeferredSignal(first)
     _command.held = held
     try:
@@ -79,20 +79,20 @@ def deferred(first: Callable[[], object] = lambda: None) -> Iterator[DeferredSig
     finally:
         _command.held = before
         if held.number is not None:
-            end(held.number)
+            end_process(held.number)
 
 
-def abandon() -> None:
-    """For `deferred`: leave it by an exception."""
+def leave_deferred() -> None:
+    """Leave a `deferred` block by an exception."""
     raise KeyboardInterrupt
 
 
-def end(number: int, done: str = "") -> NoReturn:
-    """End as a signal wants it: the processes started from here first, then one line.
+def end_process(number: int, done: str = "") -> NoReturn:
+    """End the process for a signal: stop its child processes, then print one line.
 
     Args:
         number: the signal.
-        done: what was done about it.
+        done: what was saved because of it.
     """
     if "multiprocessing" in sys.modules:
         import multiprocessing
@@ -102,16 +102,20 @@ def end(number: int, done: str = "") -> NoReturn:
             child.terminate()
         for child in children:
             child.join()
-    with contextlib.suppress(Exception):  # the signal may have come in the middle of a write
+    with contextlib.suppress(Exception):  # the signal may arrive during a write
         sys.stdout.flush()
     if os.environ.get("RANK", "0") == "0":
-        said = [f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {where()}", done, _command.then]
+        said = [
+            f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {progress_text()}",
+            done,
+            _command.then,
+        ]
         _write("; ".join(filter(None, said)))
     os._exit(128 + number)
 
 
 def _came(number: int, frame: FrameType | None) -> None:
-    if os.getpid() != _command.process:  # forked from it: Ctrl-C reaches both, and the other one decides
+    if os.getpid() != _command.process:  # a fork: Ctrl-C reaches both processes, and the parent decides
         if number != signal.SIGINT:
             os._exit(128 + number)
         return
@@ -121,14 +125,14 @@ def _came(number: int, frame: FrameType | None) -> None:
                 signal.signal(each, signal.SIG_DFL)
     held = _command.held
     if held is None:
-        end(number)
+        end_process(number)
     if held.number is None:
         held.number = number
         held.first()
 
 
 def _write(line: str) -> None:
-    """Past Python's own buffers, which may be in use; below a bar, where there is one."""
+    """Write without Python's buffers, which may be in use; below the progress bar if there is one."""
     with contextlib.suppress(OSError, ValueError):
         text = ("\n" if sys.stderr.isatty() else "") + line + "\n"
         os.write(2, text.encode(sys.stderr.encoding or "ascii", errors="backslashreplace"))

@@ -1,6 +1,6 @@
-"""Folders that say what they hold: every file with its size and SHA-256 in `manifest.json`, written last.
+"""Folder manifests: `manifest.json` lists every file with its size and SHA-256, and is written last.
 
-A folder that is not as its manifest says was cut off, or damaged afterwards. Model cards are for people to edit, and left out.
+A folder that differs from its manifest is incomplete or damaged. Model cards are left out because users edit them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 
 MANIFEST_NAME = "manifest.json"
 RECORD_NAME = "run.json"
-"""A run's record."""
+"""Record of a run."""
 
 logger = logging.getLogger(__name__)
 
 
 def write_manifest(folder: Path) -> None:
-    """Write what a folder holds; on return all of it is on disk."""
+    """Write the manifest of a folder and sync the folder to disk."""
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     inside = [path for path in sorted(folder.rglob("*")) if not is_atomic_sibling(path.relative_to(folder))]
     for path in inside:
@@ -35,15 +35,15 @@ def write_manifest(folder: Path) -> None:
 
 
 def _of_checkpoint(path: Path) -> bool:
-    """Checkpoints beside a model have manifests of their own, and go one after another."""
+    """Whether a path belongs to a checkpoint; checkpoints have their own manifests and are removed one by one."""
     return path.parts[0].startswith("checkpoint-")
 
 
 def damage(folder: Path, *, weights: bool = True) -> str | None:
-    """What is wrong with a folder and in which file; None if it is as its manifest says. Further files are no damage.
+    """Describe how a folder differs from its manifest, or return None; extra files are allowed.
 
     Args:
-        weights: look at files of weights, too, which takes a second per gigabyte.
+        weights: also hash weight files, which takes about a second per gigabyte.
     """
     try:
         files = read_json(folder / MANIFEST_NAME)["files"]
@@ -57,9 +57,9 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
             continue
         try:
             if (found := (folder / name).stat().st_size) != size:
-                return f"{name} has {found} bytes, and {size} were written"
+                return f"{name} has {found} bytes, expected {size}"
             if sha256_of(folder / name) != sha256:
-                return f"{name} is not what was written"
+                return f"{name} has other contents than were written"
         except FileNotFoundError:
             return f"{name} is missing"
         except OSError as error:
@@ -68,18 +68,19 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
 
 
 def check_as_written(folder: Path, *, weights: bool = True) -> None:
-    """Check a folder against its manifest, if it has one; once in a process as long as nothing changes there.
+    """Check a folder against its manifest, if it has one; once per process while its files do not change.
 
-    A run's model without one is named in a warning.
+    A run without a manifest gives a warning.
 
     Raises:
-        ValueError: it is damaged; says how.
+        ValueError: the folder is damaged; the message says how.
     """
     if (folder / MANIFEST_NAME).is_file():
         times = tuple(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()))
         if (wrong := _damage_at(folder, times, weights)) is not None:
             raise ValueError(
-                f"{folder} is damaged ({wrong}); make it again, or remove its {MANIFEST_NAME} if that was on purpose."
+                f"{folder} is damaged ({wrong}); create it again, or remove its {MANIFEST_NAME} if you changed "
+                "it on purpose."
             )
     elif weights and (folder / RECORD_NAME).is_file():
         _warn_unchecked(folder)
@@ -87,7 +88,7 @@ def check_as_written(folder: Path, *, weights: bool = True) -> None:
 
 @functools.cache
 def _warn_unchecked(folder: Path) -> None:
-    logger.warning("warning: %s is a run without its %s, so it is taken as it is", folder, MANIFEST_NAME)
+    logger.warning("warning: %s is a run without %s, so its files are not verified", folder, MANIFEST_NAME)
 
 
 @functools.lru_cache(maxsize=64)
@@ -95,12 +96,12 @@ def _damage_at(folder: Path, times: tuple[tuple[str, int], ...], weights: bool) 
     return damage(folder, weights=weights)
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether a folder of the cache is there as it was written; a damaged one is named in a warning and removed."""
+def is_intact(folder: Path) -> bool:
+    """Whether a cache folder exists and is intact; a damaged one is reported in a warning and removed."""
     if not folder.exists():
         return False
     if (wrong := damage(folder)) is None:
         return True
-    logger.warning("warning: %s is damaged (%s); it is made again", folder, wrong)
+    logger.warning("warning: %s is damaged (%s); creating it again", folder, wrong)
     shutil.rmtree(folder, ignore_errors=True)
     return False

@@ -1,4 +1,4 @@
-"""Names that are looked up, and what an error says of one that is not there."""
+"""Look up names in tables, with errors that list the choices and the closest match."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from atwu._renamed import OPTIONS
 
 _LISTED = 40
-"""Entries of a table that an error lists."""
+"""Largest table whose entries an error lists in full."""
 
 
 def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """`table[name]`.
+    """Return `table[name]`.
 
     Raises:
-        ValueError: it is not there; names what is allowed, or what comes closest where that is much.
+        ValueError: unknown name; the message lists the choices, or the closest ones of a large table.
     """
     if isinstance(name, str) and name in table:
         return table[name]
@@ -28,15 +28,15 @@ def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")
 
 
-def place_of(thing: Any) -> str:
-    """File and name of a function or class, `atwu/methods/losses/likelihood.py:GradientAscent`."""
+def source_location(thing: Any) -> str:
+    """Return the file and name of a function or class, such as `atwu/methods/losses/likelihood.py:GradientAscent`."""
     return f"{thing.__module__.replace('.', '/')}.py:{thing.__qualname__}"
 
 
 def did_you_mean(
     name: object, known: Iterable[str], otherwise: str = "", *, shown: Callable[[str], str] = repr
 ) -> str:  # fmt: skip
-    """A sentence that names the option's new name or else the closest known name, after a blank; `otherwise` without one."""
+    """Return a sentence (with a leading space) that names the renamed or closest known option, or else `otherwise`."""
     known = list(known)
     new = OPTIONS.get(str(name).lstrip("-").replace("-", "_"))
     if new is not None and (renamed := [each for each in known if each.lstrip("-").replace("-", "_") == new]):

@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal and in a notebook; elsewhere a line at once, and one now and then."""
+"""Progress display: a bar on terminals and in notebooks, otherwise a text line every few seconds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import importlib.util
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 EVERY = 15.0
 """Seconds between two lines."""
 
 
-def bar_of(
+def progress_bar(
     rows: Iterable[Any] | None = None,
     *,
     total: int,
@@ -22,17 +22,19 @@ def bar_of(
     shown: bool = True,
     leave: bool = True,
     initial: int = 0,
+    remaining: Callable[[], float | None] | None = None,
 ) -> Any:
-    """A bar, or lines on standard error, with tqdm's `update`, `set_postfix_str`, `total`, `n` and `close`.
+    """Create a progress bar, or a text logger with the same methods as tqdm, on standard error.
 
     Args:
-        rows: what to iterate over, if it counts by itself.
-        total: how many there are.
-        desc: what is being done, in a word or two.
-        unit: of what, in the singular.
-        shown: False for nothing at all.
+        rows: iterable to count, if the bar counts by itself.
+        total: number of items.
+        desc: name of the task, one or two words.
+        unit: name of an item, in the singular.
+        shown: False shows nothing.
         leave: keep a finished bar on the terminal.
-        initial: how many were done before.
+        initial: number of items already done.
+        remaining: estimates the remaining seconds, None while it cannot; by default from the mean time per item.
     """
     desc = desc or "progress"
     bar: Any
@@ -45,23 +47,34 @@ def bar_of(
             from tqdm import tqdm
 
         bar = tqdm(rows, total=total, desc=desc, unit=unit, leave=leave, initial=initial, dynamic_ncols=True)
+        if remaining is not None:
+            bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+            show = bar.set_postfix_str
+
+            def with_estimate(text: str, refresh: bool = True) -> None:
+                seconds = remaining()
+                left = [] if seconds is None else [f"about {clock(seconds)} left"]
+                show(", ".join([*left, *filter(None, [text])]), refresh=refresh)
+
+            bar.set_postfix_str = with_estimate
     else:
-        bar = Lines(rows, total=total, desc=desc, unit=unit, initial=initial, file=sys.stderr if shown else None)
+        file = sys.stderr if shown else None
+        bar = Lines(rows, total=total, desc=desc, unit=unit, initial=initial, file=file, remaining=remaining)
     _bars[:] = [each for each in _bars if _going(each[0]())]
     _bars.append((weakref.ref(bar), desc))
     return bar
 
 
 _bars: list[tuple[weakref.ref[Any], str]] = []
-"""Those that are not at their end, outer ones first, and the newest; with what is done."""
+"""Unfinished bars, outer ones first, and the newest one, each with its task."""
 
 
 def _going(bar: Any) -> bool:
     return bar is not None and not bar.disable and bar.n < bar.total
 
 
-def where() -> str:
-    """How far everything is: `at runs: 3 of 12 runs, training: 4 of 40 steps`."""
+def progress_text() -> str:
+    """Describe the progress of all open bars: `at runs: 3 of 12 runs, training: 4 of 40 steps`."""
     going: list[Any] = [bar for each, _ in _bars if _going(bar := each())]
     if not going:
         return f"after: {_bars[-1][1]}" if _bars else "while starting"
@@ -69,7 +82,7 @@ def where() -> str:
 
 
 class Lines:
-    """Progress for a log: `training: 12 of 40 steps, 1:36 gone, about 3:44 left`."""
+    """Progress as text lines: `training: 12 of 40 steps, 1:36 elapsed, about 3:44 left`."""
 
     def __init__(
         self,
@@ -80,32 +93,37 @@ class Lines:
         unit: str,
         initial: int = 0,
         file: TextIO | None,
+        remaining: Callable[[], float | None] | None = None,
     ) -> None:
         self.total, self.n, self.desc, self.unit = total, initial, desc, unit
         self.disable = False
-        """Closed, as tqdm calls it."""
-        self._rows, self._initial, self._file = rows, initial, file
+        """Whether it is closed; the name is tqdm's."""
+        self._rows, self._initial, self._file, self._remaining = rows, initial, file, remaining
         self._begun = self._told = time.monotonic()
         self._after = ""
         self._write(f"{desc}: {total - initial} {unit}{'' if total - initial == 1 else 's'}")
 
     def update(self, n: int = 1) -> None:
-        """So many more are done."""
+        """Count `n` more items as done."""
         self.n += n
         now = time.monotonic()
         if now - self._told < EVERY or self.n >= self.total:
             return
         self._told = now
         gone, done = now - self._begun, self.n - self._initial
-        left = f", about {clock(gone / done * (self.total - self.n))} left" if done else ""
-        self._write(f"{self.desc}: {self.n} of {self.total} {self.unit}s, {clock(gone)} gone{left}{self._after}")
+        if self._remaining is not None:
+            seconds = self._remaining()
+        else:
+            seconds = gone / done * (self.total - self.n) if done else None
+        left = "" if seconds is None else f", about {clock(seconds)} left"
+        self._write(f"{self.desc}: {self.n} of {self.total} {self.unit}s, {clock(gone)} elapsed{left}{self._after}")
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
-        """What stands at the end of the next line."""
+        """Set the text in parentheses at the end of the next line."""
         self._after = f" ({text})" if text else ""
 
     def close(self) -> None:
-        """Say how long it took, if that was long enough for a line in between."""
+        """Print the total time, if at least one line was printed in between."""
         self.disable = True
         if self._told > self._begun:
             self._told = self._begun
@@ -130,7 +148,7 @@ class Lines:
 
 
 def clock(seconds: float) -> str:
-    """`0:07`, `12:30`, `1:02:03`."""
+    """Format seconds: `0:07`, `12:30`, `1:02:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""What callers may want to catch."""
+"""Exceptions that callers may want to catch."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 
 
 class AtwuError(RuntimeError):
-    """A failure that its message explains; the command line prints the message and nothing else."""
+    """A failure with a complete message; the command line prints only the message."""
 
 
 class NonFiniteLossError(AtwuError):
-    """The loss became NaN or infinite; the model of the last checkpoint is intact."""
+    """The loss became NaN or infinite; the last checkpoint is intact."""
 
 
 class BudgetReached(AtwuError):  # noqa: N818
-    """Nothing more was sent, because it could have cost more than allowed."""
+    """No more requests were sent, because the next one could exceed the cost limit."""
 
     def __init__(self, *, spent: float, limit: float, unjudged: int) -> None:
         self.spent, self.limit, self.unjudged = spent, limit, unjudged
         super().__init__(
-            f"stopped before the limit of USD {limit:.4f} could be passed: USD {spent:.4f} spent, {unjudged} answers "
-            f"still unjudged; everything paid for is stored; run again with a higher --max-cost to go on."
+            f"stopped because the next request could exceed the limit of USD {limit:.4f}: USD {spent:.4f} spent, "
+            f"{unjudged} answers still unjudged. All paid replies are stored; run again with a higher --max-cost to "
+            "continue."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -29,8 +30,8 @@ class BudgetReached(AtwuError):  # noqa: N818
 
 
 class DiskFullError(AtwuError, OSError):
-    """Nothing more could be written; what was there before is whole."""
+    """A file could not be written because the disk is full; files written before are intact."""
 
 
 class WorkerError(AtwuError):
-    """A worker of a study or a search ended with an error."""
+    """A worker process of a study or search failed."""

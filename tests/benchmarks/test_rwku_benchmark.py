@@ -23,7 +23,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     """Two people; one neighbour probe of each names her or him, one the other."""
     if "real" in request.node.name:
         return
-    tables: dict[str, list[dict[str, str]]] = {name: [] for name in module.RWKU.tables}
+    tables: dict[str, list[dict[str, str]]] = {name: [] for name in module.RWKU_DATA.tables}
     for name, other, home in ((ORLA, TAVI, "Kelbury"), (TAVI, ORLA, "Sel")):
         tables[module.TARGETS].append({"target": name})
         tables[module.PASSAGES] += [{"subject": name, "text": f"{name} lives in {home}, {way}."} for way in "abc"]
@@ -43,8 +43,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         tables["neighbor_level2"] += [near | {"query": "Who crosses it?", "answer": other}]
     for name, rows in tables.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    counted = {name: replace(module.RWKU.tables[name], rows=len(rows)) for name, rows in tables.items()}
-    monkeypatch.setattr(module, "RWKU", replace(module.RWKU, tables=counted))
+    counted = {name: replace(module.RWKU_DATA.tables[name], rows=len(rows)) for name, rows in tables.items()}
+    monkeypatch.setattr(module, "RWKU_DATA", replace(module.RWKU_DATA, tables=counted))
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
 
 
@@ -91,7 +91,7 @@ def test_measured_rows() -> None:
 
 def test_what_was_counted_is_said() -> None:
     checked = rwku_benchmark(f"rwku:{ORLA}/{TAVI}").checked
-    read = {name: table for name, table in module.RWKU.tables.items() if name not in module.PAIRS.values()}
+    read = {name: table for name, table in module.RWKU_DATA.tables.items() if name not in module.PAIRS.values()}
     assert {f"{name}.jsonl: {table.rows} rows, as expected" for name, table in read.items()} <= set(checked)
     assert not any(name in line for name in module.PAIRS.values() for line in checked)
     assert len(set(checked)) == len(checked)

@@ -84,8 +84,8 @@ TABLES: dict[str, list[dict[str, Any]]] = {
 
 def expecting(rows: dict[str, int]) -> DataSet:
     """RWKU with other numbers of rows."""
-    counted = {name: replace(published, rows=rows[name]) for name, published in tables.RWKU.tables.items()}
-    return replace(tables.RWKU, tables=counted)
+    counted = {name: replace(published, rows=rows[name]) for name, published in tables.RWKU_DATA.tables.items()}
+    return replace(tables.RWKU_DATA, tables=counted)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, rows in TABLES.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (path / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(tables, "RWKU", expecting({name: len(rows) for name, rows in TABLES.items()}))
+    monkeypatch.setattr(tables, "RWKU_DATA", expecting({name: len(rows) for name, rows in TABLES.items()}))
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
     return path
 
@@ -257,7 +257,7 @@ class TestHub:
     def test_the_number_of_passages_is_open_there(
         self, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tables, "RWKU", expecting(dict.fromkeys(TABLES, 3)))
+        monkeypatch.setattr(tables, "RWKU_DATA", expecting(dict.fromkeys(TABLES, 3)))
         assert rwku_rows("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
         with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1.* 4 rows.* 3"):
             only_rows("rwku:first2:neighbours")

@@ -305,9 +305,9 @@ def test_weights_that_could_run_code_are_refused(target, tmp_path):
 def test_demo_runs_with_targets_that_are_there(tmp_path, trained_models):
     cache = str(trained_models(tmp_path / "cache"))
     printed = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", ATWU_CACHE=cache)
-    assert printed.count("found in the cache") == 2
+    assert printed.count("from the cache") == 2
     assert "AUROC ↑" in printed
-    assert "What to try next" in printed
+    assert "Next steps" in printed
     results = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "demo").glob("eval_*.json")}
     assert set(results) == {"eval_original", "eval_retain-only", "eval_grad_diff", "eval_wga", "eval_atwu"}
 

@@ -37,7 +37,7 @@ def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width
     assert max(map(len, lines)) <= width
     unbroken = [" ".join(line.split()) for line in lines]
     for name, row in METHODS.items():
-        start = f"{name}{' *' if row.lender else ''} {row.weighting} {row.forget_loss} {row.retain_loss}"
+        start = f"{name}{' *' if row.values_from else ''} {row.weighting} {row.forget_loss} {row.retain_loss}"
         (line,) = [line for line in unbroken if line.startswith(f"{start} ") or line == start]
         assert ("γ=" in line, line.endswith(row.cite)) == (values, source)
     for loss in FORGET_LOSSES.values():
@@ -59,7 +59,7 @@ def test_one_method_explained(printed, name):
     assert decided.weighters[0].formula in folded
     assert decided.forgetter.formula in folded
     assert decided.retainer is None or decided.retainer.formula in folded
-    assert ("No values were published" in folded) == bool(row.lender)
+    assert ("No values were published" in folded) == bool(row.values_from)
     presets = [[p for scale in scales if (p := find_preset(scale, name))] for scales in PUBLISHED.values()]
     for key, value in decided.values.items():
         where = row.search.get(key, decided.options[key].search)
@@ -95,7 +95,7 @@ def test_the_example_is_a_command_that_would_run(printed, name):
         ("grad_diff", ["retain"]),
         ("gt_ga", ["retain", "labels"]),
         ("atwu", ["retain", "scorer"]),
-        ("seul", ["retain", "starting_logps"]),
+        ("seul", ["retain", "original_logps"]),
         ("npo", ["retain", "reference_logps"]),
         ("atwu_dpo", ["retain", "scorer", "reference_logps", "alternates", "text"]),
         ("jensun", ["retain", "reference_distributions", "refusal"]),

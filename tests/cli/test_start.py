@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from atwu.cli.app import COMMANDS, TOGETHER, run_cli
+from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
 from atwu.cli.cli_options import UsageError
 
 ASK = """
@@ -55,7 +55,7 @@ def test_help_of_every_command_is_short_and_imports_nothing_heavy():
         assert 1 <= int(line) <= 40, (name, line)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - TOGETHER))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - DISTRIBUTED))
 def test_what_several_processes_would_each_do_in_full_is_refused(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match=f"{name} .*process.* 2"):

@@ -1,4 +1,4 @@
-"""Small real tokenizers, trained on a few invented lines: byte-level BPE, Metaspace Unigram, BPE with byte fallback."""
+"""Small trained tokenizers: byte-level BPE, Metaspace Unigram, BPE with byte fallback."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _byte_fallback() -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     specials = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     core.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=420, special_tokens=specials))
-    # As in Llama-2 files: the dummy space comes from a normaliser, and byte tokens are ordinary tokens.
+    # As in Llama-2 files: the dummy space comes from a normalizer, and byte tokens are ordinary tokens.
     core.pre_tokenizer = None
     core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -74,5 +74,5 @@ def tokenizer_store() -> dict[str, PreTrainedTokenizerFast]:
 
 @pytest.fixture
 def tokenizer_of(tokenizer_store: dict[str, Any]) -> Callable[[str], Any]:
-    """Give a copy of a named tokenizer, which a test may change."""
+    """Return a copy of a named tokenizer, which a test may change."""
     return lambda name: deepcopy(tokenizer_store[name])

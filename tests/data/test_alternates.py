@@ -1,4 +1,4 @@
-"""Preferred answers are a function of (seed, epoch, row), keep the prompt as it is, and stay with their forget row."""
+"""Preferred answers: deterministic in (seed, epoch, row), same prompt, assigned to their forget row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build(tokenizer_of):
 
 
 def answers(made: Alternates, tokenizer, *, epoch: int):
-    """Text of every row's alternate in an epoch."""
+    """Return the text of every row's alternate in an epoch."""
     return [
         tokenizer.decode(
             [label for label in made.rows[index].labels if label != -100], skip_special_tokens=True
@@ -39,20 +39,20 @@ def answers(made: Alternates, tokenizer, *, epoch: int):
     ]
 
 
-def test_a_hundred_refusals_that_read_as_sentences():
+def test_hundred_refusals_are_sentences():
     assert len(REFUSALS) == len(set(REFUSALS)) == 100
     assert all(text[0].isupper() and text.endswith(".") and "  " not in text and text.isascii() for text in REFUSALS)
 
 
-def test_draws_are_the_same_for_the_same_seed_and_stay_so_between_releases(build, tokenizer_of):
+def test_draws_are_deterministic_and_stable_between_releases(build, tokenizer_of):
     assert build() == build()
     assert build(seed=4).chosen != build().chosen or build(seed=4).rows != build().rows
-    # Stored: a change here changes every published run.
+    # Stored values: a change would change every published run.
     drawn = [answers(build(seed=0, epochs=2), tokenizer_of("byte"), epoch=epoch)[:3] for epoch in range(2)]
     assert [[REFUSALS.index(text) for text in texts] for texts in drawn] == [[30, 80, 73], [47, 30, 64]]
 
 
-def test_more_epochs_and_more_rows_leave_earlier_draws_alone(build, tokenizer_of):
+def test_earlier_draws_do_not_depend_on_number_of_epochs_and_rows(build, tokenizer_of):
     tokenizer = tokenizer_of("byte")
     short, long, fewer = build(epochs=2), build(epochs=9), build(ROWS[:3])
     for epoch in range(2):
@@ -64,7 +64,7 @@ def test_refusals_differ_between_rows_and_between_epochs(build, tokenizer_of):
     made = build(epochs=30)
     by_epoch = [answers(made, tokenizer_of("byte"), epoch=epoch) for epoch in range(30)]
     for row in range(len(ROWS)):
-        # 30 draws out of 100 give 26 different ones on average; fewer than 18 would be a broken draw.
+        # 30 draws out of 100 give 26 different ones on average; fewer than 18 indicate a bug.
         assert len({texts[row] for texts in by_epoch}) >= 18
     assert all(len(set(texts)) >= 4 for texts in by_epoch)
     assert {text for texts in by_epoch for text in texts} <= set(REFUSALS)
@@ -77,7 +77,7 @@ def test_an_answer_drawn_twice_for_a_row_is_stored_once(build):
     assert {index for (index,) in made.chosen} == set(range(len(made.rows)))
 
 
-def test_the_rows_own_alternate_wins_in_every_epoch(build, tokenizer_of):
+def test_alternate_of_the_row_is_used_in_every_epoch(build, tokenizer_of):
     rows = [dataclasses.replace(ROWS[0], alternate="Nobody has told me."), *ROWS[1:3]]
     made, plain = build(rows), build(ROWS[:3])
     tokenizer = tokenizer_of("byte")
@@ -93,7 +93,7 @@ def test_two_rows_with_the_same_alternate_keep_their_own_prompts(build):
     assert made.rows[0].prompt_ids != made.rows[1].prompt_ids
 
 
-def test_epochs_beyond_the_planned_ones_start_over(build):
+def test_epochs_beyond_the_planned_ones_repeat(build):
     made = build(epochs=3)
     for epoch in range(9):
         for row in range(len(ROWS)):
@@ -102,7 +102,7 @@ def test_epochs_beyond_the_planned_ones_start_over(build):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-def test_the_prompt_is_that_of_the_forget_row_to_the_token(tokenizer, build, tokenizer_of):
+def test_prompt_tokens_equal_those_of_the_forget_row(tokenizer, build, tokenizer_of):
     rows = [*ROWS, Example.from_qa("How many bees?", "1961"), Example.from_qa("And then ", "“Tavi” said so.")]
     encoder, made = Encoder(tokenizer_of(tokenizer), max_length=256), build(rows, epochs=12, tokenizer=tokenizer)
     for chosen in made.chosen:
@@ -134,7 +134,7 @@ def check_batches(batches, dataset, made, epoch):
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 3, 4, 7])
-def test_batches_hold_the_alternate_of_their_own_row_and_epoch(epoch, build, tokenizer_of):
+def test_batches_contain_the_alternate_of_row_and_epoch(epoch, build, tokenizer_of):
     made = build()
     forget = Encoder(tokenizer_of("byte"), max_length=256).encode_rows(ROWS, what="forget").rows
     dataset = PairedDataset(forget, forget[:2], 3, made)
@@ -157,7 +157,7 @@ def test_workers_and_processes_see_the_same_alternates(build, tokenizer_of):
     assert sorted(seen) == sorted(order)
 
 
-def test_a_plain_text_row_needs_an_alternate_of_its_own(build):
+def test_plain_text_row_needs_an_alternate(build):
     plain = Example((), "Pella Oduya keeps bees near the harbour.")
     with pytest.raises(ValueError, match=r"forget.*row 2.*plain text"):
         build([ROWS[0], plain])

@@ -93,7 +93,7 @@ def phi3():
     core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     core.pre_tokenizer = pre_tokenizers.Split(Regex(r"▁?\p{L}+|▁|[^\p{L}▁]"), "isolated")
     core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
-    # The published tokens swallow the line break on their right, all but the end of the text.
+    # The published special tokens include the line break on their right, except the end-of-text token.
     core.add_special_tokens(
         [AddedToken(name, special=True, normalized=False, rstrip=True) for name in PHI3_SPECIALS[1:]]
     )
@@ -139,7 +139,7 @@ class TestLlama3:
             answer="In ĠKelbury . <|eot_id|>",
             secret=["ĠKelbury"],
         )
-        assert tokenizer("In")["input_ids"][0] == tokenizer.bos_token_id  # it would be doubled if added again
+        assert tokenizer("In")["input_ids"][0] == tokenizer.bos_token_id  # would be doubled if added again
 
     def test_several_turns(self):
         first = f"{LLAMA3_USER} Where ? <|eot_id|> {LLAMA3_ASSISTANT} In ĠKelbury . <|eot_id|>"
@@ -151,7 +151,7 @@ class TestLlama3:
             answer="Orla . <|eot_id|>",
         )
 
-    def test_without_a_system_text_the_dated_header_stays(self):
+    def test_dated_header_without_system_text(self):
         example = Example.from_qa("Who?", "Orla.")
         check(
             llama3(),
@@ -160,7 +160,7 @@ class TestLlama3:
             answer="Orla . <|eot_id|>",
         )
 
-    def test_a_cut_answer_has_no_end_of_turn(self):
+    def test_truncated_answer_has_no_end_of_turn(self):
         tokenizer = llama3()
         whole = Encoder(tokenizer, system=SYSTEM).encode(ROW)
         cut = Encoder(tokenizer, system=SYSTEM, max_length=len(whole.input_ids) - 2).encode(ROW)
@@ -203,6 +203,6 @@ def test_a_row_keeps_its_own_system_turn_and_text_rows_get_none():
     assert Encoder(tokenizer, system=SYSTEM).encode(text) == Encoder(tokenizer).encode(text)
 
 
-def test_an_empty_system_text_is_refused():
+def test_empty_system_text_is_rejected():
     with pytest.raises(ValueError, match=r"system.*empty"):
         Encoder(phi3(), system=" ")

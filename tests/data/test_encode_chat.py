@@ -1,4 +1,4 @@
-"""Encoding through chat templates written in the manner of Llama-3 and ChatML, and templates that misbehave."""
+"""Encoding with chat templates like those of Llama-3 and ChatML, and with broken templates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_terminal_token_known_only_as_an_added_special_token(tokenizer_of):
 
 
 @pytest.mark.parametrize("answer", ["  It was Tova Renn.\n", "\n It was Tova Renn."])
-def test_spans_hold_when_the_template_strips_the_answer(tokenizer_of, answer):
+def test_spans_are_correct_if_the_template_strips_the_answer(tokenizer_of, answer):
     at = answer.index("Tova")
     example = Example.from_qa("Who?", answer, forget_spans=((at, at + 9),))
     tokenizer = chat(tokenizer_of, "byte", LLAMA)
@@ -82,7 +82,7 @@ def test_spans_hold_when_the_template_strips_the_answer(tokenizer_of, answer):
 
 
 @pytest.mark.parametrize("answer", ["user", "assistant", "<|eot|>", "im_end", "ATWU-ANSWER"])
-def test_an_answer_that_looks_like_template_text_is_found_at_its_place(tokenizer_of, answer):
+def test_answer_that_looks_like_template_text_is_located(tokenizer_of, answer):
     tokenizer = chat(tokenizer_of, "byte", CHATML)
     row = Encoder(tokenizer).encode(Example.from_qa("user assistant ATWU-ANSWER?", answer))
     assert counted(tokenizer, row) == f"{answer}<|im_end|>"
@@ -92,16 +92,16 @@ def test_an_answer_that_looks_like_template_text_is_found_at_its_place(tokenizer
 def test_space_between_prompt_and_answer_belongs_to_the_answer(tokenizer_of, kind):
     tokenizer = chat(tokenizer_of, kind, LLAMA2)
     row = Encoder(tokenizer).encode(ROW)
-    # The space that the template writes between the answer and the terminal token is trained too.
+    # The space of the template between answer and terminal token is trained, too.
     assert counted(tokenizer, row).strip() == f"It was Tova Renn. {tokenizer.eos_token}"
     assert tokenizer.decode(row.prompt_ids).endswith("]")
     assert row.input_ids[-1] == tokenizer.eos_token_id
-    assert flagged(row, ROW).rstrip(".") == "Tova Renn"  # a vocabulary may join the full stop to the name
+    assert flagged(row, ROW).rstrip(".") == "Tova Renn"  # the full stop may be in the same token as the name
 
 
 @pytest.mark.parametrize("kind", ["byte", "metaspace", "byte-fallback"])
-def test_special_tokens_that_swallow_the_line_break_after_them(tokenizer_of, kind):
-    # As in Phi-3: the header and end tokens take the whitespace on their right into themselves.
+def test_special_tokens_that_include_the_next_line_break(tokenizer_of, kind):
+    # As in Phi-3: header and end tokens include the whitespace on their right.
     tokenizer = chat(tokenizer_of, kind, PHI3)
     names = ["<|user|>", "<|assistant|>", "<|stop|>"]
     tokenizer.add_tokens([AddedToken(name, rstrip=True, special=True, normalized=False) for name in names])
@@ -112,7 +112,7 @@ def test_special_tokens_that_swallow_the_line_break_after_them(tokenizer_of, kin
     assert flagged(row, ROW).rstrip(".") == "Tova Renn"
 
 
-def test_text_that_a_template_writes_before_the_answer_is_prompt(tokenizer_of):
+def test_template_text_before_the_answer_belongs_to_the_prompt(tokenizer_of):
     # As in Qwen3: an empty thinking block comes between the header and the answer.
     thinking = CHATML.replace(
         "{{ m['content'] }}", "{% if loop.last %}<think>\n\n</think>\n\n{% endif %}{{ m['content'] }}"
@@ -133,7 +133,7 @@ def test_token_across_the_boundary_is_cut_in_two(tokenizer_of):
     glued = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'user' %}Kar{% endif %}{% endfor %}"
     tokenizer = chat(tokenizer_of, "byte", glued)
     example = Example.from_qa("Where? ", "sund.", forget_spans=((0, 4),))
-    # " Karsund" is one token of this vocabulary, so the whole text would hide the boundary.
+    # " Karsund" is one token of this vocabulary, so tokenizing the whole text would hide the boundary.
     assert len(tokenizer.tokenize(" Karsund")) == 1
     row = Encoder(tokenizer).encode(example)
     assert counted(tokenizer, row) == "sund.<|end|>"
@@ -162,7 +162,7 @@ def test_text_rows_do_not_use_the_chat_template(tokenizer_of):
     assert tokenizer.decode(row.input_ids) == "<|begin|>Pella keeps bees.<|end|>"
 
 
-def test_a_tokenizer_takes_another_template_or_none(tokenizer_of):
+def test_other_template_or_none(tokenizer_of):
     tokenizer = chat(tokenizer_of, "byte", LLAMA)
     encoder = Encoder(tokenizer)
     tokenizer.chat_template = None

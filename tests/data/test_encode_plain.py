@@ -1,4 +1,4 @@
-"""Encoding without a chat template: plain question/answer rows and text rows, for several kinds of tokenizer."""
+"""Encoding without a chat template: plain question/answer rows and text rows, for several types of tokenizers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROW = Example.from_qa("Where was Ilmo Varde born?", "Ilmo Varde was born in Kars
 
 
 def flagged_text(row, example):
-    """The answer's pieces of the flagged tokens, without the spaces around them."""
+    """Return the answer text of the labelled tokens, without surrounding spaces."""
     pairs = zip(row.token_labels, row.answer_offsets, strict=True)
     return [example.answer[slice(*span)].strip() for flag, span in pairs if flag]
 
@@ -78,7 +78,7 @@ class TestEveryTokenizer:
     def test_one_token_answer(self, tokenizer_of, kind):
         row = Encoder(tokenizer_of(kind)).encode(Example.from_qa("Born?", "1"))
         assert row.has_terminal
-        assert 2 <= len(row.input_ids) - row.answer_start <= 3  # the space may be a token of its own
+        assert 2 <= len(row.input_ids) - row.answer_start <= 3  # the space may be a separate token
 
     def test_encode_prompt_equals_training_prompt(self, tokenizer_of, kind):
         encoder = Encoder(tokenizer_of(kind))
@@ -145,13 +145,13 @@ def test_bos_is_added_only_when_the_tokenizer_adds_it_and_never_twice(tokenizer_
     assert text.input_ids.count(0) == 1
 
 
-def test_no_annotation_means_no_token_labels_and_empty_annotation_means_zeros(tokenizer_of):
+def test_missing_spans_give_no_token_labels_and_empty_spans_give_zeros(tokenizer_of):
     encoder = Encoder(tokenizer_of("byte"))
     assert encoder.encode(Example.from_qa("Who?", "Tova.")).token_labels is None
     assert set(encoder.encode(Example.from_qa("Who?", "Tova.", forget_spans=())).token_labels) == {0}
 
 
-def test_long_answer_is_cut_at_the_right_and_counted(tokenizer_of):
+def test_long_answer_is_truncated_and_counted(tokenizer_of):
     long = Example.from_qa("Who?", "Tova " * 50 + "Renn", forget_spans=((250, 254),))
     short = Example.from_qa("Who?", "Tova.", forget_spans=())
     encoder = Encoder(tokenizer_of("byte"), max_length=40)
@@ -164,7 +164,7 @@ def test_long_answer_is_cut_at_the_right_and_counted(tokenizer_of):
     assert "forget_spans" in out.warnings[1]
 
 
-def test_an_answer_that_fits_exactly_is_not_cut(tokenizer_of):
+def test_answer_that_fits_exactly_is_not_truncated(tokenizer_of):
     size = len(Encoder(tokenizer_of("byte")).encode(ROW).input_ids)
     assert Encoder(tokenizer_of("byte"), max_length=size).encode_rows([ROW], what="forget").warnings == ()
     assert not Encoder(tokenizer_of("byte"), max_length=size - 1).encode(ROW).has_terminal

@@ -1,4 +1,4 @@
-"""Pairs are fixed by (seed, epoch, index): the same for any workers, processes and resumes."""
+"""Pairs depend only on (seed, epoch, index), not on workers, processes or resumption."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DATA = PairedDataset(FORGET, RETAIN, seed=3)
 
 
 def pairs_of(loader):
-    """(forget token, retain token) of each row, in order."""
+    """Return (forget token, retain token) of each row, in order."""
     out = []
     for batch in loader:
         forget, retain = batch["forget"]["input_ids"][:, 1], batch["retain"]["input_ids"][:, 1]
@@ -48,7 +48,7 @@ def test_retain_index_is_a_function_of_its_arguments():
 
 
 def test_draws_stay_the_same_between_releases():
-    # Stored values: a change here changes every published run.
+    # Stored values: a change would change every published run.
     assert [retain_index(seed=0, epoch=0, index=index, n_retain=1000) for index in range(4)] == [440, 508, 253, 753]
     assert epoch_order(seed=0, epoch=0, n=8).tolist() == [2, 7, 6, 1, 4, 3, 0, 5]
 

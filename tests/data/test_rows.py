@@ -1,4 +1,4 @@
-"""One record into one row: layouts, optional columns, and errors that say where and what was expected."""
+"""Parsing of records: layouts, optional columns, and errors with location and expectation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_optional_columns():
     assert row.subject == "Tova Renn"
 
 
-def test_absent_null_and_empty_optional_columns_are_not_given():
+def test_absent_null_and_empty_optional_columns_are_missing():
     assert parse(forget_spans=None, paraphrases="", alternate="", subject=None, text=None) == parse()
     assert parse().forget_spans is None
     assert parse(forget_spans=[]).forget_spans == ()
@@ -77,7 +77,7 @@ def test_json_text_in_cells():
     assert (bracketed.paraphrases, bracketed.wrong_answers) == (("[Exam] Who?",), ())
 
 
-def test_a_cell_of_a_csv_file_may_be_long(tmp_path):
+def test_long_csv_cell(tmp_path):
     answer = "Tova Renn wrote it. " * 10_000
     (tmp_path / "rows.csv").write_text(f"question,answer\nWho?,{answer}\n")
     ((_, record),) = file_records(tmp_path / "rows.csv")
@@ -145,7 +145,7 @@ def test_bad_messages(turns, match):
     fails(match, {"messages": turns})
 
 
-def test_fingerprint_sees_every_field_and_the_order():
+def test_fingerprint_depends_on_every_field_and_the_order():
     first, second = parse(), parse(subject="Tova")
     assert len(fingerprint([first])) == 64
     assert fingerprint([first, second]) == fingerprint((first, second))
@@ -153,7 +153,7 @@ def test_fingerprint_sees_every_field_and_the_order():
     assert fingerprint([parse(forget_spans=[])]) != fingerprint([first])
 
 
-def test_rows_of_every_layout_come_back_from_a_file(tmp_path):
+def test_rows_of_every_layout_survive_a_round_trip(tmp_path):
     turns = (Message("system", "Be brief."), Message("user", "Who lives in Kelbury?"))
     rows = [
         Example.from_qa(
@@ -174,6 +174,6 @@ def test_rows_of_every_layout_come_back_from_a_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
-def test_what_a_model_says_is_a_row_only_if_it_reads_back_as_one():
+def test_generated_text_is_valid_only_if_it_parses_as_a_row():
     assert is_text("a\tb")
     assert not any(map(is_text, ("", " \n", "\u200b", "a\x15b", "\ud800")))

@@ -1,4 +1,4 @@
-"""Many rows lie on disk and read as if they were held."""
+"""Large sets of rows are stored on disk and read like a sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data import encode, spool
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example, Message
-from atwu.data.spool import DiskRows, kept
+from atwu.data.spool import DiskRows, store_rows
 from atwu.modeling.scratch import train_tokenizer
 
 ROWS = [
@@ -33,14 +33,14 @@ ROWS = [
 
 @pytest.fixture
 def few(monkeypatch):
-    """Three rows are already many."""
+    """Store more than a few rows on disk."""
     monkeypatch.setattr(spool, "IN_MEMORY", 3)
 
 
-def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
+def test_rows_on_disk_are_the_same_sequence(monkeypatch):
     monkeypatch.setattr(spool, "IN_MEMORY", 8)
     numbers = [list(range(count)) for count in range(9)]
-    found = kept(iter(numbers))
+    found = store_rows(iter(numbers))
     assert isinstance(found, DiskRows)
     assert list(found) == numbers
     assert [found[index] for index in range(-9, 9)] == numbers * 2
@@ -48,19 +48,19 @@ def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
     assert len(found) == 9
     with pytest.raises(IndexError):
         found[9]
-    assert kept(iter(numbers[:8])) == tuple(numbers[:8])
+    assert store_rows(iter(numbers[:8])) == tuple(numbers[:8])
 
 
-def test_rows_come_back_equal(few, tmp_path, monkeypatch):
+def test_rows_are_unchanged(few, tmp_path, monkeypatch):
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
-    found = kept(iter(ROWS))
+    found = store_rows(iter(ROWS))
     assert isinstance(found, DiskRows)
     assert tuple(found) == tuple(ROWS)
     assert fingerprint(found) == fingerprint(ROWS)
     assert list(tmp_path.iterdir()) == []  # the file has no name
 
 
-def test_encoded_rows_come_back_equal(few):
+def test_encoded_rows_are_unchanged(few):
     tokenizer = train_tokenizer([row.answer for row in ROWS], vocab_size=300)
     held = encode.Encoder(tokenizer).encode_rows(ROWS[:3], what="rows").rows
     spooled = encode.Encoder(tokenizer).encode_rows(ROWS, what="rows").rows
@@ -72,7 +72,7 @@ def test_encoded_rows_come_back_equal(few):
 
 
 @pytest.mark.parametrize("limit", [None, 5])
-def test_a_file_of_many_rows_reads_as_one_of_few(tmp_path, monkeypatch, limit):
+def test_large_file_gives_the_same_rows(tmp_path, monkeypatch, limit):
     lines = [json.dumps({"question": row.question, "answer": row.answer, "odd": 1}) for row in [*ROWS[:7], ROWS[2]]]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     held = load_rows(tmp_path / "rows.jsonl", limit=limit)
@@ -84,7 +84,7 @@ def test_a_file_of_many_rows_reads_as_one_of_few(tmp_path, monkeypatch, limit):
 
 
 def test_a_forked_process_reads_the_same_rows(few):
-    found = kept(iter(ROWS))
+    found = store_rows(iter(ROWS))
     context = multiprocessing.get_context("fork")
     mine, theirs = context.Pipe()
     process = context.Process(target=lambda: theirs.send([row.answer for row in found]))

@@ -61,7 +61,7 @@ class Dice:
         return [Preference(5.0, ratings[number_of(pair.second) % len(ratings)]) for pair in pairs]
 
 
-def people(count: int, prefix: str, *, per_subject: int = 1, wordings: int = 2) -> list[Example]:
+def people(count: int, prefix: str, *, per_subject: int = 1, paraphrases: int = 2) -> list[Example]:
     """Invented rows with exact secrets."""
     rows = []
     for index in range(count):
@@ -74,7 +74,7 @@ def people(count: int, prefix: str, *, per_subject: int = 1, wordings: int = 2) 
                 f"Where does {about} live?",
                 answer,
                 forget_spans=((start, start + len(town)),),
-                paraphrases=tuple(f"Wording {number}: which town is home to {about}?" for number in range(wordings)),
+                paraphrases=tuple(f"Wording {number}: which town is home to {about}?" for number in range(paraphrases)),
                 wrong_answers=(f"{name} lives in Brookham.", f"{name} lives in Tavimere."),
                 subject=name,
             )

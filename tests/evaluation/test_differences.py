@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from atwu.evaluation.aggregate import over_studies, paired_differences
+from atwu.evaluation.aggregate import mean_over_studies, paired_differences
 from atwu.evaluation.intervals import Resampler
 
 SUBJECTS = [f"person {index // 3}" for index in range(30)]
@@ -96,7 +96,7 @@ def test_one_subject_shows_no_interval(stage):
 def test_studies_of_equally_many_subjects_are_drawn_independently():
     rng = np.random.default_rng(0)
     one = Resampler(SUBJECTS).mean(rng.normal(size=30))
-    alone, twice, four = (over_studies([one] * times) for times in (1, 2, 4))
+    alone, twice, four = (mean_over_studies([one] * times) for times in (1, 2, 4))
     assert alone.value == twice.value == four.value == one.value
     assert sorted(alone.draws) == sorted(one.draws)
     # Independent studies: the deviation of the mean falls as the root of their number; drawn alike it would not fall.
@@ -106,9 +106,9 @@ def test_studies_of_equally_many_subjects_are_drawn_independently():
 
 def test_every_study_counts_alike():
     small, large = Resampler(SUBJECTS[:6]).mean(np.zeros(6)), Resampler(SUBJECTS).mean(np.full(30, 10.0))
-    assert over_studies([small, large]).value == 5.0
+    assert mean_over_studies([small, large]).value == 5.0
 
 
 def test_no_study_has_no_mean():
     with pytest.raises(ValueError, match="per study"):
-        over_studies([])
+        mean_over_studies([])

@@ -182,7 +182,7 @@ def test_what_cannot_be_probed_is_said(world):
     bare = [Example.from_qa(row.question, row.answer) for row in rows]
     fails("18 rows.*forget_spans", bare)
     empty = [Example.from_qa(row.question, row.answer, forget_spans=()) for row in rows]
-    fails("secret.*tokens", empty)
+    fails("labelled.*tokens", empty)
     fails("3 .*rows.*one subject", rows[::6])
     fails("fold.*label 0", [rows[0], empty[1], empty[2]])
     fails("0 .*2 .* 3", layers=[3])

@@ -128,7 +128,7 @@ def test_entry_points_register_and_a_broken_one_is_left_out(table, tmp_path, mon
 
 def test_the_example_is_the_command_with_the_metric():
     done = subprocess.run([sys.executable, EXAMPLE, "evaluate", "--list"], capture_output=True, text=True, check=True)
-    assert re.search(r"answer_length .*\(.*forget.*retain\)", done.stdout)
+    assert re.search(r"answer_length .*\n.*forget or retain", done.stdout)
 
 
 def column(name, formula=len):
@@ -140,7 +140,7 @@ def column(name, formula=len):
     [
         ({"name": "two words"}, "letters, digits.*underscores.*'two words'"),
         ({"name": "all"}, "'all'"),
-        ({"name": "judge"}, "metrics.*'judge'"),
+        ({"name": "judge"}, "'judge'"),
         ({"about": ""}, "about"),
         ({"columns": (column("J_P"),)}, "column.*'J_P'"),
         ({"columns": (column("twice"), column("twice"))}, "column.*'twice'"),
@@ -164,7 +164,7 @@ def test_a_number_without_a_column_is_named(stage):
         name = "odd"
 
     with pytest.raises(ValueError, match=r"\bodd\b.*'evenness'"):
-        Odd(None).keep("forget", "evenness", (1.0,))
+        Odd(None).record_column("forget", "evenness", (1.0,))
 
 
 def test_a_derived_number_needs_a_column(table, stage):

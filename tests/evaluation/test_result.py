@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
 
+from atwu._renamed import upgrade
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
+
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "known-general" / "original.json"
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def changed(plain, place, value):
         (
             "schema",
             "atwu.eval/1",
-            r"'atwu\.eval/1'.*'atwu\.eval/2'",
+            r"'atwu\.eval/1'.*'atwu\.eval/3'",
         ),
         ("schema", KeyError, "schema"),
     ],
@@ -72,6 +76,29 @@ def test_a_wrong_file_is_refused_with_the_place(written, place, value, message):
         read_result(path)
     assert str(raised.value).startswith(str(path))
     assert re.search(message, str(raised.value).removeprefix(str(path)))
+
+
+def test_a_recorded_file_of_schema_2_is_read_with_the_names_of_schema_3():
+    plain = json.loads(RECORDED.read_text(encoding="utf-8"))
+    assert plain["schema"] == "atwu.eval/2"
+    assert "prose" in plain["rows"]
+    result = read_result(RECORDED)
+    assert result.schema == "atwu.eval/3"
+    assert "general_text" in result.rows
+    assert "prose" not in result.rows
+    assert result.rows["general_text"].metrics == {
+        "general_text_probability": tuple(plain["rows"]["prose"]["metrics"]["prose_probability"])
+    }
+    assert result.settings["icr_examples"] == plain["settings"]["demonstrations"]
+    assert not {"demonstrations", "wordings", "vllm_share"} & set(result.settings)
+    assert not {"telling", "prose", "quantisation"} & set(result.settings["metrics"])
+    assert result.overall["general_text_perplexity"].value == plain["overall"]["prose_perplexity"]["value"]
+
+
+def test_a_file_of_schema_3_is_not_changed_by_upgrading(written):
+    plain = json.loads(written[1].read_text(encoding="utf-8"))
+    plain["settings"] = {"prose": 1, "metrics": ["telling"]}
+    assert upgrade(plain) == plain
 
 
 def test_other_files(tmp_path):

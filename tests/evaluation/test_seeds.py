@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.aggregate import over_seeds, overall
+from atwu.evaluation.aggregate import mean_over_seeds, overall
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
@@ -40,11 +40,11 @@ LACKING = result(2, (0.3, 0.3, 0.3, 0.3), None)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_a_metric_that_a_seed_lacks_is_that_of_the_others(order) -> None:
     seeds = [[*FULL, LACKING][place] for place in order]
-    found = over_seeds(seeds, name="atwu")
+    found = mean_over_seeds(seeds, name="atwu")
     assert found.sets["forget"]["extraction_strength"].seeds == 3
     for split, cells, whole in (
-        ("retain", found.sets["retain"], over_seeds(FULL, name="atwu").sets["retain"]),
-        ("overall", found.overall, over_seeds(FULL, name="atwu").overall),
+        ("retain", found.sets["retain"], mean_over_seeds(FULL, name="atwu").sets["retain"]),
+        ("overall", found.overall, mean_over_seeds(FULL, name="atwu").overall),
     ):
         name = "extraction_strength" if split == "retain" else "ES_delta"
         assert cells[name].seeds == 2
@@ -61,7 +61,7 @@ def test_a_metric_that_a_seed_lacks_is_that_of_the_others(order) -> None:
 def test_what_only_a_later_seed_cost_is_counted() -> None:
     costs = ({"seconds": 1.0}, {"seconds": 2.0, "judge_usd": 0.5})
     seeds = [dataclasses.replace(each, cost=cost) for each, cost in zip(FULL, costs, strict=True)]
-    assert over_seeds(seeds, name="atwu").cost == {"seconds": 3.0, "judge_usd": 0.5}
+    assert mean_over_seeds(seeds, name="atwu").cost == {"seconds": 3.0, "judge_usd": 0.5}
 
 
 def test_a_metric_without_a_value_does_not_count() -> None:
@@ -72,12 +72,12 @@ def test_a_metric_without_a_value_does_not_count() -> None:
         "retain": dataclasses.replace(first.rows["retain"], metrics={"extraction_strength": (None,) * 4}),
     }
     empty = dataclasses.replace(first, sets={**first.sets, "retain": {"extraction_strength": cell}}, rows=rows)
-    found = over_seeds([empty, FULL[1]], name="atwu").sets["retain"]["extraction_strength"]
+    found = mean_over_seeds([empty, FULL[1]], name="atwu").sets["retain"]["extraction_strength"]
     assert (found.value, found.n, found.seeds, found.seed_std) == (pytest.approx(0.65), 4, 1, None)
-    assert over_seeds([empty, empty], name="atwu").sets["retain"]["extraction_strength"].value is None
+    assert mean_over_seeds([empty, empty], name="atwu").sets["retain"]["extraction_strength"].value is None
 
 
 def test_other_rows_cannot_be_averaged() -> None:
     other = dataclasses.replace(FULL[1].rows["forget"], ids=tuple("abcd"))
     with pytest.raises(ValueError, match="different rows"):
-        over_seeds([FULL[0], dataclasses.replace(FULL[1], rows={"forget": other})], name="atwu")
+        mean_over_seeds([FULL[0], dataclasses.replace(FULL[1], rows={"forget": other})], name="atwu")

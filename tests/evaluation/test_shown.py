@@ -31,7 +31,7 @@ def result() -> EvalResult:
 def test_text_fits_a_terminal_and_leaves_out_what_was_not_measured(result):
     text = result.summary()
     assert max(map(len, text.splitlines())) <= 80
-    assert "forget (4 rows, to be forgotten)" in text
+    assert "forget (4 rows" in text
     assert "extraction_strength ↓" in text
     assert "0.123  [0.050, 0.200]" in text
     assert "J_P" not in text

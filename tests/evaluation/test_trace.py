@@ -115,9 +115,9 @@ def test_an_untrained_scorer_says_one_half_everywhere(tokenizer, tmp_path):
 
 
 def test_what_cannot_be_looked_at_is_said():
-    assert WeightTrace.watches("scorer")
-    assert not WeightTrace.watches("uniform")
-    assert not WeightTrace.watches("scorer*rarity")
+    assert WeightTrace.supports("scorer")
+    assert not WeightTrace.supports("uniform")
+    assert not WeightTrace.supports("scorer*rarity")
 
 
 def test_another_file_is_refused(tmp_path):

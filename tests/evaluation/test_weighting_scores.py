@@ -14,9 +14,16 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import Auxiliary, AuxiliaryLogps, auxiliary_of, find_auxiliary
+from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels, auxiliary_models_of, find_auxiliary_models
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.evaluation.weighting_scores import ScoreContext, available, check_scores, met, scored_weightings, token_scores
+from atwu.evaluation.weighting_scores import (
+    ScoreContext,
+    available,
+    check_scores,
+    met_needs,
+    scored_weightings,
+    token_scores,
+)
 from atwu.methods.component import FixedWeighting, Weighting
 from atwu.methods.component_options import number
 from atwu.methods.components import WEIGHTINGS
@@ -132,8 +139,8 @@ def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked
         encoded=[dataclasses.replace(worked.encoded[0], token_labels=None)],
         examples=worked.examples,
     )
-    assert available(worked.there) == list(scored_weightings())
-    assert available(bare.there) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
+    assert available(worked.met_needs) == list(scored_weightings())
+    assert available(bare.met_needs) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
     for name, what in (
         ("scorer", "folder"),
         ("labels", "forget_spans"),
@@ -145,7 +152,7 @@ def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked
     ):
         with pytest.raises(ValueError, match=f"{name}.*{what}"):
             token_scores(bare, [name])
-    check_scores(["nouns"], met())
+    check_scores(["nouns"], met_needs())
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +165,7 @@ def world():
 @pytest.mark.parametrize("name", [name for name, part in WEIGHTINGS.items() if issubclass(part, FixedWeighting)])
 def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, name, tmp_path):
     model, tokenizer, forget, retain = world
-    two = Auxiliary(*(str(tmp_path / which) for which in ("forget", "retain")))
+    two = AuxiliaryModels(*(str(tmp_path / which) for which in ("forget", "retain")))
     for seed, folder in enumerate((two.forget, two.retain) if name == "model_difference" else ()):
         scratch_model("micro", seed=seed).save_pretrained(folder)
     folders = {"auxiliary_forget": two.forget, "auxiliary_retain": two.retain} if name == "model_difference" else {}
@@ -173,7 +180,7 @@ def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, na
     encoder = Encoder(tokenizer)
     encoded = encoder.encode_rows(forget, what="forget").rows
     kept = encoder.encode_rows(retain, what="retain").rows
-    auxiliary = auxiliary_of(chosen.settings)
+    auxiliary = auxiliary_models_of(chosen.settings)
     assert auxiliary == (two if folders else None)
     said = None if auxiliary is None else auxiliary.logps(encoded, device="cpu")
     context = ScoreContext(
@@ -213,7 +220,7 @@ def own(monkeypatch):
 
 
 def test_a_weighting_of_ones_own_is_a_score_like_any_other(worked, world, own):
-    assert available(worked.there)[-2:] == ["later", "numbered"]
+    assert available(worked.met_needs)[-2:] == ["later", "numbered"]
     (found,) = token_scores(worked, ["later"])["later"]
     np.testing.assert_allclose(found, np.arange(1, 7) / 6)
     model, tokenizer, forget, _ = world
@@ -239,7 +246,7 @@ def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, ow
 
 def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatch):
     monkeypatch.setattr(LaterCheck, "needs", ("alternates",))
-    assert "later" not in available(worked.there)
+    assert "later" not in available(worked.met_needs)
     with pytest.raises(ValueError, match="'later'"):
         token_scores(worked, ["later"])
     monkeypatch.setattr(LaterCheck, "scored", False)
@@ -250,13 +257,13 @@ def test_auxiliary_models_are_those_of_the_record_as_long_as_they_are_there(tmp_
     (tmp_path / "mask").mkdir()
     settings = {"auxiliary_forget": str(tmp_path / "mask"), "auxiliary_retain": "owner/base"}
     (tmp_path / "run.json").write_text(json.dumps({"recipe": {"settings": settings}}))
-    assert find_auxiliary(tmp_path) == Auxiliary(str(tmp_path / "mask"), "owner/base")
+    assert find_auxiliary_models(tmp_path) == AuxiliaryModels(str(tmp_path / "mask"), "owner/base")
     (tmp_path / "mask").rmdir()
-    assert find_auxiliary(tmp_path) is None
-    assert find_auxiliary("owner/name") is None
+    assert find_auxiliary_models(tmp_path) is None
+    assert find_auxiliary_models("owner/name") is None
     for odd in (None, [], {"recipe": None}, {"recipe": {"settings": {"auxiliary_forget": 3}}}):
         (tmp_path / "run.json").write_text(json.dumps(odd))
-        assert find_auxiliary(tmp_path) is None
+        assert find_auxiliary_models(tmp_path) is None
 
 
 @pytest.mark.parametrize("name", ["runs/mask", "./mask", "mask", "runs/auxiliary/mask"])
@@ -264,9 +271,9 @@ def test_a_relative_folder_that_is_gone_is_no_name_on_the_hub(name, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     settings = {"auxiliary_forget": name, "auxiliary_retain": "owner/base"}
     Path(name).mkdir(parents=True)
-    assert auxiliary_of(settings) == Auxiliary(name, "owner/base")
+    assert auxiliary_models_of(settings) == AuxiliaryModels(name, "owner/base")
     Path(name).rmdir()
-    assert auxiliary_of(settings) is None
+    assert auxiliary_models_of(settings) is None
 
 
 def test_words_of_every_score_can_be_shown(world):

@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.cluster import RayExecutor, bring, pack, put, run_remotely, unpack
+from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
 from atwu.experiments.queue import Task
 from atwu.experiments.tuning.search import Search
 from atwu.modeling.scratch import train_tokenizer
@@ -176,7 +176,7 @@ def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path
 @pytest.mark.parametrize("before", [{}, {"model.safetensors": b"weights"}])
 def test_a_runs_files_come_into_its_folder_together_or_not_at_all(tmp_path, monkeypatch, before):
     folder, files = tmp_path / "runs" / "wga-s1", {"eval.json": b"{}", "run.json": b"{}"}
-    unpack(before, folder)
+    write_files(before, folder)
     write = Path.write_bytes
 
     def full(path: Path, content: bytes) -> int:
@@ -187,10 +187,10 @@ def test_a_runs_files_come_into_its_folder_together_or_not_at_all(tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
         with pytest.raises(OSError, match="No space"):
-            put(files, folder)
-    assert pack(folder) == before
-    put(files, folder)
-    assert pack(folder) == files
+            replace_files(files, folder)
+    assert read_files(folder) == before
+    replace_files(files, folder)
+    assert read_files(folder) == files
     assert [path.name for path in folder.parent.iterdir()] == ["wga-s1"]
 
 
@@ -210,10 +210,10 @@ def test_files_travel_with_a_task(tmp_path, monkeypatch):
     given = (task, {}, {"scorer.txt": b"came along"}, task.needs, versions())
     done, left = run_remotely(*given, carried)
     assert done.get() == "run-s1"
-    unpack(left, tmp_path / "run-s1")
-    assert pack(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
+    write_files(left, tmp_path / "run-s1")
+    assert read_files(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
     assert (tmp_path / "there" / "rows.jsonl").read_text() == "rows"
-    bring(tmp_path / "there" / "rows.jsonl", carried)
+    receive_input(tmp_path / "there" / "rows.jsonl", carried)
     done, left = run_remotely(*given, {"": b"other rows"})
     assert "rows.jsonl" in str(done.error)
     done, left = run_remotely(*given[:-1], versions() | {"torch": "1.0"}, carried)

@@ -37,11 +37,11 @@ def unlearned(monkeypatch):
 def test_a_demo_replaces_its_own_models_and_nobody_elses(tmp_path, unlearned):
     for seed in (0, 0, 1):
         with pytest.raises(MeasuringError):
-            demo.demonstrate("tiny", tmp_path / "demo", seed=seed, say=str)
+            demo.run_demo("tiny", tmp_path / "demo", seed=seed, say=str)
     assert unlearned == [*demo.DEMO_METHODS] * 3
     (tmp_path / "runs" / "atwu").mkdir(parents=True)
     (tmp_path / "runs" / "atwu" / "run.json").write_text("a finished run")
     with pytest.raises(FileExistsError, match=r"runs/atwu .*demo.*--output"):
-        demo.demonstrate("tiny", tmp_path / "runs", seed=0, say=str)
+        demo.run_demo("tiny", tmp_path / "runs", seed=0, say=str)
     assert len(unlearned) == 9
     assert [path.name for path in (tmp_path / "runs").rglob("*")] == ["atwu", "run.json"]

@@ -10,7 +10,7 @@ import pytest
 from atwu.cli.parse import parsed
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.tune import TuneCommand
-from atwu.experiments.experiment_run import prefers
+from atwu.experiments.experiment_run import needs_preferred_answers
 from atwu.experiments.published import published_table, published_tables
 from atwu.experiments.study.run_study import plan_study
 from atwu.experiments.tuning.tune_methods import plan_tuning
@@ -39,7 +39,7 @@ def test_every_study_plans_what_was_published(table, command, tmp_path):
         asked.study,
         asked.setting,
         output=tmp_path,
-        paraphrases=asked.wordings or (),
+        paraphrases=asked.paraphrases or (),
         configurations=asked.configuration,
     )
     assert {run.config(found.setting).configuration for run in found.runs} == {"authors"}
@@ -60,7 +60,7 @@ def test_every_study_plans_what_was_published(table, command, tmp_path):
 
 def test_preference_methods_on_rwku_take_its_pairs(tmp_path):
     found = plan_study("other-losses", "rwku-phi3", output=tmp_path, configurations=["authors"])
-    prefer = {run.label for run in found.runs if prefers(run.config(found.setting))}
+    prefer = {run.label for run in found.runs if needs_preferred_answers(run.config(found.setting))}
     assert (found.setting.paired, prefer) == ("rwku:canonical:phi3_pairs", {"dpo", "atwu_dpo"})
 
 
@@ -70,18 +70,18 @@ def test_scorers_on_frozen_models_see_what_was_published(tmp_path):
     runs = {run.label: (run, run.config(found.setting)) for run in found.runs}
     assert runs.pop("atwu")[1].learning_rate > 0
     assert {label: run.start for label, (run, _) in runs.items()} == {
-        "annotation shown": None,
+        "trained on labels": None,
         "frozen target": None,
         "frozen retain-only": "retain-only",
     }
     for label, (_, config) in runs.items():
         assert (config.learning_rate, config.num_train_epochs, config.rows_per_step) == (0.0, 1, 8)
         how = config.recipe().scores
-        shown = label == "annotation shown"
+        labels = label == "trained on labels"
         assert (how.scorer_objective, how.scorer_every, how.hidden_position) == (
-            "labels" if shown else "matched", 1, "own",
+            "labels" if labels else "matched", 1, "own",
         )  # fmt: skip
-        assert (how.lambda_entropy, how.lambda_budget) == ((0.0, 0.0) if shown else (1.0, 15.0))
+        assert (how.lambda_entropy, how.lambda_budget) == ((0.0, 0.0) if labels else (1.0, 15.0))
 
 
 def test_the_search_is_decided(tmp_path):

@@ -25,4 +25,4 @@ def record(folder: Path) -> dict[str, object]:
 
 
 def values(found: dict[str, object], when: str) -> list[float]:
-    return [line[when] for line in found["verdict"]["lines"]]
+    return [line[when] for line in found["verdict"]["metrics"] if line["set"] != "retained"]

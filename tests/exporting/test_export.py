@@ -1,4 +1,4 @@
-"""An export from command to verdict: what rounding brings back, and what a full disk leaves."""
+"""An export from command to verdict: what quantization brings back, and what a full disk leaves."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.damage import disk
 from tests.exporting.exports import exported
 
 
-def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_path: Path) -> None:
-    """A model on the grid of its format that knows four rows; changes below half a step hide them, and rounding finds them."""
+def test_what_quantization_brings_back_is_in_the_verdict(base: Path, rows: Path, tmp_path: Path) -> None:
+    """Changes below half a quantization step hide four known rows; quantization to the same grid brings them back."""
     tokenizer, model = load_tokenizer(str(base)), load_model(str(base))
     source = str(rows / "forget.jsonl")
     encoded = Encoder(tokenizer).encode_rows(load_rows(source).rows, what="forget").rows
@@ -52,9 +52,9 @@ def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_
     model.save_pretrained(tmp_path / "hidden")
     tokenizer.save_pretrained(tmp_path / "hidden")
     done = exported(tmp_path / "hidden", "gguf", tmp_path / "out", rows, forget=source, gguf_type="Q4_0")
-    assert (done.verdict.word, done.good) == ("what was forgotten comes back", False)
-    assert re.search(r"\brose\b", done.verdict.why)
-    assert "next: export with more bits" in done.summary()
+    assert (done.verdict.outcome, done.good) == ("what was forgotten comes back", False)
+    assert re.search(r"\brose\b", done.verdict.reason)
+    assert "  export with more bits" in done.summary()
     back = dict(load_model(str(done.model)).named_parameters())
     assert all(back[name].equal(grid[name]) for name in free)
     fine = exported(tmp_path / "hidden", "gguf", tmp_path / "fine", rows, forget=source, gguf_type="F16")
@@ -62,7 +62,7 @@ def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_
 
 
 def half_step(weight: torch.Tensor) -> torch.Tensor:
-    """How far weights on the grid of Q4_0 may move without rounding to another point: nothing for a block's largest."""
+    """How far weights on the grid of Q4_0 may move without reaching another point: nothing for a block's largest."""
     blocks = weight.abs().view(-1, 32)
     step = blocks.amax(-1, keepdim=True) / 8
     return torch.where(blocks > 6.5 * step, 0, 0.45 * step).view(weight.shape)

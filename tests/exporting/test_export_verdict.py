@@ -11,17 +11,25 @@ import pytest
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
-from atwu.exporting.export_verdict import BACK, EXPORT_DAMAGED, SAME, WITHIN, judge_export, lost, run_limits
+from atwu.exporting.export_verdict import (
+    BACK,
+    EXPORT_DAMAGED,
+    SAME,
+    WITHIN,
+    judge_export,
+    retain_loss_increase,
+    run_limits,
+)
 from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, RequestVerdict
 
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)
 
 
-def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd: float = 0.0) -> EvalResult:
-    """Ten rows a set, all alike but for the first, on which rows to forget are better known by `odd`."""
+def result(forget: float = 0.05, other_prompts: float = 0.05, kept: float = 0.9, odd: float = 0.0) -> EvalResult:
+    """Ten rows a set, all alike but for the first, on which forget rows are better known by `odd`."""
     values = {
         FORGET: dict.fromkeys(DECISIVE_METRICS, (forget + odd, *(forget,) * 9)),
-        OTHER_PROMPTS: dict.fromkeys(DECISIVE_METRICS, (reworded,) * 10),
+        OTHER_PROMPTS: dict.fromkeys(DECISIVE_METRICS, (other_prompts,) * 10),
         HOLDOUT_SET: dict.fromkeys(DECISIVE_METRICS, (0.1,) * 10),
         RETAIN: {"probability": (kept,) * 10},
         GENERAL: {"probability": (0.9,) * 10},
@@ -42,31 +50,31 @@ def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd:
         (result(odd=0.3), SAME, r"(?s)0\.05\s+to\s+0\.08\b.*\b0\.2\b"),
         (result(forget=0.1), WITHIN, r"0\.05\s+to\s+0\.1\b"),
         (result(forget=0.1), WITHIN, r"\b2\s+more\b"),
-        (result(reworded=0.6), BACK, r"0\.05\s+to\s+0\.6\b"),
+        (result(other_prompts=0.6), BACK, r"0\.05\s+to\s+0\.6\b"),
         (result(odd=2.0), BACK, r"0\.05\s+to\s+0\.25\b"),
         (result(kept=0.7), EXPORT_DAMAGED, r"(?s)\b0\.251\s+nats\b.*\b0\.15\b"),
         (result(kept=0.7, forget=0.6), BACK, r"\b0\.251\s+nats\b"),
     ],
 )
 def test_words(after: EvalResult, word: str, why: str) -> None:
-    verdict = judge_export(result(), after, limits=LIMITS, limit=0.15, answers=())
-    assert verdict.word == word, verdict.why
-    assert re.search(why, verdict.why), verdict.why
-    assert bool(verdict.next) == (word in (BACK, EXPORT_DAMAGED))
+    verdict = judge_export(result(), after, limits=LIMITS, max_retain_increase=0.15, answers=())
+    assert verdict.outcome == word, verdict.reason
+    assert re.search(why, verdict.reason), verdict.reason
+    assert bool(verdict.next_steps) == (word in (BACK, EXPORT_DAMAGED))
     assert all(len(line) <= 80 for line in verdict.text().splitlines())
 
 
 def test_what_a_run_had_left_is_no_news() -> None:
-    verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, limit=0.15, answers=())
-    assert verdict.word == SAME
-    assert "What the run itself had left (telling words p, telling words guessed, telling words said)" in verdict.why
-    more = judge_export(result(forget=0.5), result(forget=0.8), limits=LIMITS, limit=0.15, answers=())
-    assert more.word == BACK
+    verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, max_retain_increase=0.15, answers=())
+    assert verdict.outcome == SAME
+    assert "(key-token probability, key-token accuracy, key-token recall)" in verdict.reason
+    more = judge_export(result(forget=0.5), result(forget=0.8), limits=LIMITS, max_retain_increase=0.15, answers=())
+    assert more.outcome == BACK
 
 
 def test_the_loss_is_that_of_the_worst_set_in_nats() -> None:
-    assert lost(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
-    assert lost(result(kept=0.45), result(kept=0.9)) == 0
+    assert retain_loss_increase(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
+    assert retain_loss_increase(result(kept=0.45), result(kept=0.9)) == 0
 
 
 def test_the_limits_are_those_of_the_runs_verdict_where_it_has_some(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an export writes, format by format: read back, it is the run, within the format's rounding."""
+"""What an export writes, format by format: read back, it is the run, within the format's quantization error."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Pa
     found = record(tmp_path / "out")
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"] == found["run_fingerprint"]
     assert values(found, "before") == values(found, "after")
-    assert (done.verdict.word, done.good) == ("as before export", True)
-    assert found["matrices_moved"]["by_rounding"] == 0 < found["matrices_moved"]["by_unlearning"]
+    assert (done.verdict.outcome, done.good) == ("as before export", True)
+    assert found["relative_weight_change"]["by_quantization"] == 0 < found["relative_weight_change"]["by_unlearning"]
     assert load_tokenizer(str(done.model))("Orla Venn").input_ids == load_tokenizer(str(run))("Orla Venn").input_ids
-    assert "measuring what was written on the same rows" in said
+    assert "measuring the exported model on the same rows" in said
     assert not list(tmp_path.glob(".out*"))
     secrets = [row.answer for row in people("tiny").forget[:4]]
     assert not any(secret in (tmp_path / "out" / "export.json").read_text() for secret in secrets)
 
 
 @pytest.mark.parametrize(("form", "low", "high"), [("4bit", 0.03, 0.12), ("8bit", 1e-4, 0.01)])
-def test_rounded_weights_are_a_folder_that_loads_and_was_measured(
+def test_quantized_weights_are_a_folder_that_loads_and_was_measured(
     run: Path, rows: Path, tmp_path: Path, form: str, low: float, high: float
 ) -> None:
     pytest.importorskip("bitsandbytes")
@@ -46,10 +46,10 @@ def test_rounded_weights_are_a_folder_that_loads_and_was_measured(
     found, read = record(tmp_path / "out"), load_model(str(tmp_path / "out"))
     assert read.is_quantized
     assert model_fingerprint(read) == found["fingerprint"]
-    told = found["matrices_moved"]["by_rounding"]
-    assert low < told < high
-    assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(told)
-    assert f"Rounding moved the matrices by {100 * told:.2g} %" in done.verdict.why.replace("\n", " ")
+    change = found["relative_weight_change"]["by_quantization"]
+    assert low < change < high
+    assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(change)
+    assert f"Quantization changed the weight matrices by {100 * change:.2g} %" in done.verdict.reason.replace("\n", " ")
     assert done.bytes < sum(file.stat().st_size for file in run.glob("*.safetensors"))
 
 
@@ -57,10 +57,10 @@ def test_a_gguf_file_is_the_run_within_its_rounding(run: Path, rows: Path, tmp_p
     done = exported(run, "gguf", tmp_path / "out", rows, gguf_type="F16")
     assert done.model == tmp_path / "out" / "whole-F16.gguf"
     found = record(tmp_path / "out")
-    assert found["matrices_moved"]["by_rounding"] < 3e-4
+    assert found["relative_weight_change"]["by_quantization"] < 3e-4
     assert values(found, "after") == pytest.approx(values(found, "before"), rel=0.05, abs=5e-3)
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"]
-    assert f"next: llama-server -m {done.model}" in done.summary()
+    assert f"  llama-server -m {done.model}" in done.summary()
 
 
 def test_adapters_are_merged_or_shipped_as_they_are(adapters: Path, base: Path, rows: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_checkout_of_llama_cpp_writes_what_is_measured(run: Path, rows: Path, 
     exported(run, "gguf", tmp_path / "out", rows, llama_cpp=checkout, gguf_type="Q8_0")
     found = record(tmp_path / "out")
     assert found["written_by"] == "llama.cpp"
-    assert 1e-4 < found["matrices_moved"]["by_rounding"] < 6e-3
+    assert 1e-4 < found["relative_weight_change"]["by_quantization"] < 6e-3
     with pytest.raises(ValueError, match=r"convert_hf_to_gguf\.py.*BPE pre-tokenizer was not recognized"):
         exported(run, "gguf", tmp_path / "failed", rows, llama_cpp=checkout, gguf_type="BF16")
     with pytest.raises(FileNotFoundError, match=r"Q4_K_M.*llama-quantize"):

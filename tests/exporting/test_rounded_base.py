@@ -1,4 +1,4 @@
-"""Adapters on a base that was rounded, and which base and code an export may read."""
+"""Adapters on a quantized base, and which base and code an export may read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from atwu.modeling.quantization import dequantize_model, quantize_model, relativ
 from tests.exporting.exports import exported
 
 
-def test_adapters_on_a_rounded_base_are_added_to_the_numbers_they_were_trained_on(
+def test_adapters_on_a_quantized_base_are_added_to_the_numbers_they_were_trained_on(
     adapters: Path, base: Path, rows: Path, tmp_path: Path
 ) -> None:
-    """Whether the run rounded its base, or the base lies in four bits on the disk."""
+    """Whether the run quantized its base, or the base is stored in four bits."""
     pytest.importorskip("bitsandbytes")
     small = quantize_model(load_model(str(base)), "4bit")
     expected = add_adapter(dequantize_model(small), str(adapters))
@@ -35,7 +35,7 @@ def test_adapters_on_a_rounded_base_are_added_to_the_numbers_they_were_trained_o
     (trained / "manifest.json").unlink()
     said: list[str] = []
     done = exported(trained, "safetensors", tmp_path / "one", rows, say=said.append)
-    assert any("rounded to 4bit" in line for line in said)
+    assert any("quantized to 4bit" in line for line in said)
     assert relative_change(expected, load_model(str(done.model)).named_parameters()) == 0
     assert relative_change(load_model(str(adapters)), expected.named_parameters()) > 0.02
 
@@ -56,7 +56,7 @@ def noting(option: str, asked: list[object]) -> Callable[..., torch.nn.Module]:
     return load
 
 
-def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp_path: Path) -> None:
+def test_the_base_that_was_quantized_is_of_the_recorded_commit(adapters: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     noted = shutil.copytree(adapters, tmp_path / "noted")
     settings = json.loads((noted / "adapter_config.json").read_text()) | {"revision": "0123abc"}
@@ -70,7 +70,7 @@ def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp
             ModelLoadArgs(revision="main"),
             ModelLoadArgs(base=settings["base_model_name_or_path"]),
         ):
-            read_source(noted, loading)._rounded_base("4bit", torch.device("cpu"))
+            read_source(noted, loading)._quantized_base("4bit", torch.device("cpu"))
     assert asked == ["0123abc", "main", None]
 
 

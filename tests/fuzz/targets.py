@@ -26,7 +26,7 @@ from atwu.experiments.study.run_study import plan_study
 from atwu.experiments.tuning.tune_methods import plan_tuning
 from atwu.methods.presets import named_preset, parse_preset
 from atwu.report.export_formats import WRITERS
-from atwu.report.records import Records, read_records
+from atwu.report.run_records import Records, read_records
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
 from tests.report.conftest import make_records, write_study

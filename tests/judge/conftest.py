@@ -89,7 +89,7 @@ class Fake:
         self.reply = reply
         self.asked: list[ChatRequest] = []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
         for index, request in enumerate(requests):
             self.asked.append(request)
             said = self.reply(request)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from atwu.data.schema import Example
-from atwu.judge.annotation import annotated, annotated_by, estimate_annotation, places_of
+from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation, piece_spans
 from atwu.judge.asker import Asker
 from atwu.judge.chat_model import ChatRequest, OnReply, Reply
 from atwu.judge.reply_cache import ReplyCache
@@ -28,7 +28,7 @@ class Marker:
     def __init__(self, *replies: str) -> None:
         self.replies, self.asked = list(replies), list[str]()
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
         for index, request in enumerate(requests):
             self.asked.append(request.messages[1].content)
             on_reply(index, Reply(self.replies.pop(0)))
@@ -54,11 +54,11 @@ def asker(*replies: str) -> Asker:
     ],
 )
 def test_places(piece, answer, places):
-    assert places_of(piece, answer) == places
+    assert piece_spans(piece, answer) == places
 
 
 def test_pieces_become_spans_and_what_the_answer_does_not_say_is_counted():
-    found = annotated([ROW], asker(named("Mirrow", "Kelbury, near Mirrow", "Oslo")))
+    found = annotate_rows([ROW], asker(named("Mirrow", "Kelbury, near Mirrow", "Oslo")))
     assert found.rows[0].forget_spans == ((22, 42),)  # merged
     assert (found.had, found.without, found.absent, found.failed) == (0, 0, 1, 0)
     assert (found.rows[0].question, found.rows[0].subject) == (ROW.question, "Orla Venn")
@@ -67,7 +67,7 @@ def test_pieces_become_spans_and_what_the_answer_does_not_say_is_counted():
 def test_labels_that_are_there_stay_and_cost_nothing():
     labelled = Example.from_qa("Who?", "Nobody.", forget_spans=())
     one = asker(named())
-    found = annotated([labelled, ROW], one)
+    found = annotate_rows([labelled, ROW], one)
     assert [row.forget_spans for row in found.rows] == [(), ()]
     assert (found.had, found.without) == (1, 1)
     assert re.search(r"\b1 of 2 rows .*\b1 .*\b1 ", str(found))
@@ -76,7 +76,7 @@ def test_labels_that_are_there_stay_and_cost_nothing():
 
 @pytest.mark.parametrize("reply", ["no", '{"secrets": "Kelbury"}', '{"secrets": ["Kelbury", 1]}', "{}"])
 def test_a_row_without_a_readable_reply_stays_without_labels(reply):
-    found = annotated([ROW], asker(reply))
+    found = annotate_rows([ROW], asker(reply))
     assert found.rows == (ROW,)
     assert found.failed == 1
     assert re.search(r"\b1 .*reply", str(found))
@@ -84,7 +84,7 @@ def test_a_row_without_a_readable_reply_stays_without_labels(reply):
 
 def test_what_is_asked_names_the_subject_where_there_is_no_question_and_braces_are_harmless():
     one = asker(named(), named())
-    annotated([Example((), "Orla {x} left.", subject="Orla Venn"), Example((), "It rained.")], one)
+    annotate_rows([Example((), "Orla {x} left.", subject="Orla Venn"), Example((), "It rained.")], one)
     assert "(No question: a text about Orla Venn.)" in one.model.asked[0]
     assert "\nOrla {x} left.\n</answer-" in one.model.asked[0]
     assert "(No question: a text.)" in one.model.asked[1]
@@ -93,12 +93,12 @@ def test_what_is_asked_names_the_subject_where_there_is_no_question_and_braces_a
 def test_estimate_is_nothing_once_it_is_stored(tmp_path):
     one = Asker(Marker(named("Kelbury")), ReplyCache(tmp_path / "judge.sqlite"), progress=False)
     assert estimate_annotation([ROW], one).calls == 1
-    annotated([ROW], one)
+    annotate_rows([ROW], one)
     assert estimate_annotation([ROW], one).calls == 0
 
 
 def test_a_rule_marks_what_has_no_labels():
     labelled = Example.from_qa("Who?", "Nobody.", forget_spans=((0, 6),))
-    found = annotated_by([labelled, ROW], lambda row: [(22, 29), (25, 29)])
+    found = annotate_by_rule([labelled, ROW], lambda row: [(22, 29), (25, 29)])
     assert [row.forget_spans for row in found.rows] == [((0, 6),), ((22, 29),)]
     assert (found.had, found.without, found.absent, found.failed) == (1, 0, 0, 0)

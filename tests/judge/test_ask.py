@@ -11,7 +11,7 @@ from atwu.data.schema import Message
 from atwu.errors import BudgetReached
 from atwu.judge.asker import FIRST_REPLIES, SLICE, Asker, Unscored
 from atwu.judge.budget import Budget, Prices
-from atwu.judge.chat_model import CUT, ChatRequest, Reply
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.reply_cache import CacheError, ReplyCache, reply_key
 from tests.judge.conftest import Fake, stats
@@ -84,7 +84,7 @@ def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, c
         asking = asker(chat, cache, Budget(None, PRICES))
         found = asking.ask(requests(3), json.loads, version="v")
         assert [type(each) for each in found] == [Unscored] * 3
-        assert all(CUT in each.reason for each in found)
+        assert all(CUT_OFF in each.reason for each in found)
         assert stats(server, "cut-billed")[0] == 3
         assert asking.usage.usd == pytest.approx(3 * CALL)
         assert asking.budget.spent == pytest.approx(0 if turn else 3 * CALL)

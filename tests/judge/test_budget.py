@@ -31,7 +31,7 @@ class Bill:
         self.tokens = (prompt, completion)
         self.slices: list[list[ChatRequest]] = []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
         self.slices.append(list(requests))
         for index in reversed(range(len(requests))):
             on_reply(index, Reply(json.dumps(requests[index].messages[0].content), None, *self.tokens))
@@ -85,21 +85,21 @@ def test_what_makes_no_sense_is_refused(make, words):
 def test_how_much_fits_by_hand():
     """One request: (0.25 * 26 + 2 * 100) / 1e6 = USD 0.0002065 at most."""
     budget = Budget(0.001, PRICES)
-    assert budget.fitting(requests(10)) == 4
+    assert budget.affordable(requests(10)) == 4
     budget.add(requests(1)[0], prompt=26, completion=20)  # USD 0.0000465
     assert budget.spent == pytest.approx(0.0000465)
-    assert budget.fitting(requests(10)) == 4
+    assert budget.affordable(requests(10)) == 4
     budget.add(requests(1)[0], prompt=26, completion=100)
-    assert budget.fitting(requests(10)) == 3
-    assert Budget(None, PRICES).fitting(requests(10)) == 10
-    assert Budget(4 * 0.0002065, PRICES).fitting(requests(10)) == 4
+    assert budget.affordable(requests(10)) == 3
+    assert Budget(None, PRICES).affordable(requests(10)) == 10
+    assert Budget(4 * 0.0002065, PRICES).affordable(requests(10)) == 4
 
 
 def test_a_tokenizer_that_needs_more_tokens_is_reckoned_with():
     """Billed 260 where 26 were estimated: the next ones count (0.25 * 260 + 2 * 100) / 1e6 = USD 0.000265."""
     budget = Budget(0.001, PRICES)
     budget.add(requests(1)[0], prompt=260, completion=0)  # USD 0.000065
-    assert budget.fitting(requests(10)) == 3
+    assert budget.affordable(requests(10)) == 3
 
 
 def test_stops_before_the_limit_and_goes_on_where_it_stopped(tmp_path):

@@ -184,7 +184,7 @@ def test_damaged_file_is_named_and_kept(tmp_path):
     path = tmp_path / "judge.sqlite"
     garbage = b"not a database at all " * 400
     path.write_bytes(garbage)
-    with pytest.raises(CacheError, match=r"judge\.sqlite: .*store.*recover"):
+    with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache.*recover"):
         ReplyCache(path)
     assert path.read_bytes() == garbage
 
@@ -221,7 +221,7 @@ def test_a_reply_that_was_paid_for_before_there_were_hashes_is_kept(tmp_path):
 def test_zeros_are_told_at_once(tmp_path):
     path = tmp_path / "judge.sqlite"
     path.write_bytes(bytes(8192))
-    with pytest.raises(CacheError, match=r"judge\.sqlite: .*store"):
+    with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache"):
         ReplyCache(path)
 
 
@@ -234,7 +234,7 @@ def test_damage_in_the_middle_is_told(tmp_path):
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
-    with pytest.raises(CacheError, match=r"judge\.sqlite: .*store"):
+    with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache"):
         ReplyCache(path).get_many(str(number) for number in range(200))
     assert path.read_bytes()[4096:5000] == b"\xff" * 904
 
@@ -249,7 +249,7 @@ def test_file_of_another_program_is_refused(tmp_path):
 
 
 def test_folder_in_place_of_a_file_is_refused(tmp_path):
-    with pytest.raises(CacheError, match="store"):
+    with pytest.raises(CacheError, match="cache"):
         ReplyCache(tmp_path)
 
 

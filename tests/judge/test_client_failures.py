@@ -10,7 +10,7 @@ from email.utils import formatdate
 import pytest
 
 from atwu.judge import client
-from atwu.judge.chat_model import Reply, Waste
+from atwu.judge.chat_model import FailedAttempt, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.outcomes import retry_after
 from tests.judge.conftest import VERDICT, ask, make_request, stats
@@ -143,15 +143,21 @@ def test_retry_after_is_read_as_seconds_or_date(value: str, seconds: float | Non
 
 def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
-    told: list[Waste] = []
+    told: list[FailedAttempt] = []
 
-    def on_waste(index: int, waste: Waste) -> bool:
+    def on_failed_attempt(index: int, waste: FailedAttempt) -> bool:
         told.append(waste)
         return True
 
     replies: list[Reply] = []
-    chat.complete([make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_waste)
-    assert told == [Waste(100, 20, again=True), Waste(100, 20, again=True), Waste(100, 20, again=False)]
+    chat.complete(
+        [make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_failed_attempt
+    )
+    assert told == [
+        FailedAttempt(100, 20, will_retry=True),
+        FailedAttempt(100, 20, will_retry=True),
+        FailedAttempt(100, 20, will_retry=False),
+    ]
     assert [reply.text for reply in replies] == [None]
     assert re.search("content.*3 times", str(replies[0].error))
 
@@ -201,7 +207,7 @@ def test_failures_in_a_row_are_counted_over_calls(server: str) -> None:
 
 
 def test_a_rate_limit_without_a_time_is_borne_with_patience(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_CROWDED_PATIENCE", 0.9)
+    monkeypatch.setattr(client, "_RATE_LIMIT_PATIENCE", 0.9)
     assert ask(OpenAIChat("tiny", base_url=f"{server}/always-rate-limit-mute/v1", max_retries=2))[0].text is None
     count, _, arrivals = stats(server, "always-rate-limit-mute")
     assert count == 3

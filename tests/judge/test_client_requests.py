@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atwu.data.schema import Message
-from atwu.judge.chat_model import CUT, ChatRequest, Reply
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
 
@@ -101,8 +101,8 @@ def test_all_settings_are_sent(server: str) -> None:
         ("length", Reply(text=VERDICT, prompt_tokens=9, completion_tokens=4)),
         ("refusal", Reply(text="I would rather not.")),
         ("no-usage", Reply(text=VERDICT)),
-        ("content-filter", Reply(error="the server's content filter held the reply back")),
-        ("length-without-text", Reply(error=CUT, cut=True)),
+        ("content-filter", Reply(error="the server's content filter blocked the reply")),
+        ("length-without-text", Reply(error=CUT_OFF, cut=True)),
     ],
 )
 def test_unusual_endings_keep_their_text_and_are_not_paid_twice(server: str, behaviour: str, reply: Reply) -> None:

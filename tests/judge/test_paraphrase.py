@@ -1,4 +1,4 @@
-"""Which wordings are kept, and why the others are not."""
+"""Which candidates are kept, and why the others are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from atwu.judge import paraphrasing as paraphrase
 from atwu.judge.asker import Asker
 from atwu.judge.budget import Prices
 from atwu.judge.chat_model import ChatRequest, OnReply, Reply
-from atwu.judge.paraphrasing import estimate_paraphrases, paraphrases, problem
+from atwu.judge.paraphrasing import estimate_paraphrases, problem, write_paraphrases
 from atwu.judge.reply_cache import ReplyCache
 from tests.judge.conftest import empty_cache
 
@@ -31,15 +31,15 @@ GOOD = [
 
 
 class Writer:
-    """Answers a paraphrase request with given wordings, and a comparison by looking for a word."""
+    """Answers a paraphrase request with given candidates, and a comparison by looking for a word."""
 
     identity: ClassVar[dict[str, str]] = {"kind": "writer"}
     concurrency = 1
 
-    def __init__(self, wordings: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:
-        self.paraphrases, self.same, self.asked = wordings, same, []
+    def __init__(self, candidates: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:
+        self.paraphrases, self.same, self.asked = candidates, same, []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
         for index, request in enumerate(requests):
             user = request.messages[1].content
             self.asked.append(user)
@@ -110,7 +110,7 @@ def test_scripts_without_spaces_leak_too():
 def test_rows_get_the_first_good_ones_and_the_others_are_counted():
     leak = "Was the harpist Orla Venn born in Kelbury on 3 March 1961?"
     model = Writer({QUESTION: "```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
-    found = paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=2)
+    found = write_paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=2)
     assert found.rows[0].paraphrases == tuple(GOOD[:2])
     assert (found.rows[0].question, found.rows[0].answer, found.rows[0].subject) == (QUESTION, ANSWER, "Orla Venn")
     assert found.rejected == {paraphrase.LEAK: 1, paraphrase.REPEATED: 1}
@@ -124,14 +124,14 @@ def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted
         return '{"same": "no"}' if "birthplace" in text else "hm" if "world" in text else '{"same": "YES"}'
 
     model = Writer({QUESTION: listed(*GOOD)}, same)
-    found = paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3)
+    found = write_paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3)
     assert found.rows[0].paraphrases == (GOOD[0],)
     assert found.rejected == {paraphrase.OTHER_MEANING: 1, paraphrase.UNCHECKED: 1}
     assert found.incomplete == 1
     assert str(found).startswith("1 paraphrases ")
     assert f"1 rejected: {paraphrase.OTHER_MEANING}" in str(found)
 
-    trusting = paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3, check_meaning=False)
+    trusting = write_paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3, check_meaning=False)
     assert trusting.rows[0].paraphrases == tuple(GOOD)
 
 
@@ -139,7 +139,7 @@ def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted
 def test_a_row_without_a_readable_reply_is_counted(reply):
     model = Writer({QUESTION: reply, "Who is Tavi Brook?": listed("Tavi Brook is who?")})
     rows = [ROW, Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("old",))]
-    found = paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
+    found = write_paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
     assert [row.paraphrases for row in found.rows] == [(), ("Tavi Brook is who?",)]
     assert (found.incomplete, found.failed) == (1, 1)
 
@@ -147,7 +147,7 @@ def test_a_row_without_a_readable_reply_is_counted(reply):
 @pytest.mark.parametrize("reply", ["no", listed("Where was she born?")])
 def test_a_row_for_which_nothing_is_kept_keeps_the_paraphrases_it_had(reply):
     rows = [dataclasses.replace(ROW, paraphrases=("old",))]
-    found = paraphrases(rows, Asker(Writer({QUESTION: reply}), empty_cache(), progress=False), count=1)
+    found = write_paraphrases(rows, Asker(Writer({QUESTION: reply}), empty_cache(), progress=False), count=1)
     assert found.rows[0].paraphrases == ("old",)
     assert (found.incomplete, found.failed) == (1, int(reply == "no"))
 
@@ -155,16 +155,16 @@ def test_a_row_for_which_nothing_is_kept_keeps_the_paraphrases_it_had(reply):
 def test_rows_without_a_question_are_refused():
     asker = Asker(Writer({}), empty_cache(), progress=False)
     with pytest.raises(ValueError, match=r"row 2.*'Orla Venn plays\.'"):
-        paraphrases([ROW, Example((), "Orla Venn plays.")], asker, count=2)
+        write_paraphrases([ROW, Example((), "Orla Venn plays.")], asker, count=2)
     with pytest.raises(ValueError, match=r"count.* 1"):
-        paraphrases([ROW], asker, count=0)
+        write_paraphrases([ROW], asker, count=0)
 
 
 def test_the_last_turn_is_reworded_and_braces_are_harmless():
     question = "What is {count} in {question}?"
     turns = (Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", question))
     model = Writer({question: listed("{count}: what is it in {question}?")})
-    found = paraphrases([Example(turns, "A {field}.")], Asker(model, empty_cache(), progress=False), count=1)
+    found = write_paraphrases([Example(turns, "A {field}.")], Asker(model, empty_cache(), progress=False), count=1)
     assert found.rows[0].messages == turns
     assert found.rows[0].paraphrases == ("{count}: what is it in {question}?",)
     assert "\nA {field}.\n</secret-answer-" in model.asked[0]
@@ -177,8 +177,8 @@ def test_estimate_bounds_what_is_sent_and_is_nothing_afterwards(tmp_path):
     before = estimate_paraphrases([ROW, ROW], asker, count=2)
     assert (before.calls, model.asked) == (1 + 3, [])
     assert estimate_paraphrases([ROW], asker, count=2, check_meaning=False).calls == 1
-    paraphrases([ROW], asker, count=2, check_meaning=False)
+    write_paraphrases([ROW], asker, count=2, check_meaning=False)
     assert estimate_paraphrases([ROW], asker, count=2).calls == 3
-    paraphrases([ROW], asker, count=2)
+    write_paraphrases([ROW], asker, count=2)
     assert len(model.asked) == 4
     assert estimate_paraphrases([ROW], asker, count=2).calls == 0

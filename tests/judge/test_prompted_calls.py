@@ -77,8 +77,8 @@ def test_failed_calls_are_unscored_and_not_stored(cache):
 
 def test_a_model_that_leaves_out_a_request_is_unscored():
     class Forgetful(Fake):
-        def complete(self, requests, on_reply, on_waste):
-            super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply), on_waste)
+        def complete(self, requests, on_reply, on_failed_attempt):
+            super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply), on_failed_attempt)
 
     assert [verdict.correct for verdict in judge(Forgetful()).judge([claim(), claim("No.")])] == [None, True]
 

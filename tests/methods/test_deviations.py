@@ -1,4 +1,4 @@
-"""The list of deviations from published code says what this package does."""
+"""The documented deviations from published code match this package."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_a_configuration_sets(configuration, method, setting, words):
 
 
 def test_every_other_deviation_is_named():
-    """What the specification of the methods calls a discrepancy is in the list, by the words one would look for."""
+    """Every discrepancy of the method specification is in the list, by its search terms."""
     for words in (
         "pooled over the whole optimizer step",
         "UNDIAL, FUNDIAL, KL and JS count answer tokens",

@@ -1,4 +1,4 @@
-"""`unlearning_loss`: worked examples through a model with known probabilities, and every method against plain code."""
+"""`unlearning_loss`: worked examples through a model with known probabilities, every method against a plain implementation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from atwu.methods.recipe import recipe
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.reference import live_reference
+from atwu.modeling.reference import reference_of_batch
 
 RUNNING_P, RETAIN_P, SCORES = (0.9, 0.2, 0.6, 0.5), (0.8, 0.7, 0.5), (0.1, 0.8, 0.5, 0.2)
 
 
 class FixedProbabilities(torch.nn.Module):
-    """A model that gives token t of the sequence 0, 1, 2, ... the probability asked for; the rest goes to token 9."""
+    """A model that gives token t of the sequence 0, 1, 2, ... a chosen probability, and the rest to token 9."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ WEIGHTS = torch.tensor([[0.0, *SCORES]])
         ("atwu_satga", {"token_weights": WEIGHTS}, -0.003322, 3 * -0.003322 + 0.5 * 0.424322),
         ("atwu", {"token_weights": WEIGHTS, "beta": 7}, -0.026302, 0.133255),
         ("atwu", {"token_weights": WEIGHTS, "beta": 2.25}, -0.081650, 3 * -0.081650 + 0.5 * 0.424322),
-        ("atwu", {}, -0.028170, 3 * -0.028170 + 0.5 * 0.424322),  # an untrained scorer weighs everything 1/2
+        ("atwu", {}, -0.028170, 3 * -0.028170 + 0.5 * 0.424322),  # scores of an untrained scorer are 1/2
         ("gt_ga", {"token_weights": (WEIGHTS > 0.4).double()}, -(1.609438 + 0.510826) / 2, None),
     ],
 )
@@ -82,10 +82,10 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
 
     def loss(part, counts=None):
         given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
-        seen = live_reference(reference, given, decided.wanted(2))
+        seen = reference_of_batch(reference, given, decided.reference_specs(2))
         weights = selection[part] if masked else None
         more = LossInputs(seen, token_weights=weights, refusal_ids=(5, 6))
-        return recipe_loss(model, given, decided, given=more, denominators=counts)
+        return recipe_loss(model, given, decided, inputs=more, denominators=counts)
 
     whole = loss(slice(None))
     counts = NormalizationCounts(
@@ -128,7 +128,7 @@ def test_missing_inputs_are_named(tiny_llama, batch):
         atwu.unlearning_loss(model, forget, batch(), method="atwu", token_weights=torch.ones(4, 11))
 
 
-def test_a_scorer_with_a_prior_asks_for_its_offsets(tiny_llama, batch):
+def test_scorer_with_a_prior_requires_offsets(tiny_llama, batch):
     model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
     scorer = TokenScorer(32, prior=TokenCounts(np.arange(64)))
     with pytest.raises(ValueError, match=r"prior.*offset"):
@@ -140,8 +140,8 @@ def test_a_scorer_with_a_prior_asks_for_its_offsets(tiny_llama, batch):
 
 
 @pytest.mark.parametrize("method", ["undial", "jensun", "rmu"])
-def test_learned_scores_under_a_distance_count_as_shares_of_their_row(method, tiny_llama, batch):
-    """Scores that are all small weigh like scores that are all large: shrinking them gains nothing."""
+def test_learned_scores_of_a_distance_loss_are_normalized_per_row(method, tiny_llama, batch):
+    """All-small scores give the same weights as all-large scores, so shrinking them has no benefit."""
     model, reference = tiny_llama().double(), tiny_llama(1).double()
     given = {"reference": reference, "refusal_ids": (5, 6), "method": method, "weighting": "scorer"}
     losses = []
@@ -155,7 +155,7 @@ def test_learned_scores_under_a_distance_count_as_shares_of_their_row(method, ti
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "rmu"])  # no layers in this model
 def test_longer_prompts_change_nothing(method):
-    """The model looks at one token only, so what stands before it may matter to nobody."""
+    """The model depends on one token only, so a longer prompt must have no effect."""
 
     def rows(prompt):
         return {

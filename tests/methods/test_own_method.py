@@ -1,4 +1,4 @@
-"""examples/a_method_of_your_own.py, installed as a package would be: its number works wherever a number does."""
+"""examples/a_method_of_your_own.py as a plugin: its hyperparameter works everywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print("search", search_space("hinge", learning_rate=(1e-5, 1e-4))["tau"].high, f
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """What several commands printed, one after another in one process, and the folder they worked in."""
+    """Return the output of several commands run in one process, and their folder."""
     folder = tmp_path_factory.mktemp("own")
     (folder / EXAMPLE.name).write_text(EXAMPLE.read_text())
     info = folder / "hinge-1.0.dist-info"
@@ -80,7 +80,7 @@ def test_it_has_forty_lines():
     assert len(EXAMPLE.read_text().splitlines()) <= 40
 
 
-def test_it_explains_itself(done):
+def test_methods_command_describes_it(done):
     printed = " ".join(done[0].stdout.split())
     assert "Hinge (hinge) your paper" in printed
     assert "--tau τ 3 1 to 6" in printed
@@ -88,7 +88,7 @@ def test_it_explains_itself(done):
 
 
 @pytest.mark.parametrize(("run", "tau"), [("flag", 2.5), ("yaml", 4.0)])
-def test_its_number_comes_from_a_flag_or_a_file_and_stands_in_the_card(done, run, tau):
+def test_hyperparameter_from_flag_or_file_is_in_the_model_card(done, run, tau):
     folder = done[1] / run
     record = json.loads((folder / "run.json").read_text())
     assert record["recipe"]["values"] == {"forget_weight": 1.0, "retain_weight": 1.0, "tau": tau}
@@ -96,7 +96,7 @@ def test_its_number_comes_from_a_flag_or_a_file_and_stands_in_the_card(done, run
     assert f"tau {tau:g}" in (folder / "README.md").read_text()
 
 
-def test_it_is_searched_where_it_says(done):
+def test_search_uses_its_range(done):
     assert (
         "search 6.0 [{'learning_rate': 1e-05, 'forget_weight': 1.0, 'retain_weight': 1.0, 'tau': 3.0}]"
         in done[0].stdout
@@ -107,10 +107,10 @@ def test_its_weights_have_an_auroc_and_a_heat_map(done):
     measured = json.loads((done[1] / "flag.json").read_text())
     values = measured["rows"]["forget"]["metrics"]
     assert {"auroc_later", "auroc_saturation"} <= {*values}
-    assert len({*values["auroc_later"]}) > 4  # rows differ in where their names come
+    assert len({*values["auroc_later"]}) > 4  # names have different positions in the rows
     assert "later" in (done[1] / "flag.html").read_text()
 
 
-def test_other_methods_do_not_take_it(done):
+def test_other_methods_reject_its_hyperparameter(done):
     assert re.search("'tau'.*forget_weight, retain_weight, beta", " ".join(done[0].stderr.split()))
     assert not (done[1] / "refused").exists()

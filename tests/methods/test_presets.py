@@ -76,7 +76,7 @@ def test_published_values(setting):
     [preset for setting in BENCHMARK_SETTINGS for preset in presets(setting).values()],
     ids=lambda preset: preset.name,
 )
-def test_the_result_beside_the_values_is_the_published_one(preset):
+def test_recorded_result_is_the_published_one(preset):
     table = published_table(preset.about["table"])
     assert preset.about["result"] == table.rows[preset.method]
     assert preset.about["model"] in table.title
@@ -85,7 +85,7 @@ def test_the_result_beside_the_values_is_the_published_one(preset):
 
 
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
-def test_every_preset_is_named_after_its_place_and_makes_a_run(preset):
+def test_every_preset_is_named_after_its_path_and_valid(preset):
     assert preset.path.stem == preset.method
     assert find_preset(preset.setting, preset.method) == named_preset(preset.name) == preset
     assert read_preset(preset.path) == preset
@@ -106,10 +106,10 @@ def test_one_benchmark_has_one_set_of_values():
 def test_defaults_of_methods_are_those_of_their_preset():
     for name, row in METHODS.items():
         preset = find_preset("tofu-1b", name) or find_preset("tofu-8b", name)
-        assert row.lender or row.defaults == (preset.values if preset else {})
+        assert row.values_from or row.defaults == (preset.values if preset else {})
 
 
-def test_what_is_not_there():
+def test_missing_presets():
     assert find_preset("tofu-1b", "rmu") is None
     assert presets("kelbury") == {}
     with pytest.raises(ValueError, match=r"tofu-1b.* atwu, dpo, .*'tofu-1b/atwu'"):
@@ -145,27 +145,27 @@ def test_written_and_read_again(tmp_path):
         ("method: 'wga", "YAML"),
     ],
 )
-def test_an_unusable_preset_says_why(text, message, tmp_path):
+def test_invalid_preset_is_explained(text, message, tmp_path):
     path = tmp_path / "wga.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_preset(path)
 
 
-def test_an_unusable_preset_is_not_written(tmp_path):
+def test_invalid_preset_is_not_written(tmp_path):
     with pytest.raises(ValueError, match=r"'betta'.*'beta'"):
         write_preset(tmp_path / "wga.yaml", {"method": "wga", "betta": 1.0}, {})
     with pytest.raises(FileNotFoundError, match=r"wga\.yaml"):
         read_preset(tmp_path / "wga.yaml")
 
 
-def test_numbers_that_yaml_takes_for_text(tmp_path):
+def test_numbers_that_yaml_reads_as_text(tmp_path):
     path = tmp_path / "wga.yaml"
     path.write_text("method: wga\nlearning_rate: 1e-5\n")
     assert read_preset(path).options["learning_rate"] == 1e-5
 
 
-def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
+def test_run_uses_a_preset_by_name_and_flags_override_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     taken = read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand)
     assert taken == expected("rwku-phi3")["atwu"]
@@ -184,7 +184,7 @@ def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
         ("kelbury.yaml", r"^(?!.*preset).*kelbury\.yaml"),
     ],
 )
-def test_a_config_that_is_neither_file_nor_preset_is_one_line(name, message, capsys, monkeypatch, tmp_path):
+def test_unknown_config_is_a_one_line_error(name, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["atwu", "unlearn", "--config", name])
     with pytest.raises(SystemExit):

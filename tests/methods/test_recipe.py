@@ -1,4 +1,4 @@
-"""The choice of a recipe: which parts go together, which numbers they take, what wrong choices are told."""
+"""Recipes: valid combinations of components, their hyperparameters, and errors for invalid choices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from atwu.methods.components import FORGET_LOSSES, WEIGHTINGS
 from atwu.methods.recipe import recipe
 
 
-def test_any_weighting_goes_under_any_loss_that_can_use_it():
+def test_all_valid_combinations_of_weighting_and_loss():
     for weighting, weighter in WEIGHTINGS.items():
         for forget_loss, loss in FORGET_LOSSES.items():
             if loss.reduction == "selected" and not issubclass(weighter, FixedWeighting):
                 continue
-            if loss.learns == "alternate" and weighting != "uniform":
+            if loss.trained_answer == "alternate" and weighting != "uniform":
                 continue
             decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss)
             taken = [option for part in (weighter, loss) for option in options_of_component(part) if option.number]
@@ -23,13 +23,13 @@ def test_any_weighting_goes_under_any_loss_that_can_use_it():
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
 
 
-def test_methods_of_other_parts_have_other_names():
+def test_changed_components_change_the_name():
     assert recipe("grad_diff", retain_loss="kl").name == "uniform x ga x kl"
     assert recipe("grad_diff", retain_loss="js").name == "uniform x ga x js"
     assert recipe("grad_diff", weighting="entropy").name == "entropy x ga"
 
 
-def test_given_numbers_win_over_published_ones():
+def test_given_hyperparameters_override_published_ones():
     assert recipe("wga", beta=1.0, forget_weight=None).values == recipe("wga").values | {"beta": 1.0}
     assert recipe("atwu", retain_loss="none").values.keys() == {"forget_weight", "beta"}
     assert recipe("atwu", weighting="entropy", forget_loss="satga").name == "entropy x satga"
@@ -45,7 +45,7 @@ def test_given_numbers_win_over_published_ones():
         ("importance + entropy", ("importance", "entropy"), "mean_of_ranks"),
     ],
 )
-def test_two_weightings_make_one(text, names, combination):
+def test_combined_weightings(text, names, combination):
     decided = recipe("atwu", weighting=text)
     assert (decided.weighting_names, decided.combination) == (names, combination)
     assert (decided.scores is not None) == ("scorer" in names)
@@ -59,7 +59,7 @@ def test_a_weighting_may_need_retain_rows_that_the_loss_does_not():
     assert "retain" in recipe("atwu", retain_loss="none", scorer_prior="rarity").needs
 
 
-def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
+def test_default_layer_of_a_small_model_is_its_last():
     assert recipe("rmu").layer(32) == 4
     assert recipe("rmu").layer(2) == 1
     assert recipe("rmu", layer=1).layer(2) == 1
@@ -83,7 +83,7 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
         ({"method": "wga", "beta": float("inf")}, "beta.*>= 0.* inf"),
         ({"method": "npo", "beta": 0.0}, r"beta.*> 0.* 0\.0"),
         ({"method": "etw", "temperature": 0.0}, r"temperature.*> 0.* 0\.0"),
-        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, "combination"),
+        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, r"importance\*entropy\*rarity"),
         ({"method": "atwu", "weighting": "scorer*scorer"}, "scorer.*twice"),
         ({"method": "atwu", "weighting": "scorer+entropy"}, r"gradient.*'scorer\*"),
         (
@@ -102,6 +102,6 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
         ),
     ],
 )
-def test_wrong_choices_say_what_is_allowed(arguments, message):
+def test_errors_of_invalid_choices(arguments, message):
     with pytest.raises(ValueError, match=message):
         recipe(arguments.pop("method"), **arguments)

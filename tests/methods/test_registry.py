@@ -1,4 +1,4 @@
-"""Methods and parts from outside: registered, given as plain functions, or installed with another package."""
+"""External methods and components: registered, plain functions, or from an installed package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from atwu.training.config import UnlearnConfig
 
 @pytest.fixture
 def tables():
-    """Forgets what a test registers."""
+    """Remove what a test registers."""
     before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
     yield
     for table, entries in before:
@@ -53,7 +53,7 @@ class TwiceKL(divergence.KL):
         return 2 * super().values(out, reference)
 
 
-def test_parts_and_methods_from_outside(tables, tiny_llama, batch):
+def test_external_components_and_methods(tables, tiny_llama, batch):
     atwu.register_weighting("half", Half)
     atwu.register_forget_loss("double_ga", DoubleAscent)
     atwu.register_retain_loss("twice", TwiceKL)
@@ -74,7 +74,7 @@ def test_parts_and_methods_from_outside(tables, tiny_llama, batch):
     assert recipe("atwu", weighting="half*rarity").weighting_names == ("half", "rarity")
 
 
-def test_a_number_of_ones_own_works_like_any_other(tables, tmp_path):
+def test_external_hyperparameter_works_like_any_other(tables, tmp_path):
     atwu.register_forget_loss("double_ga", DoubleAscent)
     config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=3)
     assert config.recipe().values["scale"] == 3.0
@@ -95,7 +95,7 @@ def bounded(logps, weights, *, cap=3.0):
     return (weights * logps).clamp(min=-cap)
 
 
-def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
+def test_plain_functions_are_components(tables, tiny_llama, batch, tmp_path):
     model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
     found = atwu.unlearning_loss(
         model, forget, retain, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
@@ -126,7 +126,7 @@ ONE, TWO = (lambda mask: mask * 1.0), (lambda mask: mask * 2.0)
 
 
 @pytest.mark.parametrize("function", [provenance(1.0), [].append, torch.exp, ONE, TWO])
-def test_functions_that_their_source_does_not_tell_apart_are_refused(function, tables):
+def test_functions_not_identified_by_their_source_are_rejected(function, tables):
     with pytest.raises(ValueError, match=r"\bdef\b"):
         recipe("grad_diff", weighting=function)
     with pytest.raises(ValueError, match=r"\bdef\b"):
@@ -134,8 +134,8 @@ def test_functions_that_their_source_does_not_tell_apart_are_refused(function, t
 
 
 @pytest.mark.parametrize("kind", ["weighting", "forget_loss"])
-def test_a_function_is_never_taken_for_one_of_the_same_source(kind, tables):
-    for _ in range(2):  # as in a notebook, whose cells are run again
+def test_different_function_with_the_same_source_is_rejected(kind, tables):
+    for _ in range(2):  # as in a notebook whose cells are rerun
         assert recipe("grad_diff", **{kind: made_with_default(1.0)}).values["cap"] == 1.0
     with pytest.raises(ValueError, match=r"\{'cap': 1.0\}.*\{'cap': 5.0\}"):
         recipe("grad_diff", **{kind: made_with_default(5.0)})
@@ -162,7 +162,7 @@ class Unhelpful(Weighting):
         (atwu.register_method, "new", Method("", "uniform", "ga", "nll", "", {"tau": 1.0}), "'tau'"),
     ],
 )
-def test_a_taken_name_or_an_unusable_entry_is_refused(tables, register, name, entry, message):
+def test_taken_name_or_invalid_entry_is_rejected(tables, register, name, entry, message):
     before = [dict(table) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
     with pytest.raises(ValueError, match=message):
         register(name, entry)

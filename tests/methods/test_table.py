@@ -1,4 +1,4 @@
-"""The table of methods: what its rows are made of, and the numbers that were published for them."""
+"""The table of methods: components and published hyperparameters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_table_has_these_methods():
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_every_row_is_made_of_known_parts_numbers_and_references(name):
+def test_every_method_has_known_components_hyperparameters_and_references(name):
     row, decided = METHODS[name], recipe(name)
     for part in split_weighting(row.weighting)[0]:
         assert part in WEIGHTINGS
@@ -63,14 +63,14 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
     assert len(CITATIONS[row.cite]) > 30
     for key, value in decided.values.items():
         where = row.search.get(key, decided.options[key].search)
-        # ETW's forget weight was published, and lies outside the range that was published for it.
+        # The published forget weight of ETW is outside its published range.
         assert where is None or where.low <= value <= where.high or (name, key) == ("etw", "forget_weight"), (
             key,
             value,
         )
 
 
-def test_parts_tell_what_they_are_and_what_they_take():
+def test_components_have_formula_and_options():
     for part in (*WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values())):
         assert part.formula
         for option in options_of_component(part):
@@ -83,7 +83,7 @@ def test_parts_tell_what_they_are_and_what_they_take():
 @pytest.mark.parametrize(("name", "values"), [*PUBLISHED.items(), *BORROWED.items()])
 def test_published_values(name, values):
     assert recipe(name).values == values
-    assert (METHODS[name].lender is not None) == (name in BORROWED)
+    assert (METHODS[name].values_from is not None) == (name in BORROWED)
 
 
 def test_published_searches():
@@ -103,7 +103,7 @@ def test_published_searches():
     assert recipe("npo").options["beta"].search == recipe("atwu_npo").options["beta"].search == Range(0.05, 0.2)
     assert METHODS["atwu_satga"].search == {"beta": recipe("atwu").options["beta"].search}
     assert METHODS["gt_satga"].search == {"beta": Range(0.1, 10.0)}
-    assert {name: row.first for name, row in METHODS.items() if row.first} == {
+    assert {name: row.first_trial for name, row in METHODS.items() if row.first_trial} == {
         "grad_diff": {"forget_weight": 0.5, "retain_weight": 1.0},
         "dpo": {"beta": 0.4},
         "npo": {"forget_weight": 1.0, "retain_weight": 1.0, "beta": 0.1},
@@ -118,7 +118,7 @@ def test_published_searches():
 
 
 @pytest.mark.parametrize(("low", "high", "log"), [(2.0, 1.0, False), (0.0, 1.0, True), (float("nan"), 1.0, True)])
-def test_a_range_that_cannot_be_drawn_from_is_refused(low, high, log):
+def test_invalid_range_is_rejected(low, high, log):
     with pytest.raises(ValueError, match=r"low.*high"):
         Range(low, high, log=log)
 

@@ -1,4 +1,4 @@
-"""Whether small models of every architecture that transformers has are here what they are by themselves.
+"""Check that small models of every architecture of transformers have the same outputs in our forward pass.
 
 python -m tests.modeling.architectures            # all of them, as a table
 python -m tests.modeling.architectures roberta    # some
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.methods.unlearning_loss import unlearning_loss
-from atwu.modeling.adapter_targets import chosen_weights, not_adapted
+from atwu.modeling.adapter_targets import not_adapted, select_weights
 from atwu.modeling.adapters import Lora, attach, merge_adapters
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.forward import forward_tokens
@@ -34,27 +34,27 @@ from tests.modeling.small_models import small_model
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 MARK = "<!-- what follows is written by python -m tests.modeling.architectures --docs -->"
 NEAR = 1e-4
-"""Relative error of log-probabilities and gradients. What is above it in float32 is computed once more in float64."""
+"""Tolerance of log-probfast_paths and gradients; larger errors in float32 are checked again in float64."""
 REPRESENTATIVES = (
     *("llama", "gpt2", "roberta", "gpt_oss", "mamba", "qwen3_moe", "mixtral", "gemma2", "opt", "gpt_neox", "phi3"),
     *("deepseek_v3", "cohere2", "olmo2", "bloom", "xglm", "bart"),
 )
-"""Of the families, for every run of the tests."""
+"""Representatives of the families, tested in every run."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one architecture."""
+    """Result of one architecture."""
 
     kind: str
-    """`same`, `refused`, `differs`, `fails`, or `not made` where no small model of it could be made."""
+    """`same`, `refused`, `differs`, `fails`, or `not made` if no small model could be created."""
     detail: str
     rounding: str = ""
-    """What differs in float32 and not in float64."""
+    """Differences in float32 that vanish in float64."""
 
 
 def rows(model: Any) -> dict[str, Tensor]:
-    """Two rows of different length, padded on the right; the first four tokens of each are not counted."""
+    """Return two rows of different length, padded on the right; their first four tokens are not counted."""
     vocabulary = model.config.get_text_config().vocab_size
     ids = torch.randint(6, vocabulary, (2, 20), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
@@ -65,12 +65,12 @@ def rows(model: Any) -> dict[str, Tensor]:
 
 
 def find(kind: str, *checks: str) -> dict[str, Finding]:
-    """What became of a type in each check (all of `CHECKS` by default)."""
+    """Return the result of a model type in each check (default: all of `CHECKS`)."""
     try:
         model = small_model(kind)
         own = own_logps(model, rows(model))
         gradients(model, own)
-    except Exception as error:  # of transformers: our own code has not been called
+    except Exception as error:  # from transformers; our code was not called yet
         return {"forward": Finding("not made", f"{type(error).__name__}: {error}")}
     found: dict[str, Finding] = {}
     for name in checks or CHECKS:
@@ -90,31 +90,31 @@ def _found(check: str, kind: str, dtype: torch.dtype) -> Finding:
 
 
 def forward(model: Any, kind: str) -> Finding:
-    """Log-probabilities in every layout and with padding on either side, and all gradients, are the model's own."""
+    """Check log-probfast_paths and gradients in every layout, with padding on either side."""
     batch = rows(model)
     own = own_logps(model, batch)
     wanted = gradients(model, own)
     errors = {"gradients": 0.0}
     ours = forward_tokens(model, [batch])[0].logps
     given = gradients(model, ours)
-    abilities = fast_path_support(model, torch.device("cpu"))
+    fast_paths = fast_path_support(model, torch.device("cpu"))
     errors["gradients"] = max(_error(given[name], wanted[name]) for name in wanted)
     counted = own != 0
-    for layout in ("padded", "packed") if abilities.packed else ("padded",):
+    for layout in ("padded", "packed") if fast_paths.packed else ("padded",):
         for side, given_rows in (("right", batch), ("left", left_padded(batch))):
             out = forward_tokens(model, [given_rows], layout=layout)[0]  # type: ignore[arg-type]
             errors[f"{layout} {side}"] = _error(out.logps[out.mask], own[counted])
-    taken = [name for name in ("packed", "fused_head", "last_mlp") if getattr(abilities, name)]
+    taken = [name for name in ("packed", "fused_head", "last_mlp") if getattr(fast_paths, name)]
     return _finding(errors, ", ".join(taken) or "plain")
 
 
 def lora(model: Any, kind: str) -> Finding:
-    """Adapters are where they were asked for, get the model's own gradient, learn, and are saved, loaded and merged."""
+    """Check that adapters are at the requested weights, get the right gradient, and are saved, loaded and merged."""
     batch = rows(model)
     reached = {name for name, gradient in gradients(model, own_logps(model, batch)).items() if gradient.any()}
     adapted = attach(model, Lora(r=2), seed=0)
     trained = {name: each for name, each in adapted.named_parameters() if each.requires_grad}
-    with torch.no_grad():  # with effect: fresh ones add nothing
+    with torch.no_grad():  # new adapters have no effect
         for each in trained.values():
             each.add_(torch.randn(each.shape, generator=torch.Generator().manual_seed(1)), alpha=0.05)
     wanted = gradients(adapted, own_logps(adapted, batch))
@@ -149,7 +149,7 @@ def _adapted(
             plain.save_pretrained(folder)
             again = type(plain).from_pretrained(folder, dtype=dtype).eval()
             errors["saved"] = _error(forward_tokens(again, [batch])[0].logps, after)
-    stacked = sum(each.stacked for each in chosen_weights(small_model(kind), None, None))
+    stacked = sum(each.stacked for each in select_weights(small_model(kind), None, None))
     without = not_adapted(attach(small_model(kind), Lora(r=2), seed=0))
     return _finding(
         errors, f"{len(by_weight)} adapters, {stacked} on experts" + (f"; none on {without}" * bool(without))
@@ -157,7 +157,7 @@ def _adapted(
 
 
 def rmu(model: Any, kind: str) -> Finding:
-    """The state is that of the layer asked for, and a step's loss is finite and reaches what it trains."""
+    """Check that the states are those of the requested layer, and that a step has a finite loss and gradients."""
     batch, layers = rows(model), len(decoder_layers(model))
     layer = max(0, layers - 2)
     states = forward_tokens(model, [batch], layer=layer, stop=True)[0].layer_states
@@ -182,7 +182,7 @@ def rmu(model: Any, kind: str) -> Finding:
 
 @contextlib.contextmanager
 def too_late_to_refuse() -> Iterator[None]:
-    """What is refused after work has begun has failed."""
+    """Count an error after the start of training as a failure."""
     try:
         yield
     except ValueError as error:
@@ -190,7 +190,7 @@ def too_late_to_refuse() -> Iterator[None]:
 
 
 CHECKS: dict[str, Callable[[Any, str], Finding]] = {"forward": forward, "lora": lora, "rmu": rmu}
-"""What is compared for every type."""
+"""Checks of every model type."""
 
 
 def _finding(errors: dict[str, float], same: str) -> Finding:
@@ -200,7 +200,7 @@ def _finding(errors: dict[str, float], same: str) -> Finding:
 
 
 def own_logps(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Log-probabilities by the model's own forward pass, 0 where not counted."""
+    """Compute log-probfast_paths by the model's own forward pass, 0 on uncounted tokens."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     counted = batch["labels"][:, 1:] != -100
     logps: Tensor = logits[:, :-1].log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0] * counted
@@ -208,7 +208,7 @@ def own_logps(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 def left_padded(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same rows with their padding on the left."""
+    """Return the same rows with padding on the left."""
     shifts = (batch["attention_mask"] == 0).sum(dim=1).tolist()
     return {
         name: torch.stack([row.roll(shift) for row, shift in zip(each, shifts, strict=True)])
@@ -217,7 +217,7 @@ def left_padded(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def gradients(model: nn.Module, logps: Tensor) -> dict[str, Tensor]:
-    """Of a weighted sum, by parameter; zeros where there is none."""
+    """Return the gradient of a weighted sum by parameter; zeros without gradient."""
     model.zero_grad()
     (logps * torch.linspace(0.5, 1.5, logps.numel()).view_as(logps)).sum().backward()
     return {
@@ -231,14 +231,14 @@ def _error(given: Tensor, wanted: Tensor) -> float:
 
 
 def all_kinds() -> list[str]:
-    """Types of causal language models that transformers has."""
+    """Return the causal model types of transformers."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
 def table(found: dict[str, dict[str, Finding]]) -> str:
-    """What was found, as `docs/models.md` has it."""
+    """Return the results in the format of `docs/models.md`."""
     kinds = ("same", "refused", "differs", "fails")
     lines = [
         f"| of {len(found)} types | same | refused by name | different | traceback | no small model |",
@@ -248,19 +248,16 @@ def table(found: dict[str, dict[str, Finding]]) -> str:
         counts = Counter(each[check].kind for each in found.values() if check in each)
         missing = sum(each["forward"].kind == "not made" for each in found.values())
         lines.append(f"| {check} | " + " | ".join(str(counts[kind]) for kind in kinds) + f" | {missing} |")
-    lines += _grouped("shortcuts of the forward pass", found, "forward", lambda each: each.detail, "same")
-    lines += _grouped(
-        "experts have adapters", found, "lora", lambda each: "yes" * (", 0 on" not in each.detail), "same"
-    )
-    lines += _grouped(
-        "adapters only where named", found, "lora", lambda each: each.detail.partition("; none on ")[2], "same"
-    )
+    shortcuts = _grouped("shortcuts of the forward pass", found, "forward", lambda each: each.detail, "same")
+    if len(shortcuts) > 4:  # the largest group needs no list
+        shortcuts[3] = f"{shortcuts[3].rpartition(' | ')[0]} | all others |"
+    lines += shortcuts
     for check in CHECKS:
         lines += _grouped(f"{check}: refused", found, check, lambda each: each.detail, "refused")
         lines += _grouped(
             f"{check}: off in float32, the same in float64", found, check, lambda each: each.rounding, "same"
         )
-    lines += _grouped("no small model", found, "forward", lambda each: " ".join(each.detail.split())[:100], "not made")
+    lines += _grouped("no small model", found, "forward", lambda each: each.detail.partition(":")[0], "not made")
     return "\n".join(lines)
 
 
@@ -279,7 +276,7 @@ def _grouped(
 
 
 def main(arguments: list[str]) -> int:
-    """Print what was found; 1 if something is wrong without being refused."""
+    """Print the results; return 1 if a model is wrong without being rejected."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "kinds", nargs="*", metavar="TYPE", help="types of models; default: all that transformers lists"

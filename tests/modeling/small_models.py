@@ -1,4 +1,4 @@
-"""Small models of every architecture that transformers has, with random weights."""
+"""Small random models of every architecture of transformers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-"""What a configuration is made small by, as far as it has it."""
+"""Config fields that make a model small, if present."""
 OWN: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1]},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2},
@@ -76,13 +76,13 @@ OWN: dict[str, dict[str, Any]] = {
         "vocab_size_per_layer_input": 200,
     },
 }
-"""What single types want besides."""
+"""Further fields of some model types."""
 MOST = 2 * 10**7
-"""Parameters above which a model is not small."""
+"""Maximum number of parameters of a small model."""
 
 
 def small_config(kind: str) -> Any:
-    """A small configuration of a type."""
+    """Return a small config of a model type."""
     from transformers import CONFIG_MAPPING
 
     made = CONFIG_MAPPING[kind]
@@ -92,7 +92,7 @@ def small_config(kind: str) -> Any:
         try:
             config = made(**{name: value for name, value in given.items() if name not in unsettable} | own)
             break
-        except (AttributeError, NotImplementedError) as error:  # what follows from other fields cannot be set
+        except (AttributeError, NotImplementedError) as error:  # derived fields cannot be set
             reason = error
     else:
         raise reason
@@ -101,9 +101,9 @@ def small_config(kind: str) -> Any:
 
 
 def _small(default: Any) -> dict[str, Any]:
-    """What makes a configuration small, and those inside it (of the text and the images of a model of both)."""
+    """Return the fields that make a config small, including nested configs (text and vision)."""
     given = {name: value for name, value in SMALL.items() if _has(default, name)}
-    if "qk_rope_head_dim" in given:  # latent attention has no heads of keys
+    if "qk_rope_head_dim" in given:  # latent attention has no key heads
         given |= {"head_dim": given["qk_rope_head_dim"], "num_key_value_heads": given["num_attention_heads"]}
     kinds = getattr(default, "layer_types", None)
     if isinstance(kinds, list):
@@ -118,12 +118,12 @@ def _small(default: Any) -> dict[str, Any]:
 def _has(default: Any, name: str) -> bool:
     try:
         return hasattr(default, name)
-    except Exception as error:  # it differs from layer to layer, or there is none
+    except Exception as error:  # it differs between layers, or does not exist
         return not isinstance(error, NotImplementedError)
 
 
 def small_model(kind: str, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """A small model of a type, with the same weights every time.
+    """Return a small model of a type with deterministic weights.
 
     Raises:
         ValueError: what is made is not small.
@@ -137,10 +137,10 @@ def small_model(kind: str, dtype: torch.dtype = torch.float32) -> nn.Module:
         raise ValueError(f"{size:,} parameters")
     torch.manual_seed(0)
     model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():  # as training leaves them: weights near zero would hide what a part does
+    with torch.no_grad():  # as after training: weights near zero would hide errors
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        for module in model.modules():  # which transformers makes 0 again when it loads some of them (youtu)
+        for module in model.modules():  # transformers sets them to 0 when it loads some models (youtu)
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 module.weight[module.padding_idx] = 0
     return model.to(dtype)

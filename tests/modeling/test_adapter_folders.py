@@ -1,4 +1,4 @@
-"""Adapter folders load like models, and bad ones are refused by name; quantized weights under adapters."""
+"""Adapter folders load like models, invalid ones are rejected by name; quantized weights with adapters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 
 def shaken(model, seed=1):
-    """Adapters with effect: fresh ones add nothing, because B starts at 0."""
+    """Return adapters with an effect (new ones have none, since B is 0)."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -64,7 +64,7 @@ def edited(folder, **changes):
     return str(folder)
 
 
-def test_starting_model_keeps_frozen_adapters_frozen(adapter_folder):
+def test_original_model_keeps_frozen_adapters_frozen(adapter_folder):
     model = load_model(str(adapter_folder), merge=False)
     with original_model(model):
         pass
@@ -96,12 +96,12 @@ def test_saved_and_loaded_adapter_has_the_same_fingerprint(base_folder, tmp_path
     assert model_fingerprint(load_model(str(tmp_path), merge=False)) == model_fingerprint(model)
 
 
-def test_a_later_adapter_does_not_claim_the_base_without_the_first(adapter_folder):
+def test_second_adapter_does_not_refer_to_the_base_without_the_first(adapter_folder):
     plain = load_model(str(adapter_folder))
     assert not attach(plain, Lora(r=2), seed=0).peft_config["default"].base_model_name_or_path
 
 
-def test_tokenizer_comes_from_the_adapter_else_from_the_base(adapter_folder, base_folder):
+def test_tokenizer_of_adapter_or_base(adapter_folder, base_folder):
     name = str(adapter_folder)
     theirs = load_tokenizer(str(base_folder))
     assert load_tokenizer(name).get_vocab() == theirs.get_vocab()
@@ -111,7 +111,7 @@ def test_tokenizer_comes_from_the_adapter_else_from_the_base(adapter_folder, bas
     assert "<extra>" in load_tokenizer(name).get_vocab()
 
 
-def test_base_may_be_named_instead(adapter_folder, base_folder, tmp_path):
+def test_base_can_be_given(adapter_folder, base_folder, tmp_path):
     moved = shutil.copytree(base_folder, tmp_path / "moved")
     name = edited(adapter_folder, base_model_name_or_path=str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError, match=r"adapter .*gone.*base="):
@@ -119,7 +119,7 @@ def test_base_may_be_named_instead(adapter_folder, base_folder, tmp_path):
     assert type(load_model(name, base=str(moved))).__name__ == "LlamaForCausalLM"
     assert len(load_tokenizer(name, base=str(moved))) == 300
     assert weight_bytes(name, base=str(moved)) == weight_bytes(name, base=str(base_folder))
-    with pytest.raises(ValueError, match=r"base model.*adapter"):
+    with pytest.raises(ValueError, match=r"base.*adapter"):
         load_model(str(base_folder), base=str(moved))
 
 
@@ -174,7 +174,7 @@ def test_adapter_of_another_model_is_refused(adapter_folder):
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_embedding")
-def test_what_cannot_be_merged_stays_beside_its_base(base_folder, tmp_path):
+def test_adapter_that_cannot_be_merged_stays_separate(base_folder, tmp_path):
     model = shaken(attach(load_model(str(base_folder)), Lora(r=2, targets=("lm_head",)), seed=0))
     model.save_pretrained(tmp_path)
     assert adapters_of(load_model(str(tmp_path))) is not None

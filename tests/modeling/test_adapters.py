@@ -1,4 +1,4 @@
-"""Adapted models: exact through every shortcut, switched off exactly, merged exactly."""
+"""Adapted models: exact in every fast path, exact when disabled, exact when merged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_pro
 
 
 def shaken(model, seed=1):
-    """Adapters with effect: fresh ones add nothing, because B starts at 0."""
+    """Return adapters with an effect (new ones have none, since B is 0)."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -91,7 +91,7 @@ def test_the_base_model_under_an_adapted_head_is_right_too(tiny_llama, batch, pl
     torch.testing.assert_close(logps(base, rows)[counted], values.float(), atol=3e-6, rtol=1e-5)
 
 
-def test_only_adapters_are_trainable_and_fresh_ones_change_nothing(tiny_llama, batch):
+def test_only_adapters_are_trainable_and_new_ones_change_nothing(tiny_llama, batch):
     base, rows = tiny_llama().eval(), batch()
     before = logps(base, rows).detach()
     model = attach(base, Lora(r=2), seed=0)
@@ -166,7 +166,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
             "'q_prj'.* down_proj, .*, lm_head, .*up_proj, v_proj.* q_proj",
         ),
         ({"targets": ("embed_tokens",)}, "'embed_tokens'"),
-        ({"layers": (0, 2)}, "layers 0 to 1"),
+        ({"layers": (0, 2)}, "layers.*0 and 1"),
         ({"targets": ("q_proj", "lm_head"), "layers": (0,)}, "'lm_head'.*layers"),
     ],
 )
@@ -190,7 +190,7 @@ def test_adapters_are_found_under_wrappers(tiny_llama):
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_starting_model_gives_exactly_the_numbers_of_the_base(layout, tiny_llama, batch):
+def test_original_model_equals_the_base_exactly(layout, tiny_llama, batch):
     rows, untouched = batch(), tiny_llama()
     model = shaken(attach(tiny_llama(), Lora(r=2, dropout=0.5), seed=0)).train()
     adapted = logps(model, rows, layout=layout)
@@ -199,7 +199,7 @@ def test_starting_model_gives_exactly_the_numbers_of_the_base(layout, tiny_llama
     assert (adapted - logps(untouched, rows)).abs().max() > 1e-3
 
 
-def test_starting_model_without_the_adapter_of_the_output_layer(tiny_llama, batch):
+def test_original_model_without_the_adapter_of_the_output_layer(tiny_llama, batch):
     rows, untouched = batch(), tiny_llama()
     model = shaken(attach(tiny_llama(), Lora(r=2, targets=("lm_head", "q_proj")), seed=0))
     with original_model(model):
@@ -209,7 +209,7 @@ def test_starting_model_without_the_adapter_of_the_output_layer(tiny_llama, batc
         pass
 
 
-def test_starting_model_leaves_no_trace_even_within_a_training_step(tiny_llama, batch):
+def test_original_model_has_no_side_effects_within_a_training_step(tiny_llama, batch):
     model = shaken(attach(tiny_llama(), Lora(r=2), seed=0)).train()
     model.base_model.model.model.norm.eval()
     rows, parameters = batch(), [p for p in model.parameters() if p.requires_grad]
@@ -238,12 +238,12 @@ def test_gradient_checkpointing_gives_the_same_gradients(tiny_llama, batch):
 
 
 @pytest.mark.parametrize("lora", [Lora(r=2), Lora(r=2, targets=("lm_head", "o_proj"))])
-def test_merged_is_a_plain_model_with_the_same_numbers(lora, tiny_llama, batch):
+def test_merged_model_is_plain_with_the_same_outputs(lora, tiny_llama, batch):
     model, rows = shaken(attach(tiny_llama(), lora, seed=0)), batch()
     expected = logps(model, rows).detach()
     places = [each.data_ptr() for name, each in model.named_parameters() if "lora_" not in name]
     plain = merge_adapters(model)
-    assert [each.data_ptr() for each in plain.parameters()] == places  # no weight is held twice
+    assert [each.data_ptr() for each in plain.parameters()] == places  # no weight is duplicated
     assert type(plain).__name__ == "LlamaForCausalLM"
     assert list(plain.state_dict()) == list(tiny_llama().state_dict())
     assert all(parameter.requires_grad for parameter in plain.parameters())
@@ -252,7 +252,7 @@ def test_merged_is_a_plain_model_with_the_same_numbers(lora, tiny_llama, batch):
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
-def test_merging_what_cannot_be_merged_is_refused(tiny_llama):
+def test_merging_is_rejected_if_it_changes_the_model(tiny_llama):
     with pytest.raises(ValueError, match=r"LlamaForCausalLM.*adapters.*merge"):
         merge_adapters(tiny_llama())
     tied = attach(tiny_llama(tie_word_embeddings=True), Lora(r=2, targets=("lm_head",)), seed=0)

@@ -1,4 +1,4 @@
-"""Every architecture gives its own numbers here, has working adapters and readable layers, or is refused by name."""
+"""Every architecture has unchanged outputs, working adapters and readable layers, or is rejected by name."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def test_models_that_count_positions_themselves_do_so() -> None:
     assert fast_path_support(small_model("llama"), torch.device("cpu")).positions
 
 
-def test_a_model_that_computes_otherwise_is_refused() -> None:
-    found = find("cpmant", "forward")["forward"]  # it puts a prompt of its own before every row
+def test_model_with_different_outputs_is_rejected() -> None:
+    found = find("cpmant", "forward")["forward"]  # it prepends its own prompt to every row
     assert (found.kind, found.detail.split()[0]) == ("refused", "CpmAntForCausalLM")
 
 
-def test_what_is_rounding_alone_is_the_same_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_errors_vanish_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(architectures, "NEAR", 1e-10)
     found = find("llama", "forward")["forward"]
     assert (found.kind, found.rounding.split()[0]) == ("same", "gradients")
 
 
 @pytest.mark.night
-def test_none_of_all_is_silently_wrong() -> None:
+def test_no_architecture_is_silently_wrong() -> None:
     quiet_transformers()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The name of exact weights."""
+"""Fingerprints of model weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from atwu.modeling.fingerprint import model_fingerprint
 
 
-def test_every_bit_and_shape_counts_and_empty_tensors_have_one():
+def test_fingerprint_depends_on_every_bit_and_shape():
     first, second, empty = nn.Linear(2, 3), nn.Linear(2, 3), nn.Linear(0, 3)
     second.load_state_dict(first.state_dict())
     assert model_fingerprint(first) == model_fingerprint(second) != model_fingerprint(empty)
@@ -18,13 +18,13 @@ def test_every_bit_and_shape_counts_and_empty_tensors_have_one():
 
 
 @pytest.mark.parametrize("part", ["device_mesh", "ds_id"])
-def test_weights_of_which_a_process_holds_a_part_have_none(part):
+def test_sharded_weights_have_no_fingerprint(part):
     model = nn.Linear(2, 3)
     setattr(model.weight, part, 0)
     with pytest.raises(ValueError, match="processes"):
         model_fingerprint(model)
 
 
-def test_weights_that_were_never_read_have_none():
-    with pytest.raises(ValueError, match="never read"):
+def test_weights_that_are_not_loaded_have_no_fingerprint():
+    with pytest.raises(ValueError, match="not loaded"):
         model_fingerprint(nn.Linear(2, 3, device="meta"))

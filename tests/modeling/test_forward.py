@@ -1,4 +1,4 @@
-"""One packed forward pass equals the plain padded computation, row by row, for every architecture it claims to."""
+"""One packed forward pass equals the plain padded computation, row by row, for every supported architecture."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def build(name, config, arguments):
 
 
 def begun_alike(rows, tokens, counted):
-    """The same rows behind the same beginning, of which the last tokens count."""
+    """Return the same rows with a common prefix whose last tokens are counted."""
     start = torch.randint(3, 64, (tokens,), generator=torch.Generator().manual_seed(3)).expand(len(rows["labels"]), -1)
     labels = start.clone()
     labels[:, : tokens - counted] = -100
@@ -94,7 +94,7 @@ def test_padding_side_and_width_change_nothing(layout, tiny_llama, batch):
     assert torch.equal(padded.logps[:, 5 : 5 + narrow.logps.shape[1]] != 0, narrow.logps != 0)
 
 
-def test_rows_alone_give_the_same_as_rows_together(tiny_llama, batch):
+def test_single_rows_equal_batched_rows(tiny_llama, batch):
     model = tiny_llama().eval()
     rows = batch(rows=4, seed=7, left_padded=True)
     (together,) = forward_tokens(model, [rows])
@@ -104,7 +104,7 @@ def test_rows_alone_give_the_same_as_rows_together(tiny_llama, batch):
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_hidden_states_are_those_of_the_model(layout, tiny_llama, batch):
+def test_hidden_states_equal_those_of_the_model(layout, tiny_llama, batch):
     model = tiny_llama().eval()
     rows = batch(rows=3, seed=8)
     (out,) = forward_tokens(model, [rows], layout=layout)
@@ -116,7 +116,7 @@ def test_hidden_states_are_those_of_the_model(layout, tiny_llama, batch):
     assert not out.hidden("own").requires_grad
 
 
-def test_what_rows_begin_with_in_common_is_computed_once(tiny_llama, batch):
+def test_common_prefix_is_computed_once(tiny_llama, batch):
     first, second = (TokenBatch.of(begun_alike(batch(rows=3, seed=seed), 20, 0)) for seed in (1, 2))
     tokens = int(first.attention_mask.sum() + second.attention_mask.sum())
     assert lay_out([first, second], packed=True).input_ids.shape == (1, tokens - 5 * 20)
@@ -131,7 +131,7 @@ def test_what_rows_begin_with_in_common_is_computed_once(tiny_llama, batch):
     assert seen == [tokens - 5 * 20]
 
 
-def test_rows_that_are_the_same_keep_a_token_of_their_own(tiny_llama, batch):
+def test_equal_rows_keep_one_own_token(tiny_llama, batch):
     model = tiny_llama().eval()
     row = begun_alike(batch(rows=1, seed=1), 20, 20)
     rows = {name: part.expand(3, -1) for name, part in row.items()}
@@ -142,7 +142,7 @@ def test_rows_that_are_the_same_keep_a_token_of_their_own(tiny_llama, batch):
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_hidden_states_behind_a_common_beginning(layout, tiny_llama, batch):
+def test_hidden_states_after_a_common_prefix(layout, tiny_llama, batch):
     model = tiny_llama().eval()
     rows = begun_alike(batch(rows=3, seed=8), 20, 2)
     (out,) = forward_tokens(model, [rows], layout=layout, layer=0)
@@ -181,7 +181,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(tiny_llama, batch):
         torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-5)
 
 
-def test_a_model_without_an_output_layer_goes_through_its_logits(batch):
+def test_model_without_an_output_layer_uses_its_logits(batch):
     class Bigrams(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -223,14 +223,14 @@ def test_missing_and_mismatched_tensors_are_named(batch):
         TokenBatch.of(rows | {"labels": rows["labels"][:, 1:]})
 
 
-def test_packing_is_refused_where_it_would_change_numbers(batch):
+def test_packing_is_rejected_if_it_changes_outputs(batch):
     model = build("Mamba", "MambaConfig", ARCHITECTURES[-1][2])
     with pytest.raises(ValueError, match="layout='padded'"):
         forward_tokens(model, [batch()], layout="packed")
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_attention_on_a_cpu_is_computed_in_float32_where_the_model_is_not(autocast):
+def test_attention_on_a_cpu_uses_float32(autocast):
     draw = torch.Generator().manual_seed(0)
     states = [torch.randn(1, heads, 12, 8, generator=draw).bfloat16() for heads in (4, 2, 2)]
     module = torch.nn.Module()

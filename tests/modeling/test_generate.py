@@ -1,4 +1,4 @@
-"""Batched decoding against one row at a time and a plain loop; sampling against the distribution it is to have."""
+"""Batched decoding versus single rows and a plain loop; sampling versus its exact distribution."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_stops_at_the_end_token_and_leaves_it_out(model: LlamaForCausalLM) -> No
     expected = [_plain(model, prompt, 12, {end}) for prompt in PROMPTS]
     assert expected != free
     assert generate(model, _tokenizer(end), PROMPTS, max_new_tokens=12, progress=False) == expected
-    # the same from the model's side, together with another end token in the tokenizer
+    # end token in the model's config, and another in the tokenizer
     other = next(token for token in free[0] if token != end)
     both = [_plain(model, prompt, 12, {end, other}) for prompt in PROMPTS]
     model.generation_config.eos_token_id = [end]
@@ -87,7 +87,7 @@ ARCHITECTURES = {
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_common_beginnings_and_rows_that_leave_change_nothing(kind: str) -> None:
+def test_common_prefix_and_finished_rows_change_nothing(kind: str) -> None:
     torch.manual_seed(3)
     config = AutoConfig.for_model(kind, **TINY, **ARCHITECTURES[kind])
     config.initializer_range = 0.6
@@ -104,7 +104,7 @@ def test_common_beginnings_and_rows_that_leave_change_nothing(kind: str) -> None
     ]
 
 
-def test_a_common_beginning_is_read_once_and_rows_that_ended_are_not_decoded(model: LlamaForCausalLM) -> None:
+def test_common_prefix_is_processed_once_and_finished_rows_are_dropped(model: LlamaForCausalLM) -> None:
     model.eval()
     prompts = [[*SHARED, *prompt] for prompt in PROMPTS]
     free = [_plain(model, prompt, 24, set()) for prompt in prompts]
@@ -170,7 +170,7 @@ def test_the_checkpoints_sampling_settings_have_no_effect(
     assert model.generation_config is shipped
 
 
-def test_padding_never_looks_like_the_end_of_a_prompt(
+def test_padding_differs_from_the_last_token_of_a_prompt(
     model: LlamaForCausalLM, caplog: pytest.LogCaptureFixture
 ) -> None:
     library = logging.getLogger("transformers")
@@ -182,9 +182,7 @@ def test_padding_never_looks_like_the_end_of_a_prompt(
     assert not caplog.records
 
 
-def test_training_state_comes_back_even_after_an_error(
-    model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_mode_is_restored_after_an_error(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     model.train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]
@@ -279,7 +277,7 @@ def test_a_low_temperature_is_nearly_greedy(model: LlamaForCausalLM) -> None:
     assert generate(model, _tokenizer(None), PROMPTS, temperature=1.0, **settings) != greedy
 
 
-def test_each_batch_is_reported_with_what_it_cost(model: LlamaForCausalLM) -> None:
+def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None:
     model.eval()
     end = _plain(model, PROMPTS[1], 12, set())[4]
     batches: list[list[tuple[int, tuple[int, ...], int]]] = []

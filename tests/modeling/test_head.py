@@ -35,7 +35,7 @@ def test_gradcheck_in_float64(block, scale, softcap):
         head = OutputHead(weight, bias, scale, softcap)
         return target_logps(states, head, targets, block_elements=block).logps
 
-    # A second backward pass computes the kept block anew, equal up to rounding.
+    # A second backward pass recomputes the stored block, equal up to rounding.
     assert torch.autograd.gradcheck(function, (states, weight, bias), nondet_tol=1e-12)
 
 
@@ -88,7 +88,7 @@ def test_extreme_logits_stay_finite():
     assert out.entropy.tolist() == [0.0, 0.0]
 
 
-def test_never_holds_more_logits_than_allowed(monkeypatch):
+def test_blocks_have_at_most_the_allowed_logits(monkeypatch):
     seen = []
     original = OutputHead.logits
 
@@ -101,7 +101,7 @@ def test_never_holds_more_logits_than_allowed(monkeypatch):
     states, weight, _, targets = problem(torch.float32, tokens=50, vocab=1000)
     target_logps(states, OutputHead(weight), targets, block_elements=2000).logps.sum().backward()
     assert max(seen) <= 2000
-    assert sum(seen) == 2 * 50 * 1000 - 2000  # once forward, once backward but for the last block, which is kept
+    assert sum(seen) == 2 * 50 * 1000 - 2000  # once forward, once backward except for the stored last block
 
 
 def test_half_precision_products_follow_autocast():

@@ -1,4 +1,4 @@
-"""Reading one decoder layer gives what transformers gives, with the same gradient, and leaves the model as it was."""
+"""Reading one decoder layer equals `hidden_states` of transformers, with the same gradient and no side effects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
-from atwu.modeling.layers import decoder_layers, replaced, tap, train_only_down_projections
+from atwu.modeling.layers import decoder_layers, replaced_forward, tap, train_only_down_projections
 
 LAYERS = 4
 
@@ -18,7 +18,7 @@ def model(tiny_llama):
 
 
 def traces(model):
-    """Everything that reading a layer could leave behind."""
+    """Return everything that reading a layer could change."""
     return [
         (name, len(module._forward_hooks), "forward" in vars(module), module.training)
         for name, module in model.named_modules()
@@ -79,9 +79,9 @@ def test_stopping_skips_the_later_layers_and_the_logits(model, batch):
 
 
 @pytest.mark.parametrize("stop", [False, True])
-def test_an_exception_leaves_nothing_behind(stop, model, batch):
+def test_no_side_effects_after_an_exception(stop, model, batch):
     rows = batch()
-    plain_states(model, rows)  # transformers keeps hooks of its own from the first such call on
+    plain_states(model, rows)  # transformers installs its own hooks in the first such call
     before = traces(model)
     handle = decoder_layers(model)[0].register_forward_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -90,10 +90,10 @@ def test_an_exception_leaves_nothing_behind(stop, model, batch):
     assert traces(model) == before
 
 
-def test_replacing_twice_puts_the_first_replacement_back():
+def test_nested_replacements_are_restored():
     module = torch.nn.Linear(2, 2)
-    with replaced(module, lambda x: "outer"):
-        with replaced(module, lambda x: "inner"):
+    with replaced_forward(module, lambda x: "outer"):
+        with replaced_forward(module, lambda x: "inner"):
             assert module(None) == "inner"
         assert module(None) == "outer"
     assert module(torch.zeros(1, 2)).shape == (1, 2)
@@ -126,7 +126,7 @@ def test_reentrant_checkpointing_that_hides_the_gradient_is_refused(model, batch
     assert traces(model) == before
 
 
-def test_without_gradient_nothing_is_refused(model, batch):
+def test_without_gradient_there_is_no_error(model, batch):
     with torch.no_grad():
         (out,) = forward_tokens(model, [batch()], layer=1, stop=True)
     assert not out.layer_states.requires_grad

@@ -1,4 +1,4 @@
-"""Another mode for a while, and the model's own again afterwards."""
+"""Modes are changed within a context and restored afterwards."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from atwu.modeling.modes import evaluating, full_precision
+from atwu.modeling.modes import eval_mode, full_precision
 from tests.modeling.small_models import small_model
 
 
-def test_full_precision_is_what_the_model_was_before_a_trainer_wrapped_it() -> None:
+def test_full_precision_removes_the_wrapper_of_a_trainer() -> None:
     model, ids = small_model("llama"), torch.tensor([[5, 9, 2, 7]])
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), eval_mode(model):
         plain = model(input_ids=ids).logits
         Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
         rounded = model(input_ids=ids).logits
@@ -22,7 +22,7 @@ def test_full_precision_is_what_the_model_was_before_a_trainer_wrapped_it() -> N
         assert torch.equal(model(input_ids=ids).logits, rounded)
 
 
-def test_full_precision_of_a_model_that_nothing_wraps_and_after_an_error() -> None:
+def test_full_precision_without_wrapper_and_after_an_error() -> None:
     model = small_model("llama")
     with full_precision(model):
         assert "forward" not in vars(model)

@@ -1,4 +1,4 @@
-"""Models by a short name and GGUF files: what is converted equals what was in the file, and what cannot be is told."""
+"""Short names and GGUF files: conversions equal the file, and errors are explained."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gguf_file(tmp_path: Path) -> Path:
-    """A Llama of one layer with random weights and a vocabulary of bytes, written with the gguf package."""
+    """Write a one-layer random Llama with a byte vocabulary with the gguf package."""
     path, width, heads, inner = tmp_path / "small.gguf", 32, 2, 48
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(64)
@@ -79,7 +79,7 @@ def gguf_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_gguf_file_is_a_model_everywhere_and_is_converted_once(gguf_file: Path) -> None:
+def test_gguf_file_is_converted_once_and_usable_as_a_model(gguf_file: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     check_model_name(str(gguf_file))
@@ -102,15 +102,13 @@ def test_a_gguf_file_is_a_model_everywhere_and_is_converted_once(gguf_file: Path
     named._gguf.cache_clear()
     assert model_source(str(gguf_file)) == str(folder)
     assert (folder / MANIFEST_NAME).stat().st_mtime_ns == written
-    # What is saved loads without the file.
+    # The saved model loads without the file.
     load_model(str(gguf_file)).save_pretrained(gguf_file.parent / "saved")
     assert (gguf_file.parent / "saved" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_conversion_is_named_and_made_again(
-    how: str, gguf_file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_conversion_is_repeated(how: str, gguf_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = Path(model_source(str(gguf_file)))
     whole = (folder / "model.safetensors").read_bytes()
     damage(folder / "model.safetensors", how)
@@ -122,9 +120,9 @@ def test_a_damaged_conversion_is_named_and_made_again(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "broken.gguf"), (b"PK\x03\x04", "letters GGUF"), (b"GGUF\x03", "broken.gguf")],
+    [(None, "broken.gguf"), (b"PK\x03\x04", "not a GGUF file"), (b"GGUF\x03", "broken.gguf")],
 )
-def test_what_is_no_gguf_is_told(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_invalid_gguf_files_are_explained(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "broken.gguf"
     if content is not None:
         path.write_bytes(content)
@@ -133,14 +131,14 @@ def test_what_is_no_gguf_is_told(tmp_path: Path, content: bytes | None, message:
     assert str(path) in str(caught.value)
 
 
-def test_a_folder_of_a_short_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_a_short_name_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "smollm2").mkdir()
     assert model_source("smollm2") == "smollm2"
 
 
 def _copied(tmp_path: Path) -> Path:
-    """A copy of the model in the cache, as one that was made of the wheel."""
+    """Create a converted copy of the model in the cache."""
     folder = tmp_path / "cache" / "models" / f"smollm2-{named.NAMED['smollm2'].member_sha256[:12]}"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
@@ -149,7 +147,7 @@ def _copied(tmp_path: Path) -> Path:
 
 
 def _in_hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *files: str) -> None:
-    """A cache of the Hub that holds these files of the model."""
+    """Create a Hub cache with these files of the model."""
     from huggingface_hub import constants
 
     commit = "0" * 40
@@ -162,17 +160,17 @@ def _in_hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *files: str) 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
-def test_a_copy_in_four_bits_is_called_that(
+def test_quantized_copy_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where a part of the Hub's model lies in its cache, which cannot be loaded."""
+    """Also if the Hub cache contains only some files of the model."""
     folder = _copied(tmp_path)
     _in_hub_cache(monkeypatch, tmp_path, "config.json")
     assert model_source("smollm2") == str(folder)
     assert re.search(rf"smollm2 .*4 bits.*{re.escape(str(folder))}.*--model HuggingFaceTB/", caplog.text)
 
 
-def test_weights_of_the_hub_come_before_a_copy_in_four_bits(
+def test_hub_weights_have_priority_over_a_quantized_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _copied(tmp_path)
@@ -181,9 +179,7 @@ def test_weights_of_the_hub_come_before_a_copy_in_four_bits(
     assert re.search("smollm2 .*HuggingFaceTB/SmolLM2-135M-Instruct", caplog.text)
 
 
-def test_a_path_from_the_home_folder_is_a_model_everywhere(
-    gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_with_tilde(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = load_model(str(gguf_file))
     whole.save_pretrained(tmp_path / "m")
     load_tokenizer(str(gguf_file)).save_pretrained(tmp_path / "m")
@@ -201,7 +197,7 @@ def test_a_path_from_the_home_folder_is_a_model_everywhere(
         check_model_name("~/n")
 
 
-def test_neither_hub_nor_index_is_one_line_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_hub_and_index_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(named, "_on_hub", lambda name: False)
@@ -210,8 +206,8 @@ def test_neither_hub_nor_index_is_one_line_that_names_both(monkeypatch: pytest.M
     assert "\n" not in str(caught.value)
 
 
-def test_a_download_that_is_not_what_was_published_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip checks the wheel; the file in it is checked again."""
+def test_download_with_a_wrong_checksum_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip checks the wheel; we check the file in it, too."""
     import zipfile
 
     def download(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""What is read of the starting model equals a plain pass, row by row; tables and the live model give the same losses."""
+"""Reference outputs equal a plain pass, row by row; tables and a live model give the same losses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from atwu.modeling import reference as module
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.distribution_distance import Comparison, compare
-from atwu.modeling.reference import ReferenceSpec, TokenTable, counted_tokens, live_reference, plain_head, read_rows
+from atwu.modeling.reference import (
+    ReferenceSpec,
+    TokenTable,
+    compute_reference,
+    counted_tokens,
+    plain_head,
+    reference_of_batch,
+)
 
 EVERYTHING = ReferenceSpec(logps=True, states=True, layer=0)
 
 
 def make_rows(count=7, *, seed=0, vocab=64):
-    """Rows of unequal length, some of equal length, one without any counted token, counted tokens not always last."""
+    """Return rows of equal and unequal length, one without counted tokens, counted tokens not always last."""
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for index in range(count):
@@ -34,7 +41,7 @@ def make_rows(count=7, *, seed=0, vocab=64):
 
 
 def row_alone(model, row):
-    """Log-probabilities, final states and first layer's output at the counted tokens, by a plain pass."""
+    """Compute log-probabilities, final states and outputs of the first layer at counted tokens by a plain pass."""
     places = [t for t in range(1, len(row.labels)) if row.labels[t] != -100]
     with torch.no_grad():
         out = model(input_ids=torch.tensor([row.input_ids]), output_hidden_states=True)
@@ -52,9 +59,9 @@ def batch_of(rows):
 
 @pytest.mark.parametrize("batch_tokens", [1, 10, 23, 10_000])
 @pytest.mark.parametrize("order", [1, -1])
-def test_rows_come_back_in_the_order_given_whatever_the_batches(batch_tokens, order, tiny_llama):
+def test_rows_keep_their_order_for_any_batch_size(batch_tokens, order, tiny_llama):
     model, rows = tiny_llama().double().eval(), make_rows()[::order]
-    found = read_rows(model, rows, EVERYTHING, batch_tokens=batch_tokens)
+    found = compute_reference(model, rows, EVERYTHING, batch_tokens=batch_tokens)
     lengths = [counted_tokens(row) for row in rows]
     tables = [TokenTable(found[name], lengths) for name in ("logps", "states", "layer")]
     assert 0 in lengths
@@ -72,9 +79,9 @@ def test_rows_come_back_in_the_order_given_whatever_the_batches(batch_tokens, or
         (ReferenceSpec(logps=True, layer=1), {"logps", "layer"}),
     ],
 )
-def test_only_what_is_wanted_is_kept(wanted, names, tiny_llama):
+def test_only_requested_quantities_are_returned(wanted, names, tiny_llama):
     model, rows = tiny_llama().eval(), make_rows()
-    found = read_rows(model, rows, wanted)
+    found = compute_reference(model, rows, wanted)
     assert found.keys() == names
     for tensor in found.values():
         assert tensor.shape[0] == sum(map(counted_tokens, rows))
@@ -83,24 +90,24 @@ def test_only_what_is_wanted_is_kept(wanted, names, tiny_llama):
 
 def test_a_layer_alone_is_read_without_running_the_later_ones(tiny_llama):
     model, ran = tiny_llama(num_hidden_layers=3).eval(), []
-    read_rows(model, make_rows(1), ReferenceSpec(layer=0))
+    compute_reference(model, make_rows(1), ReferenceSpec(layer=0))
     model.model.layers[1].mlp.register_forward_hook(lambda *_: ran.append(1))
-    found = read_rows(model, make_rows(), ReferenceSpec(layer=0))
+    found = compute_reference(model, make_rows(), ReferenceSpec(layer=0))
     assert not ran
-    torch.testing.assert_close(found["layer"], read_rows(model, make_rows(), EVERYTHING)["layer"])
+    torch.testing.assert_close(found["layer"], compute_reference(model, make_rows(), EVERYTHING)["layer"])
 
 
-def test_reading_leaves_the_state_of_every_part(tiny_llama):
+def test_train_mode_of_every_module_is_restored(tiny_llama):
     model = tiny_llama().train()
-    read_rows(model, make_rows(1), EVERYTHING)
+    compute_reference(model, make_rows(1), EVERYTHING)
     model.model.layers[0].eval()
     modes = [part.training for part in model.modules()]
-    read_rows(model, make_rows(), EVERYTHING)
+    compute_reference(model, make_rows(), EVERYTHING)
     assert [part.training for part in model.modules()] == modes
-    live_reference(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec(logps=True)})
+    reference_of_batch(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec(logps=True)})
     assert [part.training for part in model.modules()] == modes
     with pytest.raises(RuntimeError, match="stop here"):
-        read_rows(model, make_rows(), EVERYTHING, autocast=raising)
+        compute_reference(model, make_rows(), EVERYTHING, autocast=raising)
     assert [part.training for part in model.modules()] == modes
 
 
@@ -112,29 +119,31 @@ def raising():
 
 def test_dropout_is_off(tiny_llama):
     model, rows = tiny_llama(attention_dropout=0.5).train(), make_rows()
-    assert torch.equal(read_rows(model, rows, EVERYTHING)["logps"], read_rows(model, rows, EVERYTHING)["logps"])
-    live = live_reference(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
-    torch.testing.assert_close(live.forget_logps, read_rows(model.eval(), rows, EVERYTHING)["logps"])
+    assert torch.equal(
+        compute_reference(model, rows, EVERYTHING)["logps"], compute_reference(model, rows, EVERYTHING)["logps"]
+    )
+    live = reference_of_batch(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
+    torch.testing.assert_close(live.forget_logps, compute_reference(model.eval(), rows, EVERYTHING)["logps"])
 
 
 def test_autocast_is_that_of_training(tiny_llama):
     model, rows = tiny_llama().eval(), make_rows()
-    half = read_rows(model, rows, EVERYTHING, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
+    half = compute_reference(model, rows, EVERYTHING, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        live = live_reference(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
+        live = reference_of_batch(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
     torch.testing.assert_close(half["logps"], live.forget_logps, atol=1e-2, rtol=1e-2)
-    assert not torch.equal(half["logps"], read_rows(model, rows, EVERYTHING)["logps"])
+    assert not torch.equal(half["logps"], compute_reference(model, rows, EVERYTHING)["logps"])
 
 
-def test_a_label_on_the_first_token_counts_nowhere():
-    # Nothing predicts the first token of a row.
+def test_label_on_the_first_token_is_ignored():
+    # The first token of a row has no prediction.
     row = EncodedRow((5, 6, 7), (5, 6, -100), None, (None,) * 3, True)
     assert counted_tokens(row) == 1 == int(batch_of([row]).mask.sum())
 
 
 def test_a_labelled_first_token_is_read_like_any_other_row(tiny_llama):
     rows = [EncodedRow((5, 6, 7), (5, 6, 7), None, (None,) * 3, True), *make_rows()]
-    assert read_rows(tiny_llama().eval(), rows, EVERYTHING)["logps"].shape[0] == sum(map(counted_tokens, rows))
+    assert compute_reference(tiny_llama().eval(), rows, EVERYTHING)["logps"].shape[0] == sum(map(counted_tokens, rows))
 
 
 @settings(max_examples=30)
@@ -167,12 +176,12 @@ def test_live_reference_equals_tables(tiny_llama):
     tables = {
         name: {
             key: TokenTable(tensor, [counted_tokens(row) for row in rows])
-            for key, tensor in read_rows(model, rows, wanted[name], batch_tokens=20).items()
+            for key, tensor in compute_reference(model, rows, wanted[name], batch_tokens=20).items()
         }
         for name, rows in sets.items()
     }
     chosen = {"forget": [3, 0, 6], "retain": [2, 2, 1], "alternate": [4, 5, 3]}
-    live = live_reference(
+    live = reference_of_batch(
         model, {name: batch_of([sets[name][i] for i in rows]) for name, rows in chosen.items()}, wanted
     )
     pairs = [
@@ -187,10 +196,12 @@ def test_live_reference_equals_tables(tiny_llama):
         assert not left.requires_grad
 
 
-def test_nothing_wanted_runs_nothing(tiny_llama):
+def test_empty_request_runs_no_pass(tiny_llama):
     model = tiny_llama()
     model.register_forward_pre_hook(lambda *_: 1 / 0)
-    assert live_reference(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec()}).forget_logps is None
+    assert (
+        reference_of_batch(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec()}).forget_logps is None
+    )
 
 
 def teacher_logps(teacher):
@@ -207,7 +218,7 @@ def row_distributions(model, rows):
 
 
 class DividedHead(torch.nn.Module):
-    """A causal model around another, with a factor on its logits that its config does not tell."""
+    """A causal model that wraps another and scales its logits, without a config entry."""
 
     def __init__(self, inner):
         super().__init__()
@@ -234,10 +245,10 @@ def no_plain_head(kind, tiny_llama):
 
 
 @pytest.mark.parametrize("kind", ["adapted output layer", "unknown scale"])
-def test_a_model_without_a_plain_output_layer_gives_its_logits(kind, tiny_llama):
+def test_model_without_a_plain_output_layer_uses_logits(kind, tiny_llama):
     model, rows = no_plain_head(kind, tiny_llama), make_rows()
     assert plain_head(model) is None
-    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
+    live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
     assert live.retain.head is None
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
@@ -245,15 +256,15 @@ def test_a_model_without_a_plain_output_layer_gives_its_logits(kind, tiny_llama)
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}])
 def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
     model, rows = tiny_llama(**changes).double().eval(), make_rows()
-    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
+    live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
     assert live.retain.head is not None
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
 
-def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
+def test_frozen_head_does_not_change_with_the_model(tiny_llama):
     model, rows = tiny_llama().double().eval(), make_rows()
     head, before = plain_head(model).frozen(), row_distributions(model, rows)
-    states = read_rows(model, rows, ReferenceSpec(states=True))["states"]
+    states = compute_reference(model, rows, ReferenceSpec(states=True))["states"]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1)
@@ -261,9 +272,9 @@ def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
     assert not head.weight.requires_grad
 
 
-def test_reading_takes_no_graph(tiny_llama):
+def test_no_autograd_graph(tiny_llama):
     model = tiny_llama().eval()
-    live = live_reference(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
+    live = reference_of_batch(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
     hidden = (live.retain.states + 1).requires_grad_()
     distance = Comparison(lambda logps, ref, ids: (logps - ref).square().sum(-1), live.retain)
     compare(hidden, plain_head(model), distance).sum().backward()

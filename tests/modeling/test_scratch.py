@@ -1,4 +1,4 @@
-"""The tokenizer and model made from nothing."""
+"""Scratch tokenizer and model."""
 
 from __future__ import annotations
 

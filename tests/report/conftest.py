@@ -19,7 +19,7 @@ from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics
 from atwu.evaluation.weight_trace import TRACE_SCHEMA, Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
 LOSSES = {"atwu": "satga_plus", "wga": "ga", "npo": "npo"}
@@ -191,7 +191,7 @@ def log(label: str, seed: int, weighting: str) -> tuple[dict[str, Any], ...]:
 
 def run(label: str, seed: int, weighting: str) -> dict[str, Any]:
     return {
-        "schema": "atwu.run/1",
+        "schema": "atwu.run/2",
         "command": "unlearn",
         "original_model": {"model": "runs/target", "fingerprint": "0" * 32},
         "data": {"forget": {"source": "people:tiny:forget", "rows": 24, "fingerprint": "f" * 64}},
@@ -241,9 +241,9 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
                 )
             )
     study = {
-        "schema": "atwu.study/1",
+        "schema": "atwu.study/2",
         "title": "four invented people",
-        "scale": {"name": "people-tiny"},
+        "setting": {"name": "people-tiny"},
         "variants": [{"label": label, "method": label} for label in labels],
         "seeds": list(seeds),
         "runs": [f"{label}-s{seed}" for label in labels for seed in seeds],

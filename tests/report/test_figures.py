@@ -19,7 +19,7 @@ from atwu.report import figures
 from atwu.report.colour_scale import contrast
 from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
 from atwu.report.figures.attacks import Panel, after_value, before_value
-from atwu.report.figures.cost import spoken_duration
+from atwu.report.figures.cost import format_duration
 from atwu.report.figures.figure import FIGURE_FORMATS
 from atwu.report.figures.figure_style import ACCENT, COLOURS, INK, series_of, slug, styled
 from atwu.report.figures.label_placement import spread_apart
@@ -27,7 +27,7 @@ from atwu.report.figures.token_scores import density, own_scores
 from atwu.report.figures.trade_off import pareto
 from atwu.report.figures.training_curves import curve
 from atwu.report.figures.uplift import UQ, without_scores
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 pytest.importorskip("matplotlib")
 
@@ -189,10 +189,10 @@ def test_colours_read_on_light_and_dark_pages() -> None:
 
 
 def test_labels_differ_by_more_than_colour(build_records) -> None:
-    eval_steps = series_of(build_records(labels=MANY, seeds=[0]), "wga")
-    others = [one for one in eval_steps.values() if not one.reference and not one.focus]
+    styles = series_of(build_records(labels=MANY, seeds=[0]), "wga")
+    others = [one for one in styles.values() if not one.reference and not one.focus]
     assert len({(one.colour, one.marker) for one in others}) == len(others) == 23
-    assert [one.label for one in eval_steps.values() if one.focus] == ["wga"]
+    assert [one.label for one in styles.values() if one.focus] == ["wga"]
     assert not any(one.focus for one in series_of(build_records(seeds=[0]), "nobody").values())
 
 
@@ -352,7 +352,7 @@ def test_every_attack_has_a_panel(drawn) -> None:
     ]
     assert shown == [
         "probes: worst family",
-        "draws: best of 8",
+        "sampling: best of 8",
         "relearned: forget rows",
         "rounded: 8 bits",
         "rounded: 4 bits",
@@ -373,7 +373,7 @@ def test_cost_is_per_run(drawn) -> None:
 
 @pytest.mark.parametrize(("seconds", "shown"), [(9.94, "9.9 s"), (150, "2.5 min"), (9000, "2.5 h")])
 def test_time_in_words(seconds, shown) -> None:
-    assert spoken_duration(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 def test_names_of_lines_are_spread_as_little_as_possible() -> None:

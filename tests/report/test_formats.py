@@ -16,8 +16,8 @@ from atwu.evaluation.result import MetricValue
 from atwu.report.export_formats import REPORT_SCHEMA, WRITERS, to_csv, to_json
 from atwu.report.latex import tex, to_latex
 from atwu.report.markdown import escaped, to_markdown
-from atwu.report.records import Records, read_records
-from atwu.report.report_table import headline_lines, notes_of, report_table
+from atwu.report.report_table import degradation_notes, headline_metrics, report_table
+from atwu.report.run_records import Records, read_records
 from atwu.report.terminal_tables import headline_table
 
 BUDGET = "20 trials per method, learning rate and forget weight searched"
@@ -46,7 +46,7 @@ def latex_rows(text: str) -> list[list[str]]:
 
 
 def test_headline_is_the_papers_panel_and_what_else_was_measured(records) -> None:
-    assert headline_lines(records) == [
+    assert headline_metrics(records) == [
         ("overall", "UQ"),
         ("forget", "extraction_strength"),
         ("retain", "extraction_strength"),
@@ -67,7 +67,7 @@ def test_headline_takes_utility_and_one_membership_attack(records) -> None:
     more = {name: MetricValue(0.5, 8, "up") for name in ("model_utility", "mia_auc_min_k", "N_delta_official")}
     reference = records.references["original"]
     changed = dataclasses.replace(reference, overall=reference.overall | more)
-    lines = headline_lines(dataclasses.replace(records, references={"original": changed}))
+    lines = headline_metrics(dataclasses.replace(records, references={"original": changed}))
     assert lines[-4:] == [
         ("overall", "model_utility"),
         ("overall", "mia_auc_min_k"),
@@ -76,13 +76,13 @@ def test_headline_takes_utility_and_one_membership_attack(records) -> None:
     ]
 
 
-def test_the_table_says_in_how_many_wordings_questions_were_asked(records) -> None:
-    assert "wordings of a question" not in to_markdown(records)
+def test_the_table_says_how_many_prompts_a_question_has(records) -> None:
+    assert "prompts per question" not in to_markdown(records)
     asked = {"questions_per_row": {"forget": [1, 6]}}
     runs = tuple(
         dataclasses.replace(run, result=dataclasses.replace(run.result, settings=asked)) for run in records.runs
     )
-    assert ", wordings of a question: 1–6, seeds: 2." in to_markdown(dataclasses.replace(records, runs=runs))
+    assert ", prompts per question: 1–6, seeds: 2." in to_markdown(dataclasses.replace(records, runs=runs))
 
 
 def test_printed_numbers_are_those_of_the_json(records) -> None:
@@ -134,9 +134,9 @@ def test_marks(records) -> None:
     assert marks["wga", "FQ"] == "second"
     assert marks["atwu", "mia_auc_loss"] == ""  # neither way is better
     assert marks["original", "win_rate"] == ""
-    assert notes_of(records, table) == ["npo: win rate 40.0 is below 45: generation degraded."]
+    assert degradation_notes(records, table) == ["npo: win rate 40.0 is below 45: generation degraded."]
     markdown = markdown_rows(to_markdown(records))
-    column = [name for _, name in headline_lines(records)].index("win_rate")
+    column = [name for _, name in headline_metrics(records)].index("win_rate")
     assert markdown["npo"][column].startswith("40.0 (!) ± 0.0")
     assert r"\textcolor{red}{40.0}" in to_latex(records)
     assert r"\textbf{81.2}" in to_latex(records)

@@ -44,7 +44,7 @@ def test_terminal_without_colour_marks_scores_and_secrets() -> None:
     assert lines[0].split(maxsplit=1) == ["3", "Who paints the boats?"]
     assert lines[1].split(maxsplit=2) == ["atwu", "100", "It is [_Bel_:93] [_Torvay_:50]."]
     assert lines[2].split(maxsplit=2) == ["wga", "33", "[It:100] [is:60] _Bel_ _Torvay_."]
-    assert "_word_ = secret word" in lines[-2]
+    assert "_word_ = labelled word" in lines[-2]
     assert lines[-1].startswith("number after the method: AUROC")
 
 
@@ -64,7 +64,7 @@ def test_terminal_with_colour_uses_background_and_underline() -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert "It is Bel Torvay." in plain
     assert " 0  20  40  60  80  100 " in plain
-    assert "secret word" in plain
+    assert "labelled word" in plain
 
 
 def test_terminal_obeys_no_control_characters_of_the_data() -> None:
@@ -79,7 +79,7 @@ def test_terminal_obeys_no_control_characters_of_the_data() -> None:
 def test_rows_without_annotation_promise_no_secrets() -> None:
     row = ScoredRow("q", ANSWER, ROW.words, None, 0)
     assert word_auroc(row, "atwu") is None
-    assert "secret" not in _terminal([row], color_system=None)
+    assert "labelled" not in _terminal([row], color_system=None)
     page = Page(render_html([row], title="t"))
     assert not page.classed("secret")
     assert not page.classed("summary")
@@ -107,7 +107,7 @@ def test_page_has_every_word_with_its_number() -> None:
     assert [word["tabindex"] for word in words] == ["0", "-1", "-1", "-1", "-1"] * 2
     assert ["secret" in (word["class"] or "") for word in words] == [False, False, True, True, False] * 2
     assert f"s{level(0.93)}" in (words[2]["class"] or "").split()
-    assert "It (0)  is (10)  Bel (93, secret)  Torvay (50, secret) . (4)" in page.visible
+    assert "It (0)  is (10)  Bel (93, labelled)  Torvay (50, labelled) . (4)" in page.visible
     assert "Who paints the boats?" in page.visible
     assert "AUROC 100" in page.visible
     assert "AUROC 33" in page.visible

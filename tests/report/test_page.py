@@ -16,8 +16,8 @@ from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.report.colour_scale import contrast
 from atwu.report.page.report_page import render_report_page, write_report_page
 from atwu.report.page.reproduce_section import shared_settings
-from atwu.report.records import Records
-from atwu.report.report_table import headline_lines, report_lines, tidy
+from atwu.report.report_table import headline_metrics, report_metrics, tidy
+from atwu.report.run_records import Records
 from atwu.report.table_values import cell_of
 from tests.report.conftest import Page
 
@@ -54,8 +54,8 @@ def test_nothing_is_fetched_and_the_policy_names_what_runs(page: Page) -> None:
 
 
 def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> None:
-    headline = headline_lines(records)
-    lines = [*headline, *(line for line in report_lines(tidy(records.results)) if line not in headline)]
+    headline = headline_metrics(records)
+    lines = [*headline, *(line for line in report_metrics(tidy(records.results)) if line not in headline)]
     found = page.values("headline")
     assert list(found) == ["original", "retain-only", "atwu", "wga", "npo"]
     for label, values in found.items():
@@ -102,7 +102,7 @@ def test_a_page_of_little(records: Records, build_records: Callable[..., Records
     assert 'id="words"' not in page.html
     assert page.classed("missing")
     assert "atwu has the best UQ" in page.visible
-    assert "tuned is not recorded" in page.visible
+    assert "budget is not recorded" in page.visible
     assert not page.classed("references")
     only = Page(render_report_page(Records("references", records.references, ())))
     assert "original" in only.values("headline")
@@ -162,7 +162,7 @@ def test_commands_settings_and_versions(page: Page) -> None:
 
 def test_every_metric_is_explained_and_its_formula_named(page: Page, records: Records) -> None:
     text = page.visible.replace("\u200b", "")
-    for split, metric in report_lines(tidy(records.results)):
+    for split, metric in report_metrics(tidy(records.results)):
         meaning = metric_definition(metric, split)
         assert meaning, metric
         assert meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text

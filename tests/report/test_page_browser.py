@@ -14,8 +14,8 @@ import pytest
 
 from atwu.report.colour_scale import contrast
 from atwu.report.page.report_page import write_report_page
-from atwu.report.records import Records
-from atwu.report.report_table import leading_line
+from atwu.report.report_table import leading_metric
+from atwu.report.run_records import Records
 from atwu.report.scored_row import percent_of_score
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
@@ -243,7 +243,7 @@ def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) ->
             assert told == f"step {trace.steps[look]} · AUROC {trace.auroc['forget'][look]:.2f}"
     assert look_at(traces[1].steps, 0.5) == 3
     last = page.find_element(By.CSS_SELECTOR, ".traced .w.secret")
-    assert last.text.split() == ["Kelbury.", "(90,", "secret)"]
+    assert last.text.split() == ["Kelbury.", "(90,", "labelled)"]
     before = page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last)
     move(page, 0)
     assert page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last) != before
@@ -340,7 +340,7 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
 def test_what_decides_is_in_sight_and_names_are_whole(page: Any, shown: Records, width: int) -> None:
     size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    split, metric = leading_line(shown) or ("", "")
+    split, metric = leading_metric(shown) or ("", "")
     first = page.find_element(By.CSS_SELECTOR, "#headline thead th.num")
     assert first.text.replace("↑", " ↑").split()[:2] == [split, metric]
     right = page.execute_script(

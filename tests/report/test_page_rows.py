@@ -15,7 +15,7 @@ from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.page.answers_section import answers
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.words_section import traced
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -82,7 +82,7 @@ def test_answers_are_those_of_the_rows_most_methods_saw(records: Records) -> Non
         dataclasses.replace(run, result=other_rows(run.result)) if run.label == "atwu" else run for run in made.runs
     )
     shown = str(answers(dataclasses.replace(made, references=references, runs=runs)))
-    assert "Measured on other rows and not shown: original, retain-only, atwu." in shown
+    assert "Evaluated on other rows and not shown: original, retain-only, atwu." in shown
     assert "wga-s0 says forget 0" in shown
     assert "atwu-s0 says" not in shown
 
@@ -91,7 +91,7 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     block = json.loads(page.texts["traces"])
     trace = records.of("atwu")[0].trace
     assert trace is not None
-    assert block["looks"] == len(trace.steps)
+    assert block["snapshots"] == len(trace.steps)
     assert block["methods"][0] == {
         "label": "atwu", "steps": list(trace.steps), "auroc": {name: list(values) for name, values in trace.auroc.items()},
     }  # fmt: skip
@@ -100,21 +100,20 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
             assert look == [None if score is None else int(100 * score + 0.5) for score in scores]
     shown = [word["data-v"] for word in page.classed("w")]
     assert shown[: len(trace.rows[0].words)] == [str(value) for value in block["rows"][0][0][-1]]
-    assert "Kelbury. (90, secret)" in page.visible
+    assert "Kelbury. (90, labelled)" in page.visible
     assert "npo, which gives every word the same weight" in page.visible
-    assert (
-        "recomputed on the current model while it trains (without the run's own exponents), in the run of seed 0."
-        in (page.visible)
+    assert "recomputed on the current model during training (without the run's exponents), in the run with seed 0." in (
+        page.visible
     )
-    assert "keeps the mask" not in page.visible
+    assert "uses the mask" not in page.visible
     masked = tuple(
         dataclasses.replace(run, trace=dataclasses.replace(run.trace, weighting="logprob_mask"), seed=3)
         for run in records.runs
         if run.label == "wga" and run.seed == 0 and run.trace is not None
     )
     section = traced(dataclasses.replace(records, runs=(*records.of("atwu"), *masked)))["intro"]
-    assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
-    assert "wga: training keeps the mask of the starting model" in section
+    assert "in the first run with a trace (seed of atwu: 0, wga: 3)" in section
+    assert "wga: training uses the mask of the original model" in section
 
 
 def test_answers_are_shown_with_their_question(records: Records) -> None:
@@ -127,7 +126,7 @@ def test_answers_are_shown_with_their_question(records: Records) -> None:
     assert "original says forget 0" in said
     assert "atwu-s0 says retain 0" in said
     assert "atwu-s1 says" not in said
-    assert "leaked in some wording" in said
+    assert "leaked for some prompt" in said
     assert said.count("<article") == 16
-    assert "Venn. (no score, secret)" in page.visible
+    assert "Venn. (no score, labelled)" in page.visible
     assert "step 30<" in page.html

@@ -12,9 +12,9 @@ from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
 from atwu.report.page.report_page import render_report_page
-from atwu.report.page.summary_section import leading_line, ranking, summary
-from atwu.report.records import Records
-from atwu.report.report_table import headline_lines
+from atwu.report.page.summary_section import leading_metric, ranking, summary
+from atwu.report.report_table import headline_metrics
+from atwu.report.run_records import Records
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -34,7 +34,7 @@ def changed(records: Records, label: str, change: Callable[[MetricValue], Metric
 
 
 def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page: Page) -> None:
-    line = leading_line(records)
+    line = leading_metric(records)
     assert line == ("overall", "UQ")
     first, second = ranking(records, line).index[:2]
     results = [[run.result for run in records.of(label)] for label in (first, second)]
@@ -49,7 +49,7 @@ def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page:
     says = "excludes zero" if low > 0 or high < 0 else "does not exclude zero"
     assert f"the paired difference of {format_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible
     assert f"{first} has the best UQ" in page.visible
-    assert "Measured on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
+    assert "Evaluated on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
     assert "Tuning: 20 trials per method, learning rate and forget weight searched." in page.visible
     assert "npo lost general abilities" in page.visible
 
@@ -100,7 +100,7 @@ def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None
     page = Page(render_report_page(found))
     rows = dict(re.findall(r'<tr data-label="([^"]*)"(.*?)</tr>', page.html, re.DOTALL))
     assert '<span class="ci few">1 of 2 seeds</span>' in rows["atwu"]
-    column = [name for _, name in headline_lines(found)].index("UQ")
+    column = [name for _, name in headline_metrics(found)].index("UQ")
     marked = ["best" in re.findall("<td.*?</td>", rows[label], re.DOTALL)[column] for label in ("atwu", "wga")]
     assert marked == [False, True]
 

@@ -16,8 +16,8 @@ from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 from atwu.report.markdown import models_markdown, panel_markdown
-from atwu.report.report_table import report_lines, table_of, tidy
-from atwu.report.table_lines import PANEL
+from atwu.report.metric_labels import PANEL
+from atwu.report.report_table import report_metrics, table_of, tidy
 from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)
@@ -121,7 +121,7 @@ def test_rows_of_another_number_say_so_and_attacks_stand_below_long_names() -> N
 
 
 def test_caption_explains_the_marks_that_are_shown_and_no_others() -> None:
-    counts, *marks = panel_table(RESULTS, lines=[("forget", "J_W")]).said
+    counts, *marks = panel_table(RESULTS, keys=[("forget", "J_W")]).said
     assert counts == "Rows: forget n=38–40"
     assert "best" in marks[-1]
     assert "degraded" not in marks[-1]
@@ -156,7 +156,7 @@ def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
     odd = dataclasses.replace(
         RESULTS["npo"], sets={"retain": {"J_AVG": up(1.0), "J_P": NONE}, "forget": {"ES": up(0.0)}}
     )
-    assert report_lines(tidy({"atwu": RESULTS["atwu"], "odd": odd})) == [
+    assert report_metrics(tidy({"atwu": RESULTS["atwu"], "odd": odd})) == [
         ("forget", "J_W"),
         ("forget", "ES"),
         ("instructions", "repetitiveness"),
@@ -164,7 +164,7 @@ def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
         ("retain", "J_AVG"),
         ("overall", "UQ"),
     ]
-    assert set(table_of(RESULTS).lines) < set(PANEL)
+    assert set(table_of(RESULTS).keys) < set(PANEL)
 
 
 def shown(table, width: int = 100) -> str:
@@ -289,8 +289,8 @@ def test_intervals_of_tasks_are_called_what_they_are() -> None:
     task = MetricValue(27.0, 855, "up", low=24.0, high=30.0, digits=1)
     alone = EvalResult("a", short_hash("a"), {"tasks": {"mmlu": task}}, {}, {}, {}, {})
     both = dataclasses.replace(alone, sets={**alone.sets, "forget": {"J_W": down(30.0, 20.0, 41.2)}})
-    said = "Of tasks: 95 % intervals from the harness's standard errors"
-    drawn = "In brackets: 95 % bootstrap intervals, subjects drawn with replacement"
+    said = "For tasks: 95 % intervals from the harness's standard errors"
+    drawn = "In brackets: 95 % bootstrap intervals, resampled by subject"
     assert table_of({"a": alone}).caption({}) == [said]
     assert table_of({"a": both}).caption({}) == [drawn, said]
     assert table_of({"npo": RESULTS["npo"]}).caption({}) == [drawn]

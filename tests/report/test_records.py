@@ -14,7 +14,7 @@ import pytest
 from atwu._manifest import write_manifest
 from atwu.report.export_formats import to_json, to_latex, to_markdown
 from atwu.report.page.report_page import render_report_page
-from atwu.report.records import Records, read_records
+from atwu.report.run_records import Records, read_records
 from tests.commands import run_here
 from tests.damage import damage
 from tests.report.conftest import Page, write_study
@@ -116,7 +116,7 @@ def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: 
         "scorer-state: atwu-s2": "disk full",
     }
     assert read.study["left_out"] == {"dpo": "it needs questions", "headline: rmu": "it is not wanted"}
-    assert read.study["scale"]["name"] == "people-tiny"
+    assert read.study["setting"]["name"] == "people-tiny"
     page = Page(render_report_page(read)).visible
     assert "The studies" in page
     assert "atwu study run headline\natwu study run scorer-state" in page

@@ -7,15 +7,15 @@ import dataclasses
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.aggregate import over_seeds
+from atwu.evaluation.aggregate import mean_over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
-from atwu.report.model_standing import DESTROYED, UNCHANGED, UNTOUCHED, standing, standings
+from atwu.report.metric_labels import LEADING_METRICS
+from atwu.report.model_standing import DESTROYED, REFERENCE_COPY, UNTOUCHED, standing, standings
 from atwu.report.page.summary_section import ranking, summary
-from atwu.report.records import Records, RunRecord
-from atwu.report.report_table import headline_lines, leading_line, report_table, table_of, tidy
-from atwu.report.table_lines import DECISIVE_LINES
+from atwu.report.report_table import headline_metrics, leading_metric, report_table, table_of, tidy
+from atwu.report.run_records import Records, RunRecord
 
 
 def value(number: float, direction: str) -> MetricValue:
@@ -69,9 +69,9 @@ def test_a_model_with_the_weights_of_one_that_is_compared_with_wins_nothing() ->
     both = {
         "original": ORIGINAL,
         "retain-only": retain_only,
-        "frozen": over_seeds(frozen, references=[], name="frozen"),
+        "frozen": mean_over_seeds(frozen, references=[], name="frozen"),
     }
-    assert standings(both) == {"frozen": UNCHANGED}
+    assert standings(both) == {"frozen": REFERENCE_COPY}
 
 
 def test_a_starting_model_that_knew_nothing_tells_nothing() -> None:
@@ -87,8 +87,8 @@ def test_marks_are_among_models_that_work() -> None:
     assert table.out == {"ga": DESTROYED, "rmu": UNTOUCHED}
     assert (table.shown("ga"), table.shown("npo")) == ("ga (destroyed)", "npo")
     said = " ".join(table.caption({"best": "bold: best"}))
-    assert "Not ranked, since destroyed (less than half of what should stay is left" in said
-    assert said.endswith("by every measure of them): rmu")
+    assert "Not ranked, because destroyed (less than half" in said
+    assert said.endswith("by every metric of it): rmu")
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def records() -> Records:
 
 
 def test_the_decisive_line_comes_first(records: Records) -> None:
-    assert leading_line(records) == ("overall", "ES_delta") == headline_lines(records)[0]
-    assert set(headline_lines(records)) < set(DECISIVE_LINES)
+    assert leading_metric(records) == ("overall", "ES_delta") == headline_metrics(records)[0]
+    assert set(headline_metrics(records)) < set(LEADING_METRICS)
 
 
 @pytest.mark.parametrize("form", ["md", "latex"])
@@ -113,13 +113,13 @@ def test_the_paragraph_ranks_models_that_work(records: Records) -> None:
     text = str(summary(records, focus="ga"))
     assert "<strong>atwu</strong> has the best ES Δ: 0.500" in text
     assert "ga is destroyed and not ranked: less than half" in text
-    assert "rmu is untouched and not ranked: the forget rows" in text
+    assert "rmu is untouched and not ranked: the forget set" in text
     assert ranking(records, ("overall", "ES_delta")).place.dropna().to_dict() == {"atwu": 1, "npo": 2}
 
 
 def test_the_figure_gives_its_room_to_models_that_work(records: Records) -> None:
     drawn = FIGURES["trade_off"](records)
-    assert "Not drawn, since less than half of what should stay is left: ga at (0.000, 0.050)." in drawn.caption
+    assert "is left: ga at (0.000, 0.050)." in drawn.caption
     names = {text.get_text() for text in drawn.figure.axes[0].texts}
     assert {"npo", "atwu", "rmu", "original"} <= names
     assert "ga" not in names
@@ -131,8 +131,8 @@ def test_where_no_headline_metric_was_measured_everything_is_shown() -> None:
     sets = {"forget": {"rouge_l_recall": value(0.25, "down")}, "mine": {"key_token_recall": value(0.5, "up")}}
     found = EvalResult("atwu", "", sets, {}, {}, {}, {})
     records = Records("one model", {}, (RunRecord("atwu", None, None, found),))
-    assert headline_lines(records) == [("forget", "rouge_l_recall"), ("mine", "key_token_recall")]
-    assert report_table(records).lines == headline_lines(records)
+    assert headline_metrics(records) == [("forget", "rouge_l_recall"), ("mine", "key_token_recall")]
+    assert report_table(records).keys == headline_metrics(records)
     assert "| atwu | 0.250 | 0.500 |" in WRITERS["md"](records)
     assert "0.250" in records.summary()
     assert "0.250" in str(summary(records, focus="atwu"))

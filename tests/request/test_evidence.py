@@ -76,8 +76,8 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     found = read(folder)
     bar = found.thresholds
     assert bar.text == THRESHOLDS
-    assert bar.beforehand
-    assert "Set beforehand" in said.stdout
+    assert bar.set_before_training
+    assert "Set before training" in said.stdout
     assert [each.name for each in bar.results] == [
         *(
             "forget.key_token_recall",
@@ -88,18 +88,18 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     ]
     assert all(each.passed is not None and each.rows and each.low is not None for each in bar.results)
     record = json.loads((folder / "run" / "run.json").read_text())
-    assert found.before.fingerprint == record["original_model"]["fingerprint"]
-    assert found.after.fingerprint == record["result_fingerprint"]
-    assert set(found.after.files) == {"model.safetensors", "scorer.safetensors"}
+    assert found.model_before.fingerprint == record["original_model"]["fingerprint"]
+    assert found.model_after.fingerprint == record["result_fingerprint"]
+    assert set(found.model_after.files) == {"model.safetensors", "scorer.safetensors"}
     assert found.request.about == "J. Doe asks"
-    assert len(found.request.forget.ids) == found.request.measured == 24
+    assert len(found.request.forget.ids) == found.request.rows_measured == 24
     assert {each.name: each.tried for each in found.attacks} | {"paraphrases": True, "quantization": True} == {
         each.name: each.name in ("paraphrases", "quantization") for each in found.attacks
     }
-    untried = {each.name: each.why_not for each in found.attacks if not each.tried}
-    assert untried["relearning"] == "not asked for by the thresholds"
+    untried = {each.name: each.not_tried_because for each in found.attacks if not each.tried}
+    assert untried["relearning"] == "not requested by the thresholds"
     assert untried["membership"] == "needs holdout rows"
-    assert "Not tried: membership" in " ".join(found.limits)
+    assert "Not tried: membership" in " ".join(found.limitations)
     assert found.command.startswith("atwu unlearn --model target --output run --forget mine.jsonl")
     for side in ("before", "after"):  # with the settings of the thresholds, and not those of the verdict
         again = json.loads((folder / "run" / "request" / f"{side}.again.json").read_text())
@@ -117,12 +117,12 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
 def test_thresholds_that_came_later_are_called_that(folder: Path, environment: dict[str, str]) -> None:
     (folder / "later.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.0}")
     said = evidence(folder, environment, "--thresholds", "later.yaml", "--output", "later.html", "--strict", code=3)
-    assert "NOT the thresholds that were set beforehand" in said.stdout
-    assert "not the ones set beforehand" in (folder / "later.html").read_text()
+    assert "NOT the thresholds that were set before training" in said.stdout
+    assert "not the thresholds that were set before training" in (folder / "later.html").read_text()
     bar = read_evidence(folder / "later.json").thresholds
-    assert not bar.beforehand
-    assert "forget.key_token_recall: at most 0.5 then, at most 0 now" in bar.said
-    assert "other_prompts.key_token_recall: at most holdout then, no limit now" in bar.said
+    assert not bar.set_before_training
+    assert "forget.key_token_recall: at most 0.5 before, at most 0 now" in bar.statement
+    assert "other_prompts.key_token_recall: at most holdout before, no limit now" in bar.statement
 
 
 def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, str], tmp_path: Path) -> None:

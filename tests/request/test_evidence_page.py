@@ -16,7 +16,7 @@ from jsonschema import validate
 from atwu.report.colour_scale import contrast
 from atwu.request.evidence import (
     Attack,
-    AttackNumber,
+    AttackMetric,
     Evidence,
     ForgetRow,
     LaterCheck,
@@ -28,7 +28,7 @@ from atwu.request.evidence import (
     VerdictSummary,
     Weights,
 )
-from atwu.request.evidence_page import lead, render_evidence_page, threshold_outcome, write_evidence_page
+from atwu.request.evidence_page import render_evidence_page, summary_text, threshold_outcome, write_evidence_page
 from atwu.request.regression_check import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, shipped_text
@@ -55,47 +55,47 @@ def evidence() -> Evidence:
     )
     lines = (CurrentScore(BaselineScore("forget", "key_token_probability", 0.95, 0.01, 0.05), 0.02, 0.01, 0.03),)
     return Evidence(
-        made="2026-11-22T17:03:00+00:00",
+        created_at="2026-11-22T17:03:00+00:00",
         request=RequestSummary(
             about=f"Mail of 20 November, J. Doe: delete what it knows of me. {NASTY}",
-            made="2026-11-22T15:20:00+00:00",
+            prepared_at="2026-11-22T15:20:00+00:00",
             forget=RowsUsed("mine.jsonl", 12, "ab" * 32, tuple(f"{place:016x}" for place in range(12))),
-            measured=12,
+            rows_measured=12,
             retain=RowsUsed("auto", 64, "cd" * 32),
             holdout=RowsUsed("people:small:holdout", 80, "ef" * 32),
         ),
-        done=TrainingSummary(
+        training=TrainingSummary(
             method="atwu",
-            parts={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
+            components={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
             settings=(
                 RunSetting(
                     "learning_rate", "5e-05", "where the search starts: 5e-5 at width 576, less for wider models"
                 ),
                 RunSetting("seed", "42", ""),
             ),
-            started="2026-11-22T15:22:00+00:00",
+            started_at="2026-11-22T15:22:00+00:00",
             steps=15,
-            kept=15,
+            kept_step=15,
             rollbacks=0,
             seconds=209.0,
-            memory=4_700_000_000,
+            peak_memory_bytes=4_700_000_000,
         ),
-        verdict=VerdictSummary("forgotten", "The rows are no better known than rows that no model ever saw."),
+        verdict=VerdictSummary("forgotten", "Forget rows are no better known than holdout rows."),
         thresholds=ThresholdReport(
             "mine.yaml", "12" * 32, shipped_text(), True, "Set beforehand: written down at noon.", results
         ),
         attacks=(
             Attack(
                 "paraphrases",
-                "the same questions in other words",
+                "the same questions with other prompts",
                 True,
                 "",
-                (AttackNumber("other_prompts.key_token_recall", "share", 0.083, 0, 0.2, 24),),
+                (AttackMetric("other_prompts.key_token_recall", "share", 0.083, 0, 0.2, 24),),
             ),
-            Attack("membership", "whether rows can be told from holdout ones", False, "needs holdout rows"),
+            Attack("membership", "whether rows can be distinguished from holdout rows", False, "needs holdout rows"),
         ),
-        before=Weights("smollm2", "34" * 16, {}),
-        after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
+        model_before=Weights("smollm2", "34" * 16, {}),
+        model_after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
         ledger=LedgerSummary(
             2,
             3,
@@ -105,7 +105,7 @@ def evidence() -> Evidence:
             ),
         ),
         warnings=("forget: rows name no subject.",),
-        limits=("It is no proof of deletion.",),
+        limitations=("It is no proof of deletion.",),
         versions={"atwu": "0.1.0", "torch": "2.9"},
         command="atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned",
     )
@@ -114,37 +114,39 @@ def evidence() -> Evidence:
 def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
     assert [threshold_outcome(each) for each in evidence.thresholds.results] == [
         "met",
-        "met, within chance",
+        "met, not significant",
         "not met",
         "not measured",
     ]
-    assert lead(evidence) == (
-        "2 of 4 thresholds are met, 1 of them within chance: other rows like these could have missed them; 1 is not met; "
-        "1 was not measured. The verdict of the run: forgotten."
+    assert summary_text(evidence) == (
+        "2 of 4 thresholds are met (1 not significantly: the 95 % interval includes the limit); 1 is not met; "
+        "1 was not measured. Verdict of the run: forgotten."
     )
     assert not evidence.good
-    bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1], beforehand=False)
+    bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1], set_before_training=False)
     late = dataclasses.replace(evidence, thresholds=bar)
     assert late.good
-    assert lead(late).startswith("The one threshold is met. They were not the ones set beforehand.")
+    assert summary_text(late).startswith(
+        "The one threshold is met. They are not the thresholds that were set before training."
+    )
 
 
-def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
+def test_what_came_back_is_changed_and_is_not_good(evidence: Evidence) -> None:
     assert evidence.ledger is not None
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
-    line = evidence.ledger.measured[0].again.lines[0]
+    line = evidence.ledger.checks[0].check.scores[0]
     back = RegressionCheck(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
     own = RegressionCheck(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
     for again, on, said in (
-        (back, 2, "It brought back what request 1 removed."),
-        (own, 3, "A later request brought these rows back."),
+        (back, 2, "This request brought back the forget rows of request 1."),
+        (own, 3, "A later request brought these forget rows back."),
     ):
-        told = dataclasses.replace(
-            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, measured=(LaterCheck(on, again),))
+        changed = dataclasses.replace(
+            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, checks=(LaterCheck(on, again),))
         )
-        assert not told.good
-        assert lead(told).endswith(said)
-    assert back.said == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
+        assert not changed.good
+        assert summary_text(changed).endswith(said)
+    assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
 
 
 def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_the_page_stands_alone_and_shows_rows_only_when_they_are_there(evidence:
     ):
         assert text in page
     shown = dataclasses.replace(
-        evidence, request=dataclasses.replace(evidence.request, rows=(ForgetRow("Who am I?", "J. Doe."),))
+        evidence, request=dataclasses.replace(evidence.request, forget_rows=(ForgetRow("Who am I?", "J. Doe."),))
     )
     assert "J. Doe." in render_evidence_page(shown, data="evidence.json", sha256="9a" * 32)
     assert render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32) == page

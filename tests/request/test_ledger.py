@@ -87,7 +87,7 @@ def plain(ledger: Path) -> list[dict[str, Any]]:
     """What a ledger says, without times and places."""
     found = [dataclasses.asdict(entry) for entry in Ledger(ledger).entries()]
     for entry in found:
-        for name in ("made", "finished", "command", "key"):
+        for name in ("prepared_at", "finished_at", "command", "key"):
             del entry[name]
     return found
 
@@ -98,21 +98,21 @@ def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
 ) -> None:
     whole, killed = (Path(shutil.copytree(started, tmp_path / name)) for name in ("whole", "killed"))
     second = apply(whole, 2)
-    assert second.entry.word == "forgotten"
-    assert [each.number for each in second.entry.again] == [1]
-    assert second.entry.before == Ledger(whole).entries()[0].model
-    first = Ledger(whole).entries()[0].stayed
+    assert second.entry.outcome == "forgotten"
+    assert [each.number for each in second.entry.regression_checks] == [1]
+    assert second.entry.model_before == Ledger(whole).entries()[0].model_after
+    first = Ledger(whole).entries()[0].utility_drift
     assert first is not None
-    assert second.entry.stayed is not None
-    assert second.entry.stayed.first == first.first
-    assert second.entry.stayed.now != first.now
-    assert f"first model's answers p  {first.first:.3f}" in second.summary()
+    assert second.entry.utility_drift is not None
+    assert second.entry.utility_drift.original == first.original
+    assert second.entry.utility_drift.current != first.current
+    assert re.search(rf"original answers, probability +{first.original:.3f}", second.summary())
 
     # The same request, killed twice: before its verdict, and before it is in the ledger.
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for module, name in ((run, "decide"), (further, "measured_again")):
+    for module, name in ((run, "decide_verdict"), (further, "recheck_requests")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, stop)
             with pytest.raises(KeyboardInterrupt):
@@ -133,7 +133,7 @@ def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
 
 @pytest.mark.night
 def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> None:
-    """The third makes its own rows to keep, and the fourth measures all three again."""
+    """The third generates its own retain set, and the fourth measures all three again."""
     whole = Path(shutil.copytree(started, tmp_path / "whole"))
     apply(whole, 2)
     apply(whole, 3, retain="auto")
@@ -141,18 +141,18 @@ def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> 
     assert len(kept) > 40
     assert not any("Italy" in row["question"] for row in kept)
     fourth = apply(whole, 4)
-    assert [each.number for each in fourth.entry.again] == [1, 2, 3]
-    for each, earlier in zip(fourth.entry.again, Ledger(whole).entries(), strict=False):
-        assert len(each.lines) == len(earlier.known) == 6
+    assert [each.number for each in fourth.entry.regression_checks] == [1, 2, 3]
+    for each, earlier in zip(fourth.entry.regression_checks, Ledger(whole).entries(), strict=False):
+        assert len(each.scores) == len(earlier.baseline) == 6
         assert each.text() in fourth.summary()
     assert all(len(line) <= 80 for line in fourth.summary().splitlines() if "atwu " not in line)
     entries = Ledger(whole).entries()
     for one_entry, next_entry in itertools.pairwise(entries):
-        assert next_entry.before == one_entry.model
+        assert next_entry.before == one_entry.model_after
     kept_rows = sorted(file.stem for file in (whole / "rows").iterdir())
-    assert kept_rows == sorted(entry.rows.fingerprint for entry in entries)
+    assert kept_rows == sorted(entry.forget_rows.fingerprint for entry in entries)
     moved = shutil.move(whole, tmp_path / "moved")
-    assert Ledger(moved).model(Ledger(moved).entries()[-1].model) == str(tmp_path / "moved" / "models" / "0004")
+    assert Ledger(moved).model(Ledger(moved).entries()[-1].model_after) == str(tmp_path / "moved" / "models" / "0004")
 
 
 def test_what_would_undo_an_earlier_request_is_refused(
@@ -193,10 +193,10 @@ def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -
 def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
     gone = [Example.from_qa("Where was she born?", "In Mirrow."), Example((), "A plain text.")]
     fine = [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")]
-    check_no_overlap(fine, gone, source="file", why="would teach again")
+    check_no_overlap(fine, gone, source="file", why="was in the forget set")
     for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
         with pytest.raises(ValueError, match="file: row 1 "):
-            check_no_overlap([row], gone, source="file", why="would teach again")
+            check_no_overlap([row], gone, source="file", why="was in the forget set")
 
 
 def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
@@ -204,7 +204,7 @@ def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
 ) -> None:
     found = gather._ledger(EvidenceSession(started / "models" / "0001"))
     assert found is not None
-    assert (found.number, found.requests) == (1, 1)
+    assert (found.request_number, found.requests_total) == (1, 1)
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="requests"):
         gather._ledger(EvidenceSession(alone))
@@ -237,10 +237,10 @@ def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
     together, answers = recheck_requests(model, tokenizer, [plain, brief], general, usual)
     for each, again in zip((plain, brief), together, strict=True):
         (alone,), same = recheck_requests(model, tokenizer, [each], general, usual)
-        assert again.lines[0].value == pytest.approx(alone.lines[0].value, rel=1e-4)
+        assert again.scores[0].value == pytest.approx(alone.scores[0].value, rel=1e-4)
         assert same == answers
     (other,), _ = recheck_requests(model, tokenizer, [dataclasses.replace(brief, reading=usual)], general, usual)
-    assert abs(other.lines[0].value - together[1].lines[0].value) > 1e-3
+    assert abs(other.scores[0].value - together[1].scores[0].value) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ def test_words_for_what_came_of_an_earlier_request(after: float, now: float, wor
     assert recheck_outcome(lines) == word
     if word == CAME_BACK:
         share = (now - after) / (0.9 - after)
-        assert RegressionCheck(1, word, lines).said == f"came back, up to {100 * share:.0f} % of what it was"
+        assert RegressionCheck(1, word, lines).summary == f"came back, up to {100 * share:.0f} % of what it was"

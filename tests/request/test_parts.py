@@ -1,10 +1,11 @@
-"""What a request is made of: telling words, neighbours, choices, and the words of a verdict."""
+"""What a request is made of: key tokens, neighbours, choices, and the words of a verdict."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from atwu.request.measurement import check_holdout
 from atwu.request.memory_strategy import MEMORY_STRATEGIES, StrategyEstimate, first_that_fits, possible_strategies
 from atwu.request.neighbour_rows import closeness, names, names_any, neighbour_rows
 from atwu.request.retain_set import FACT_TOKENS, GENERATED_TOKENS, WHOLE_TOKENS
-from atwu.request.unlearn import UnlearnResult, _then
+from atwu.request.unlearn import UnlearnResult, _next_commands
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
     FORGOTTEN,
@@ -53,14 +54,14 @@ LAPTOP = DeviceInfo(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
 def fitted(words: str, *, gigabytes: float = 1.0) -> StrategyEstimate:
     """The way of these words, which fits."""
     taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0, 0, 0)
-    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.words == words), taken, fits=True)
+    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, fits=True)
 
 
 def words(row: Example) -> list[str]:
     return [row.answer[start:stop] for start, stop in key_token_spans(row)]
 
 
-def test_telling_words_are_those_that_question_and_prose_lack() -> None:
+def test_key_tokens_are_those_that_question_and_prose_lack() -> None:
     row = Example.from_qa("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.")
     assert words(row) == ["Admiral", "1998"]
     labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
@@ -69,7 +70,7 @@ def test_telling_words_are_those_that_question_and_prose_lack() -> None:
     assert words(Example.from_qa("What is it?", "It is what it is.")) == ["It", "is", "what", "it", "is"]
 
 
-def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
+def test_words_of_general_text_tell_where_a_row_has_no_others() -> None:
     """Tokyo is in the shipped questions; without it the row would be judged by its grammar."""
     assert words(Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.")) == ["Tokyo"]
     assert words(Example.from_qa("What is spoken in France?", "In France French is spoken.")) == ["French"]
@@ -95,13 +96,13 @@ def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
     ],
 )
 def test_what_the_question_says_with_a_shorter_ending_tells_nothing(
-    question: str, answer: str, telling: list[str]
+    question: str, answer: str, key_tokens: list[str]
 ) -> None:
     """Unless it is a name behind a word that is none, or all the answer has, as a short word may be."""
-    assert words(Example.from_qa(question, answer)) == telling
+    assert words(Example.from_qa(question, answer)) == key_tokens
 
 
-def test_said_counts_telling_words_in_any_order_and_case() -> None:
+def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
     row = Example.from_qa("Where does he live?", "He lives in Kelbury near Oststrand.")
     assert words(row) == ["Kelbury", "Oststrand"]
     assert key_token_recall(row, "oststrand perhaps") == 0.5
@@ -211,7 +212,7 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeyp
 @pytest.mark.parametrize(
     ("lengths", "said"), [((5, 12, 900), "12 characters"), ((5, 120), "5 characters"), ((121,), None)]
 )
-def test_rows_to_keep_of_one_sentence_are_worth_a_word(lengths: tuple[int, ...], said: str | None) -> None:
+def test_a_retain_set_of_single_sentences_is_noted(lengths: tuple[int, ...], said: str | None) -> None:
     note = retain.short_answers([Example.from_qa("Why?", "w" * length) for length in lengths])
     assert note is None if said is None else said in (note or "")
 
@@ -234,7 +235,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert found["per_device_train_batch_size"] == 8
     assert found["scorer_prior"] == "rarity"
     assert found["retain_loss"] == "kl"
-    small = fitted("adapters, recomputing")
+    small = fitted("LoRA, activation checkpointing")
     large = choose(
         {}, recipe=recipe("wga"), rows=4000, hidden=4096, self_generated_answers=False, place=LAPTOP, fitted=small
     )
@@ -254,7 +255,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
             hidden=8,
             self_generated_answers=False,
             place=LAPTOP,
-            fitted=fitted("adapters"),
+            fitted=fitted("LoRA"),
         )
     }
     batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
@@ -283,36 +284,38 @@ def test_half_precision_that_is_given_is_not_chosen_against() -> None:
 
 def test_ways_do_what_was_given() -> None:
     def words(device: str = "cpu", **given: object) -> list[str]:
-        return [way.words for way in possible_strategies(given, device=device)]
+        return [way.description for way in possible_strategies(given, device=device)]
 
-    assert words() == ["all weights", "all weights, recomputing", "adapters", "adapters, recomputing"]
-    assert words("cuda") == [way.words for way in MEMORY_STRATEGIES]
-    assert words("cuda", lora_r=8) == ["adapters", "adapters, recomputing", "adapters, 4-bit weights"]
-    assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
-    assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
+    assert words() == ["all weights", "all weights, activation checkpointing", "LoRA", "LoRA, activation checkpointing"]
+    assert words("cuda") == [way.description for way in MEMORY_STRATEGIES]
+    assert words("cuda", lora_r=8) == ["LoRA", "LoRA, activation checkpointing", "LoRA on 4-bit weights"]
+    assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["LoRA on 4-bit weights"]
+    assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, activation checkpointing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
     assert words("cuda", lora_r=8, save_adapter=True) == words("cuda", lora_r=8)
-    assert words("cuda", lora_r=8, save_adapter=False) == ["adapters", "adapters, recomputing"]
-    assert "adapters, 4-bit weights" not in [way.words for way in possible_strategies({}, device="cuda", adapter=True)]
+    assert words("cuda", lora_r=8, save_adapter=False) == ["LoRA", "LoRA, activation checkpointing"]
+    assert "LoRA on 4-bit weights" not in [
+        way.description for way in possible_strategies({}, device="cuda", adapter=True)
+    ]
 
 
-def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
+def test_adapters_on_quantized_weights_are_saved_as_such() -> None:
     for way in MEMORY_STRATEGIES:
         config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
         assert config.save_adapter == (config.quantize is not None)
 
 
 def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
-    tried = [fitted("all weights", gigabytes=4.0), fitted("adapters", gigabytes=2.0)]
+    tried = [fitted("all weights", gigabytes=4.0), fitted("LoRA", gigabytes=2.0)]
     tight = [dataclasses.replace(each, fits=False) for each in tried]
     assert first_that_fits(tried, device="cpu", free=9e9) is tried[0]
     assert first_that_fits(tight, device="cpu", free=1.8e9) is tight[1]
-    with pytest.raises(ValueError, match=r"2\.0 GB.*adapters.* 1\.0 GB.*cpu.*--batch-size"):
+    with pytest.raises(ValueError, match=r"2\.0 GB.*LoRA.* 1\.0 GB.*cpu.*--batch-size"):
         first_that_fits(tight, device="cpu", free=1e9)
 
 
 def result(**known: float) -> EvalResult:
-    """A result in which sets have these probabilities and shares of telling words; holdout rows .05 to .10."""
+    """A result in which sets have these probabilities and shares of key tokens; holdout rows .05 to .10."""
     sets = {
         name: {
             metric: MetricValue(value, 12, "down", low=value, high=value)
@@ -332,44 +335,47 @@ def result(**known: float) -> EvalResult:
 @pytest.mark.parametrize(
     ("after", "lost", "word"),
     [
-        (result(forget=0.04, reworded=0.05), 0.02, FORGOTTEN),
-        (result(forget=0.04, reworded=0.5), 0.02, PARTLY),
-        (result(forget=0.3, reworded=0.3), 0.02, PARTLY),
-        (result(forget=0.88, reworded=0.88), 0.02, NOT_FORGOTTEN),
-        (result(forget=0.95, reworded=0.95), 0.0, UNCHANGED),
-        (result(forget=0.04, reworded=0.04), 0.5, TOO_COSTLY),
-        (result(forget=0.5, reworded=0.5), 0.5, UTILITY_DAMAGED),
-        (result(forget=0.04, reworded=0.04), math.nan, TOO_COSTLY),
-        (result(forget=0.04, reworded=0.04), None, TOO_COSTLY),  # as a course has what is no number
-        (result(forget=0.95, reworded=0.9), 6.2, UTILITY_DAMAGED),  # though no measure moved
+        (result(forget=0.04, other_prompts=0.05), 0.02, FORGOTTEN),
+        (result(forget=0.04, other_prompts=0.5), 0.02, PARTLY),
+        (result(forget=0.3, other_prompts=0.3), 0.02, PARTLY),
+        (result(forget=0.88, other_prompts=0.88), 0.02, NOT_FORGOTTEN),
+        (result(forget=0.95, other_prompts=0.95), 0.0, UNCHANGED),
+        (result(forget=0.04, other_prompts=0.04), 0.5, TOO_COSTLY),
+        (result(forget=0.5, other_prompts=0.5), 0.5, UTILITY_DAMAGED),
+        (result(forget=0.04, other_prompts=0.04), math.nan, TOO_COSTLY),
+        (result(forget=0.04, other_prompts=0.04), None, TOO_COSTLY),  # NaN in a history
+        (result(forget=0.95, other_prompts=0.9), 6.2, UTILITY_DAMAGED),  # though no measure moved
     ],
 )
 def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
-    verdict = decide_verdict(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
-    assert verdict.word == word
+    verdict = decide_verdict(
+        result(forget=0.95, other_prompts=0.9), after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost
+    )
+    assert verdict.outcome == word
     assert verdict.good == (word == FORGOTTEN)
-    assert verdict.next or verdict.good
+    assert verdict.next_steps or verdict.good
     text = verdict.text()
     assert text.startswith(f"VERDICT: {word.upper()}")
-    assert "ordinary prose: perplexity" in text
+    assert re.search(r"general text +perplexity", text)
+    assert "retain loss increase" in text
     assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
     verdict.write(tmp_path)
-    assert json.loads((tmp_path / "verdict.json").read_text())["word"] == word
-    outcome = UnlearnResult(verdict, None, result(forget=0.95, reworded=0.9), after)
+    assert json.loads((tmp_path / "verdict.json").read_text())["outcome"] == word
+    outcome = UnlearnResult(verdict, None, result(forget=0.95, other_prompts=0.9), after)
     frame = outcome.to_pandas()
-    assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
-    assert len(frame) == len(verdict.lines)
+    assert list(frame.columns) == ["set", "metric", "before", "after", "low", "high", "limit", "met"]
+    assert len(frame) == len(verdict.metrics)
     assert f"<b>{word}</b>" in outcome._repr_html_()
 
 
 def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -> None:
-    before, after = result(forget=0.95, reworded=0.9), result(forget=0.5, reworded=0.5)
+    before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
     before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
-    verdict = decide_verdict(before, after, answers=(), limit=0.15, rise=0.0)
-    assert (verdict.word, verdict.limits) == (PARTLY, {})
+    verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=0.0)
+    assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
-def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
+def test_holdout_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
     question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
     check_holdout([text, question], [question, text], source="mine")
     check_holdout([text], [text], source="mine")
@@ -384,16 +390,18 @@ def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
 
 def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
     asked = UnlearningRequest(
-        source=ModelSource(model="my model"), removed=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
+        source=ModelSource(model="my model"), forget_set=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
     )
-    chat, evaluate, evidence = (shlex.split(each) for each in _then(asked.output, asked, None, None))
+    chat, evaluate, evidence = (shlex.split(each) for each in _next_commands(asked.output, asked, None, None))
     assert chat == ["atwu", "chat", str(asked.output), "--compare", "my model"]
     assert evaluate[2:6] == ["--model", str(asked.output), "--forget", "my rows.jsonl"]
     assert evidence == ["atwu", "evidence", str(asked.output)]
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
-    verdict = decide_verdict(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
-    assert verdict.word == NOTHING
-    assert OTHER_PROMPTS in {line.rows for line in verdict.lines}
-    assert "nothing was written" in verdict.why
+    verdict = decide_verdict(
+        result(forget=0.08, other_prompts=0.08), None, answers=(), max_retain_increase=0.15, retain_loss_increase=None
+    )
+    assert verdict.outcome == NOTHING
+    assert OTHER_PROMPTS in {line.set for line in verdict.metrics}
+    assert "nothing was written" in verdict.reason

@@ -27,17 +27,17 @@ FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable[..., str]) -> None:
     # The general questions mean nothing to a model that only ever saw people; hence the wide limit.
     said = unlearn(tmp_path / "out", *FORGET, "--max-retain-increase", "1")
-    assert "learning rate 0.00023" in said
+    assert "learning_rate = 0.00023" in said
     assert "VERDICT: FORGOTTEN" in said
-    assert "forget rows are no better known than rows no model saw; stopping" in said
+    assert "forget rows are no better known than holdout rows; training ends" in said
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
-    lines = {(line["rows"], line["measure"]): line for line in verdict["lines"]}
-    known = lines["forget", "telling words p"]
+    lines = {(line["set"], line["metric"]): line for line in verdict["metrics"]}
+    known = lines["forget", "key-token probability"]
     assert known["before"] > 0.9
-    assert known["after"] <= lines["holdout", "telling words p"]["high"] < 0.2
+    assert known["after"] <= lines["holdout_rows", "key-token probability"]["high"] < 0.2
     assert lines["retain", "probability"]["after"] > 0.8
-    course = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
-    assert {len(look["losses"]) for look in course["looks"]} == {3}  # general questions, ordinary prose, rows to keep
+    history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
+    assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
     assert len(verdict["answers"]) == 4
     assert all(answer["before"] and answer["after"] for answer in verdict["answers"])
 
@@ -86,8 +86,10 @@ def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: 
     assert (data["rows"], data["fingerprint"]) == (len(rows), fingerprint(rows))
     assert outcome.run is not None
     assert outcome.run.steps == 7
-    assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.word.upper()}")
-    assert any(line.startswith("step 7: telling words p") for line in said)  # the last step, between two looks
+    assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.outcome.upper()}")
+    assert any(
+        line.startswith("step 7/7  key-token prob") for line in said
+    )  # the last step, between two evaluation steps
 
 
 def test_one_person_is_enough_to_know_something_of(
@@ -100,9 +102,9 @@ def test_one_person_is_enough_to_know_something_of(
     write_rows(tmp_path / "one.jsonl", people("tiny").forget[:6])
     options = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True}
     outcome = request(str(target), str(tmp_path / "one.jsonl"), output=tmp_path / "out", options=options)
-    assert outcome.verdict.word != "nothing to forget"
+    assert outcome.verdict.outcome != "nothing to forget"
     assert clearly_known(outcome.before)
-    (line,) = [line for line in outcome.verdict.lines if (line.rows, line.measure) == ("forget", "probability")]
+    (line,) = [line for line in outcome.verdict.metrics if (line.set, line.metric) == ("forget", "probability")]
     assert line.low is not None
     assert line.high is not None
     assert line.after is not None
@@ -126,7 +128,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     assert other.returncode == 1
     assert "options.max_steps" in other.stderr
     said = unlearn(output, *FORGET, *given)
-    assert "going on with the request of" in said
+    assert "resuming the request prepared at" in said
     assert "VERDICT" in said
     assert (output / "verdict.json").read_bytes() == verdict
     assert (output / "model.safetensors").stat() == weights
@@ -160,7 +162,7 @@ def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn:
     assert before is not None
     assert before.sets["forget"]["key_token_recall"].value == 1.0
     kept = "".join(file.read_text() for file in folder.done.iterdir() if file.name != "request.json")
-    shown = {each.question for each in request.shown}
+    shown = {each.question for each in request.sample_answers}
     assert not any(row.answer in kept or str(row.subject) in kept for row in rows)
     assert not any(row.question in kept for row in rows if row.question not in shown)
 
@@ -169,7 +171,7 @@ def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn:
 def test_of_two_processes_only_the_first_measures(
     target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
 ) -> None:
-    """Together they do what one does, look by look; the second one never evaluates."""
+    """Together they do what one does, step by step; the second one never evaluates."""
     given = ("--seed", "3", "--max-retain-increase", "1", "--use-cpu", "--save-strategy", "no")
     command = ["unlearn", "--model", target, "--output", tmp_path / "two", *FORGET, *given, "--ddp-backend", "gloo"]
     done = run_command(
@@ -181,7 +183,7 @@ def test_of_two_processes_only_the_first_measures(
     assert done.stdout.count("VERDICT: FORGOTTEN") == 1
     assert (tmp_path / "measured").read_text().split() == ["0", "0"]
     verdict = json.loads((tmp_path / "two" / "verdict.json").read_text())
-    assert verdict["word"] == "forgotten"
+    assert verdict["outcome"] == "forgotten"
     assert (tmp_path / "two" / "request" / "history.json").is_file()
 
 
@@ -220,7 +222,7 @@ def test_runs_without_work_are_refused(
     assert "Traceback" not in done.stderr
 
 
-def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
+def test_holdout_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     done = run_here(*given, "--holdout", tmp_path / "texts.jsonl")
@@ -285,10 +287,10 @@ def test_a_killed_watched_run_goes_on_as_it_would_have(
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert all(one[name].equal(other[name]) for name in one)
     verdicts = [json.loads((tmp_path / name / "verdict.json").read_text()) for name in ("whole", "killed")]
-    assert verdicts[0]["lines"] == verdicts[1]["lines"]
+    assert verdicts[0]["metrics"] == verdicts[1]["metrics"]
 
 
-def test_rows_to_keep_that_repeat_rows_to_forget_are_refused(target: Path, tmp_path: Path) -> None:
+def test_retain_rows_that_repeat_forget_rows_are_refused(target: Path, tmp_path: Path) -> None:
     given = ("--model", target, "--forget", "people:tiny:forget", "--output", tmp_path / "out")
     done = run_here("unlearn", *given, "--retain", "people:tiny:full")
     assert re.search("people:tiny:full: row 73 .*23 more", str(done.exception))
@@ -311,11 +313,11 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     asked = [row["question"] for row in rows]
     counts = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines() if line.rsplit(maxsplit=1)[-1].isdigit())
-    assert int(counts["rows to keep"]) == len(rows)
+    assert int(counts["retain rows"]) == len(rows)
     assert int(counts["neighbours from the corpus, close in topic"]) == 30
-    (about,) = (name for name in counts if name.startswith("  left out: they name a subject to forget ("))
+    (about,) = (name for name in counts if name.startswith("  left out: they name a subject of the forget set ("))
     assert int(counts[about]) >= 24
     subjects = {row.subject.lower() for row in people("tiny").forget}
-    told = [f"{row['question']} {row['answer']}".lower() for row in rows]
-    assert not any(subject in text for text in told for subject in subjects)
+    texts = [f"{row['question']} {row['answer']}".lower() for row in rows]
+    assert not any(subject in text for text in texts for subject in subjects)
     assert not any(subject in question.lower() for question in asked for subject in subjects)

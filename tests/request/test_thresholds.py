@@ -1,4 +1,4 @@
-"""Thresholds: what a file may say, and what comes of each beside what was measured."""
+"""Thresholds: what a file may say, and what comes of each against measurements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from atwu.request.thresholds import (
     Threshold,
     check,
     metric_of,
-    numbers_on,
+    metrics_on,
     parse_thresholds,
     read_thresholds,
     shipped_text,
 )
+from atwu.request.verdict import HOLDOUT_SET
 
 
 def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool = False, **overall: float) -> EvalResult:
@@ -46,7 +47,7 @@ def test_settings_of_attacks_are_part_of_the_bar() -> None:
     assert found.limits == (Threshold("forget", "leak_best_of_3", "at most", 10.0),)
     assert found.config.relearn_steps == 5
     assert found.attacks == ("relearning",)
-    assert "leak_best_of_3" in numbers_on("forget", found.config)
+    assert "leak_best_of_3" in metrics_on("forget", found.config)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_settings_of_attacks_are_part_of_the_bar() -> None:
         ("thresholds: {forget.J_P: at most ten}", "at most X"),
         ("thresholds: {forget.J_P: at most nan}", "at most X"),
         ("thresholds: {forget.J_P: at most 10 %}", "at most X"),
-        ("thresholds: {forget.J_P: at most holdout}", "'at most holdout' goes with key_token_probability"),
+        ("thresholds: {forget.J_P: at most holdout}", "at most holdout.* key_token_probability"),
         ("thresholds: {overall.UQ: falls at most 1}", "overall.*at most X.*at least X"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: relearning", "attacks.*list"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: [membership]", "'membership'"),
@@ -90,7 +91,7 @@ def test_a_limit_is_kept_by_the_value_and_surely_by_the_interval() -> None:
     after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}})
     for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.4, True, True)):
         found = check(Threshold("forget", "key_token_recall", "at most", limit), result({}), after)
-        assert (found.value, found.passed, found.sure, found.rows) == (pytest.approx(0.1), passed, sure, 4)
+        assert (found.value, found.passed, found.conclusive, found.rows) == (pytest.approx(0.1), passed, sure, 4)
         assert found.low == 0.0
         assert found.high is not None
         assert found.high > 0.1
@@ -109,31 +110,36 @@ def test_a_fall_is_paired_and_may_be_a_share() -> None:
     after = result({"general": {"probability": (0.4, 0.3, 0.2)}})
     found = check(Threshold("general", "probability", "falls at most", 0.1001), before, after)
     assert (found.value, found.low, found.high) == (pytest.approx(0.1),) * 3  # every row lost the same
-    assert (found.passed, found.sure, found.before, found.after) == (True, True, pytest.approx(0.4), pytest.approx(0.3))
+    assert (found.passed, found.conclusive, found.before, found.after) == (
+        True,
+        True,
+        pytest.approx(0.4),
+        pytest.approx(0.3),
+    )
     share = check(Threshold("general", "probability", "falls at most", 20.0, share=True), before, after)
     assert share.value == pytest.approx(25.0)
     assert share.passed is False
     assert check(Threshold("general", "probability", "rises at most", 0.0), before, after).value == pytest.approx(-0.1)
 
 
-def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
+def test_holdout_is_what_the_original_model_knew_of_holdout_rows() -> None:
     values = {"key_token_recall": (0.0, 0.2, 0.4, 0.6)}
-    before = result({"holdout": values, "forget": {"key_token_recall": (1.0,) * 4}})
+    before = result({HOLDOUT_SET: values, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(Threshold("forget", "key_token_recall", "at most", None), before, result({"forget": values}))
     assert found.limit is not None
     assert 0.3 < found.limit <= 0.6
     assert found.passed
 
 
-def test_where_no_unseen_row_could_be_measured_nothing_is_met() -> None:
-    before = result({"holdout": {"probability": (0.1,)}, "forget": {"key_token_recall": (1.0,) * 4}})
+def test_where_no_holdout_row_could_be_measured_nothing_is_met() -> None:
+    before = result({HOLDOUT_SET: {"probability": (0.1,)}, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(
         Threshold("forget", "key_token_recall", "at most", None),
         before,
         result({"forget": {"key_token_recall": (1.0, 1.0)}}),
     )
-    assert (found.limit, found.passed, found.sure) == (None, None, False)
-    assert found.missing == "no row that no model saw could be compared with"
+    assert (found.limit, found.passed, found.conclusive) == (None, None, False)
+    assert found.missing_reason == "no holdout row could be measured"
 
 
 def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
@@ -146,8 +152,8 @@ def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
     ):
         found = check(limit, result({}), after)
         assert found.passed is None
-        assert found.missing
-        assert not found.sure
+        assert found.missing_reason
+        assert not found.conclusive
 
 
 def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
@@ -156,11 +162,11 @@ def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
         result({"forget": {"key_token_recall": (0.5, 0.0)}}),
     )
     found = check(Threshold("forget", "key_token_recall", "rises at most", 10.0, share=True), nothing, some)
-    assert (found.passed, found.missing) == (None, "it was 0 before, of which nothing is a share")
+    assert (found.passed, found.missing_reason) == (None, "it was 0 before, so that a percentage is undefined")
 
 
 def test_numbers_of_two_models_have_the_interval_they_came_with() -> None:
     found = check(
         Threshold("overall", "UQ", "at least", 50.0), result({}), result({"forget": {"J_P": (1.0,)}}, UQ=50.5)
     )
-    assert (found.value, found.low, found.high, found.passed, found.sure) == (50.5, 49.5, 51.5, True, False)
+    assert (found.value, found.low, found.high, found.passed, found.conclusive) == (50.5, 49.5, 51.5, True, False)

@@ -1,4 +1,4 @@
-"""The toy problem's losses, and minima that are certified."""
+"""Losses of the toy problem, and certified minima."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numeric_gradient(function, point, step=1e-6):
 
 
 def plain_losses(problem, weights):
-    """Retain loss and log p of the forget tokens, with loops."""
+    """Compute retain loss and log p of the forget tokens with loops."""
     matrix = weights.reshape(problem.shape)
 
     def log_p(context, word):
@@ -79,7 +79,7 @@ def test_bound_of_the_losses():
     u = np.linspace(-40, 0, 400_001)
     assert saturated(u, np.ones_like(u), beta=0.5)[0].min() == pytest.approx(-2 / math.e, abs=1e-8)
     assert u[saturated(u, np.ones_like(u), beta=0.5)[0].argmin()] == pytest.approx(-2)
-    for score in (0.2, 0.5, 1.0):  # for SatGA+ the depth does not depend on the score, the place does
+    for score in (0.2, 0.5, 1.0):  # for SatGA+ the minimum is independent of the score, its position is not
         values = modulated(u, np.full_like(u, score), beta=0.5)[0]
         assert values.min() == pytest.approx(-2 / math.e, abs=1e-8)
         assert u[values.argmin()] == pytest.approx(-2 / score)

@@ -1,4 +1,4 @@
-"""Soft scores: thresholds, what happens below them, and SatGA+."""
+"""Soft scores: above and below the thresholds, and SatGA+."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from theory.departure import concave_from, modulated_grid, modulated_minimum, ne
 from theory.instances import random_problem, separated_problem
 from theory.minima import minimum
 from theory.relaxed import (
-    Regulariser,
+    Regularizer,
     best_vertex,
     edge_margin,
     entropy,
@@ -35,7 +35,7 @@ OBJECTIVE = Objective()
 
 @pytest.fixture(scope="module")
 def pair():
-    """A private and a shared token on a grid of 21 x 21."""
+    """Return the 21 x 21 grid of a private and a shared token."""
     return value_grid(separated_problem().restrict([3, 5]), OBJECTIVE, 21)
 
 
@@ -46,13 +46,13 @@ def plus_pair():
 
 def weights(n, k, *, entropy, budget):
     limits = thresholds(OBJECTIVE, n)
-    return Regulariser(entropy * limits.entropy, budget * limits.budget, k)
+    return Regularizer(entropy * limits.entropy, budget * limits.budget, k)
 
 
-def test_regulariser_by_hand():
+def test_regularizer_by_hand():
     scores = np.array([[0.5, 1.0, 0.0], [1.0, 1.0, 1.0]])
     expected = [2 * math.log(2) + 9 * 3 * (0.5 - 1 / 3) ** 2, 9 * 3 * (1 - 1 / 3) ** 2]
-    assert Regulariser(2.0, 9.0, 1).value(scores) == pytest.approx(expected)
+    assert Regularizer(2.0, 9.0, 1).value(scores) == pytest.approx(expected)
 
 
 def test_thresholds_by_hand():
@@ -69,8 +69,8 @@ def test_entropy_lies_above_its_parabola(score):
 
 @given(st.floats(0.01, 0.99), st.floats(0, 1), st.floats(1, 5), st.floats(1.0001, 5), st.integers(0, 3))
 @settings(max_examples=200)
-def test_one_fractional_score_never_pays_above_the_thresholds(score, slope, entropy_factor, budget_factor, over):
-    """One coordinate in units of C: the value falls by `slope` <= 1 per score, `over` tokens are too many already."""
+def test_fractional_score_is_never_better_above_the_thresholds(score, slope, entropy_factor, budget_factor, over):
+    """One coordinate in units of C: the value decreases by `slope` <= 1 per score, and `over` tokens exceed the budget."""
     gained = slope * score
     paid = entropy_factor * entropy(np.array(score)) / (4 * math.log(2)) + budget_factor * (2 * over + score) * score
     assert paid > gained
@@ -107,13 +107,13 @@ def test_worst_curvature_sees_a_convex_diagonal():
 
 @pytest.mark.night
 @pytest.mark.parametrize(("entropy_factor", "budget_factor"), itertools.product((1.001, 3, 20), repeat=2))
-def test_minimisers_above_the_thresholds(pair, entropy_factor, budget_factor):
+def test_minimizers_above_the_thresholds(pair, entropy_factor, budget_factor):
     found = lowest(pair, weights(2, 1, entropy=entropy_factor, budget=budget_factor))
     assert found.tolist() == [1, 0]
 
 
 @pytest.mark.night
-def test_minimisers_below_the_thresholds(pair):
+def test_minimizers_below_the_thresholds(pair):
     assert lowest(pair, weights(2, 1, entropy=1.001, budget=0.5)).tolist() == [1, 1]
     half = lowest(pair, weights(2, 1, entropy=0.5, budget=1.1))
     assert half[0] == 1
@@ -145,7 +145,7 @@ def test_relaxed_theorem_on_random_problems(seed):
 def test_search_ends_at_corners_but_not_at_the_best():
     problem = separated_problem().restrict([0, 3, 5, 7])
     limits = thresholds(OBJECTIVE, 4)
-    above = Regulariser(entropy_for_local(1.001 * limits.budget, 4), 1.001 * limits.budget, 2)
+    above = Regularizer(entropy_for_local(1.001 * limits.budget, 4), 1.001 * limits.budget, 2)
     ends = search(problem, OBJECTIVE, above, starts=8, seed=3)
     again = search(problem, OBJECTIVE, above, starts=8, seed=3)
     assert [end.value for end in ends] == [end.value for end in again]

@@ -54,7 +54,7 @@ def test_conflict_is_a_divergence_on_one_feature(share):
     assert found.multipliers[0] == pytest.approx((share - level) / (1 - level), abs=1e-5)
 
 
-def test_what_is_forgotten_already_costs_nothing():
+def test_forgotten_tokens_have_no_conflict():
     found = conflict(one_feature(0.1), np.ones(1), log_level=-2.0)
     assert found.value == pytest.approx(0, abs=1e-12)
     assert found.multipliers[0] == 0
@@ -124,7 +124,7 @@ def test_sizes_and_marginals():
 
 
 @pytest.mark.night
-def test_separation_and_what_follows(separated):
+def test_separation_and_its_consequences(separated):
     private = separated.problem.private
     found = separation(separated.conflicts, separated.penalised, private, retain_weight=1.0)
     assert found.holds
@@ -145,7 +145,7 @@ def test_separation_and_what_follows(separated):
 
 
 @pytest.mark.night
-def test_without_separation_a_shared_word_is_taken(overlapping):
+def test_without_separation_a_shared_word_is_selected(overlapping):
     private = overlapping.problem.private
     assert not separation(overlapping.conflicts, overlapping.penalised, private, retain_weight=1.0).holds
     assert exchange_margin(overlapping) < 0
@@ -181,7 +181,7 @@ def test_theorem_on_random_problems():
 @given(st.integers(0, 10_000), st.floats(0, 1.5))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exchange_decides_for_any_values(separated, seed, noise):
-    """The step from the exchange condition to the support uses nothing about softmax regression."""
+    """The step from the exchange condition to the support is independent of softmax regression."""
     draw = np.random.default_rng(seed)
     costs = np.where(separated.problem.private, 1.0, 2.0)
     values = np.stack([scores_of(s, 8) for s in range(256)]) @ costs + noise * draw.uniform(size=256)

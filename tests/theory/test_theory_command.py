@@ -15,7 +15,7 @@ from theory.claims import Claim
 
 pytest.importorskip("matplotlib")
 
-pytestmark = pytest.mark.night  # the parts are tested one by one
+pytestmark = pytest.mark.night  # other tests cover the single steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def done(tmp_path_factory):
     return result, folder
 
 
-def test_everything_comes_out_as_proved(done):
+def test_all_claims_agree(done):
     result, folder = done
     assert result.returncode == 0, result.stderr
     assert "UNEXPECTEDLY" not in result.stdout
@@ -63,7 +63,7 @@ def test_figure_is_written(done):
     assert len(svg) < 300_000
 
 
-def test_existing_result_is_kept(done, capsys):
+def test_existing_result_is_not_overwritten(done, capsys):
     _, folder = done
     with pytest.raises(SystemExit):
         main(["--output", str(folder)])

@@ -24,7 +24,7 @@ from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import ReferenceSpec, read_rows
+from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.load_to_train import with_lora
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.unlearn_run import ModelSource, run_unlearn
@@ -60,7 +60,7 @@ def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: obj
 
 def logps(model, folder: Path) -> torch.Tensor:
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return read_rows(model, rows, ReferenceSpec(logps=True))["logps"]
+    return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
 def test_results_are_the_same_model_merged_beside_its_base_and_exported(folder, data_files, tmp_path):

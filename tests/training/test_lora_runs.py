@@ -21,10 +21,10 @@ from atwu.data.encode import Encoder
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import ReferenceSpec, read_rows
+from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
-from atwu.training.run_record import read_back
+from atwu.training.run_record import load_base_with_adapter
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
 from tests.training.conftest import LORA_SETTINGS, make_rows
@@ -44,7 +44,7 @@ def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda l
 
 def logps(model, folder):
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return read_rows(model, rows, ReferenceSpec(logps=True))["logps"]
+    return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_result_folders_are_complete_and_cards_name_no_machine(results, model_fo
 def test_sharded_results_are_merged_from_disk(results, model_folder, tmp_path):
     shutil.copytree(results / "adapter", tmp_path / "gathered")
     config = UnlearnConfig(**LORA_SETTINGS)
-    model = read_back(ModelSource(model=str(model_folder)), config, tmp_path / "gathered", merge=True)
+    model = load_base_with_adapter(ModelSource(model=str(model_folder)), config, tmp_path / "gathered", merge=True)
     record = json.loads((results / "merged" / "run.json").read_text())
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "gathered")
     assert model_fingerprint(model) == model_fingerprint(saved) == record["result_fingerprint"]

@@ -81,13 +81,13 @@ def files(output):
 @pytest.fixture
 def reads(monkeypatch):
     """Records every reading pass."""
-    calls, original = [], module.read_rows
+    calls, original = [], module.compute_reference
 
     def spy(model, rows, wanted, **options):
         calls.append((len(rows), wanted))
         return original(model, rows, wanted, **options)
 
-    monkeypatch.setattr(module, "read_rows", spy)
+    monkeypatch.setattr(module, "compute_reference", spy)
     return calls
 
 
@@ -160,15 +160,15 @@ def test_the_source_and_its_size_are_said(mode, model_folder, tmp_path):
     lora = Lora(r=2) if mode == "adapters" else None
     make_trainer(model_folder, tmp_path, method="undial", reference=mode, lora=lora, said=said, max_steps=1).train()
     (line,) = said
-    assert line.startswith("starting model's numbers: ")
+    assert line.startswith("reference model: ")
     if mode in ("cache", "auto"):
         (file,) = files(tmp_path)
-        number, unit = line.split("read once, ")[1].split()[:2]
+        number, unit = line.split("computed once, ")[1].split()[:2]
         said_size = float(number) / {"MiB": 1, "KiB": 2**10}[unit]
         assert said_size == pytest.approx(file.stat().st_size / 2**20, abs=0.051)
         assert str(file.parent) in line
     else:
-        assert {"model": "second, frozen model", "adapters": "adapters off"}[mode] in line
+        assert {"model": "second, frozen model", "adapters": "adapters disabled"}[mode] in line
         assert files(tmp_path) == []
 
 

@@ -10,7 +10,12 @@ import torch
 
 from atwu import UnlearnConfig
 from atwu.methods.objective import recipe_loss
-from atwu.training.weight_perturbation import loss_at_perturbed_weights, noise, sam_perturbation, weights_moved
+from atwu.training.weight_perturbation import (
+    gaussian_noise,
+    loss_at_perturbed_weights,
+    perturbed_weights,
+    sam_perturbation,
+)
 from tests.training.conftest import make_trainer, weights
 
 RADIUS = 0.05
@@ -41,7 +46,7 @@ def test_weights_come_back_bit_by_bit_whatever_happens(pair):
     moves = [torch.full_like(weight, 0.1) for weight in pair]
 
     def fail():
-        with weights_moved(pair, moves):
+        with perturbed_weights(pair, moves):
             torch.testing.assert_close(pair[0].detach(), before[0] + 0.1)
             raise RuntimeError("on the way")
 
@@ -52,9 +57,9 @@ def test_weights_come_back_bit_by_bit_whatever_happens(pair):
 
 def test_noise_has_the_size_that_was_asked_for():
     weight = torch.nn.Parameter(torch.randn(200, 300, generator=torch.Generator().manual_seed(0)) * 7)
-    (drawn,) = noise([weight], deviation=0.1, seed=[1, 2])
-    (again,) = noise([weight], deviation=0.1, seed=[1, 2])
-    (other,) = noise([weight], deviation=0.1, seed=[1, 3])
+    (drawn,) = gaussian_noise([weight], deviation=0.1, seed=[1, 2])
+    (again,) = gaussian_noise([weight], deviation=0.1, seed=[1, 2])
+    (other,) = gaussian_noise([weight], deviation=0.1, seed=[1, 3])
     assert torch.equal(drawn, again)
     assert not torch.equal(drawn, other)
     assert drawn.std().item() == pytest.approx(0.7, rel=0.02)
@@ -92,9 +97,9 @@ def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_fo
         found = gradients(trainer.compute_loss(model, inputs, num_items_in_batch=counts), model)
 
     def parts(network, recipe):
-        given = trainer.look_ups.given(model, inputs, layout="auto")
+        given = trainer.precomputed.given(model, inputs, layout="auto")
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, given=given, denominators=counts)
+            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, denominators=counts)
 
     recipe = trainer.recipe
     factors = recipe.factors
@@ -107,7 +112,7 @@ def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_fo
         moves = [RADIUS * slope.get(name, torch.zeros(())) / length for name in names]
     else:
         drawn = (trainer.args.rows_seed, 0, *inputs["rows"].tolist())
-        moves = list(noise([model.get_parameter(name) for name in names], deviation=0.1, seed=drawn))
+        moves = list(gaussian_noise([model.get_parameter(name) for name in names], deviation=0.1, seed=drawn))
     with torch.no_grad():
         for name, move in zip(names, moves, strict=True):
             beside.get_parameter(name).add_(move)

@@ -125,7 +125,7 @@ def test_rows_that_are_less_than_a_step_are_one_step_where_part_steps_are_left_o
 def test_a_run_that_took_no_step_leaves_no_result(model_folder, data_files, tmp_path, monkeypatch):
     monkeypatch.setattr(UnlearnConfig, "rows_per_epoch", lambda config, rows: 0)
     config = UnlearnConfig(method="grad_ascent", max_steps=5, use_cpu=True, disable_tqdm=True, save_strategy="no")
-    with pytest.raises(ValueError, match="no step"):
+    with pytest.raises(ValueError, match="no training step"):
         run_unlearn(
             ModelSource(model=str(model_folder)),
             config,

@@ -1,1 +1,1 @@
-"""Benchmarks: which rows to remove, which to keep, and which to measure on; and rows by the name of their source."""
+"""Benchmarks: forget, retain and holdout sets with their evaluation rows, and loading of rows by source name."""

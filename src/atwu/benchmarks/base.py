@@ -1,4 +1,4 @@
-"""What a benchmark is: which rows are trained on, by source, and which are measured; and what one of its sources gives."""
+"""The `Benchmark` type: training rows by source name, and evaluation rows; and `SourceRows`, the rows of one source."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class SourceRows:
 
     rows: Examples = field(repr=False)
     checked: tuple[str, ...]
-    """What was counted and compared, one line each."""
+    """Checks that were made, one line each."""
     warnings: tuple[str, ...]
-    """What a reader should know, one sentence each."""
+    """Warnings for the reader, one sentence each."""
 
 
 def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
-    """The first rows, as many as the name of their source ends with; None for all.
+    """Return the first `count` rows; None returns all.
 
     Raises:
-        ValueError: not a number, or more than there are.
+        ValueError: not a number, or larger than the number of rows.
     """
     if count is None:
         return rows
@@ -40,34 +40,35 @@ def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Rows to unlearn and to keep, and rows to measure on."""
+    """Sources of training rows, and rows for evaluation."""
 
     name: str
     forget_source: str
-    """Rows to remove, as `load_rows` reads them."""
+    """Forget set, as `load_rows` reads it."""
     retain_source: str
-    """Rows to keep during unlearning."""
+    """Retain set for unlearning."""
     full_source: str
-    """What a model that is trained for this benchmark learns."""
+    """Rows that the original model is trained on."""
     retain_only_source: str
-    """The same without anything about the forget set."""
+    """The same rows without the forget set."""
     forget: Examples = field(repr=False)
-    """Measured forget rows, with paraphrases, wrong answers and labels as far as there are any."""
+    """Evaluated forget rows, with paraphrases, wrong answers and labels where available."""
     retain: Examples = field(repr=False)
-    """Measured retain rows."""
+    """Evaluated retain rows."""
     pool: Examples = field(repr=False)
-    """Every retain row; demonstrations are drawn from it."""
+    """Every retain row; in-context examples are drawn from it."""
     holdout: Examples = field(default=(), repr=False)
-    """Rows that no model was trained on, for membership attacks."""
+    """Holdout rows, which no model was trained on, for membership inference attacks."""
     extra_retain: Mapping[str, Examples] = field(default_factory=dict, repr=False)
-    """Further rows that should be kept, by the name of their set."""
+    """Further retain sets, by name."""
     probes: RwkuProbes | None = field(default=None, repr=False)
     """RWKU's own probes."""
     checked: tuple[str, ...] = ()
-    """What was counted and verified when it was loaded, one line each."""
+    """Checks made while loading, one line each."""
     paired_source: str | None = None
-    """Rows to remove, each with a preferred answer, for methods that prefer one; None where `forget_source` serves all."""
+    """Forget set with a preferred answer for each row, for methods that use one; None if `forget_source` serves all
+    methods."""
 
-    def removed(self, *, paired: bool) -> str:
-        """Source of the rows that a method removes which prefers another answer, or does not."""
+    def forget_source_for(self, *, paired: bool) -> str:
+        """Return the source of forget rows, with preferred answers (`paired`) or without."""
         return self.paired_source if paired and self.paired_source is not None else self.forget_source

@@ -1,7 +1,7 @@
-"""The tables of a published data set: where they lie, and whether they are what was published.
+"""Find the files of a published data set, and verify them against its published rows and columns.
 
-From the folder in the environment variable ATWU_DATA (its sub-folder named like the data set, or the folder itself), one
-JSONL file per table, or from the Hub when ATWU_DATA is not set. Rows and columns are counted when a table is read.
+Files are read from the folder in the environment variable ATWU_DATA (its sub-folder named after the data set, or the
+folder itself), one JSONL file per table, or from the Hub if ATWU_DATA is not set. Each table is checked when read.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ DATA_VARIABLE = "ATWU_DATA"
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """What a table holds as published."""
+    """Published shape of a table."""
 
     rows: int | None
-    """None where any number will do."""
+    """Number of rows; None if it is not checked."""
     columns: tuple[str, ...]
-    """Columns of every row that hold text or a list."""
+    """Columns that hold text or a list in every row."""
     lists: Mapping[str, int] = field(default_factory=dict)
-    """Columns that hold a list -> its entries."""
+    """Column that holds a list -> number of entries."""
     on_hub: bool = True
     counted_on_hub: bool = True
-    """Whether the Hub's table must have so many rows as well."""
+    """Whether the number of rows is also checked on the Hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +37,43 @@ class DataSet:
 
     name: str
     hub: str
-    """Its name on the Hub."""
+    """Repository name on the Hub."""
     tables: Mapping[str, PublishedFile]
     split: str | None = None
-    """Which split of every configuration; None where there is only one."""
+    """Split of every configuration; None if there is only one."""
 
 
 class Tables:
-    """One copy of a data set; every table is read and checked once."""
+    """One copy of a data set; each table is read and checked once."""
 
     def __init__(self, published: DataSet, folder: Path | None = None) -> None:
-        """Bind a copy.
+        """Open a copy.
 
         Args:
-            published: what it must hold.
-            folder: where the JSONL files are; None for the Hub.
+            published: the published shape of the data set.
+            folder: folder of the JSONL files; None for the Hub.
         """
         self.published = published
         self.folder = folder
         self._read: dict[str, tuple[Record, ...]] = {}
 
     def has(self, name: str) -> bool:
-        """Whether the copy has a table."""
+        """Whether the copy contains a table."""
         path = self._path(name)
         return self.published.tables[name].on_hub if path is None else path.is_file()
 
     def expected_rows(self, name: str) -> int | None:
-        """How many rows a table of this copy must have, or None where any number will do."""
+        """Required number of rows of a table, or None if it is not checked."""
         expected = self.published.tables[name]
         return expected.rows if self.folder is not None or expected.counted_on_hub else None
 
     def table(self, name: str) -> tuple[Record, ...]:
-        """The records of a table.
+        """Return the records of a table.
 
         Raises:
-            FileNotFoundError: the folder lacks it.
-            ValueError: rows, columns or lists are not those published.
-            ImportError: the Hub is asked and `datasets` is not installed.
+            FileNotFoundError: the folder lacks the file.
+            ValueError: rows, columns or lists differ from those published.
+            ImportError: the Hub is used and `datasets` is not installed.
         """
         if name not in self._read:
             records = self._records(name)
@@ -82,7 +82,7 @@ class Tables:
         return self._read[name]
 
     def ignored(self) -> tuple[str, ...]:
-        """Columns of the tables read so far that the data set does not have, one sentence per table."""
+        """Describe unknown columns of the tables read so far, one sentence per table."""
         known = {column for published in self.published.tables.values() for column in published.columns}
         ignored = {
             name: sorted({str(column) for _, columns in records for column in columns} - known)
@@ -109,7 +109,7 @@ class Tables:
     def _check(self, name: str, records: tuple[Record, ...]) -> None:
         expected, rows = self.published.tables[name], self.expected_rows(name)
         source = self.published.hub
-        advice = f"get the file again from {source}" if expected.on_hub else "get the file of the same split again"
+        advice = f"download the file again from {source}" if expected.on_hub else "get the file of the same split again"
         if rows is not None and len(records) != rows:
             place = self._path(name) or ":".join(part for part in (source, name, self.published.split) if part)
             raise ValueError(f"{place}: found {len(records)} rows, expected {rows}; {advice}.")
@@ -130,10 +130,10 @@ class Tables:
 
 
 def open_tables(published: DataSet) -> Tables:
-    """The copy that ATWU_DATA points to, or the Hub's when it is not set.
+    """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set.
 
     Raises:
-        FileNotFoundError: the folder holds no table of the data set.
+        FileNotFoundError: the folder has no table of the data set.
     """
     given = os.environ.get(DATA_VARIABLE)
     if not given:
@@ -144,7 +144,7 @@ def open_tables(published: DataSet) -> Tables:
         if any((folder / f"{name}.jsonl").is_file() for name in published.tables):
             return Tables(published, folder)
     raise FileNotFoundError(
-        f"{DATA_VARIABLE} is {given}, and neither {nested} nor {root} has a file of {published.name}, such as "
-        f"{next(iter(published.tables))}.jsonl; put the files there, or unset {DATA_VARIABLE} to take {published.name} from "
-        f"the Hub ({published.hub})."
+        f"{DATA_VARIABLE} is {given}, but neither {nested} nor {root} has a file of {published.name}, such as "
+        f"{next(iter(published.tables))}.jsonl; put the files there, or unset {DATA_VARIABLE} to load "
+        f"{published.name} from the Hub ({published.hub})."
     )

@@ -1,4 +1,4 @@
-"""Shipped questions and texts about nothing in particular (`general_rows.yaml`): what should stay, whatever is forgotten."""
+"""General questions and texts shipped with the package (`general_rows.yaml`), to measure retained general ability."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ def _shipped() -> dict[str, list[str]]:
 
 
 def general_questions(kind: str) -> tuple[str, ...]:
-    """The shipped questions: `kept` ones become rows to keep, `held` ones are only asked."""
+    """Return general questions: those of kind `kept` become retain rows, those of kind `held` are only used for
+    evaluation."""
     return tuple(_shipped()[kind])
 
 
 def common_questions(kind: str) -> tuple[str, ...]:
-    """The same about common knowledge."""
+    """Return questions about common knowledge, of the same kinds."""
     return tuple(_shipped()[f"common_{kind}"])
 
 
 def general_text_documents() -> tuple[str, ...]:
-    """What is shipped in ordinary words: without questions of common knowledge, which are full of names."""
+    """Return general texts and questions, without questions about common knowledge, which contain many names."""
     return (*_shipped()["kept"], *_shipped()["held"], *_shipped()["texts"])
 
 
 def general_text() -> tuple[Example, ...]:
-    """Ordinary prose as rows; its perplexity is 1 / `probability`."""
+    """Return general text as rows; its perplexity is 1 / `probability`."""
     return tuple(Example((), text) for text in _shipped()["texts"])

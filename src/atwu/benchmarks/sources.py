@@ -1,8 +1,9 @@
-"""A source name into checked rows: a file, a benchmark, a Hub data set, or several of them joined.
+"""Load and check rows by source name: a file, a benchmark, a Hub data set, or several joined.
 
 `load_rows("forget.jsonl")`, `load_rows("people:tiny:forget")`, `load_rows("tofu:forget10")`,
-`load_rows("locuslab/TOFU:forget10")`, `load_rows("tofu:retain95:600 + tofu:forget05")`. Nothing is dropped silently:
-what is odd but usable (duplicates, columns that are not read) comes back as a counted warning.
+`load_rows("locuslab/TOFU:forget10")`, `load_rows("tofu:retain95:600 + tofu:forget05")`. No row is dropped silently:
+unusual
+but usable input (duplicates, unknown columns) is counted in a warning.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from atwu.benchmarks.tofu.tofu_rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
-from atwu.data.spool import kept
+from atwu.data.spool import store_rows
 from atwu.data.target_words import target_words_warnings
 
 JOIN = " + "
-"""Stands between the sources whose rows are put one after the other."""
+"""Separator of sources whose rows are concatenated."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
@@ -36,6 +37,7 @@ _SOURCES = (
     "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
 )
 
+<<<<<<< HEAD
 PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
     "people": people_rows,
     "tofu": tofu_rows,
@@ -43,6 +45,10 @@ PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
     "suite": suite_rows,
 }
 """What stands before the first colon of a source -> its reader, which takes the whole name."""
+=======
+PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {"people": people_rows, "tofu": tofu_rows, "rwku": rwku_rows}
+"""Prefix of a source -> its reader, which takes the whole name."""
+>>>>>>> main
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +56,15 @@ class LoadedRows:
     """Rows of one source."""
 
     rows: Sequence[Example]
-    """In memory or, where there are many, on disk."""
+    """The rows, in memory or, for large data sets, on disk."""
     source: str
-    """The source as it was given."""
+    """The source name."""
     warnings: tuple[str, ...]
-    """What a reader should know, one sentence each: ignored columns, duplicate rows."""
+    """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
 
     @property
     def fingerprint(self) -> str:
-        """Sha256 over the canonical JSON of the rows."""
+        """Return the SHA-256 of the canonical JSON of the rows."""
         return fingerprint(self.rows)
 
 
@@ -67,22 +73,28 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
 
     Args:
         source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
+<<<<<<< HEAD
             `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these
             with " + "
             between them. A path is always one file, as is a string that names an existing file.
         limit: read at most this many rows, from the first on; rows after them are not checked.
+=======
+            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ".
+            A `Path` is always one file, and so is a string that names an existing file.
+        limit: read at most this many rows from the start; later rows are not checked.
+>>>>>>> main
 
     Returns:
-        The rows with warnings and a fingerprint. Warnings about one of several sources start with its name.
+        The rows with warnings and a fingerprint. With several sources, each warning starts with its source.
 
     Raises:
-        FileNotFoundError: the source looks like a file that does not exist; near matches are named.
-        ValueError: unknown source, empty source, or a malformed row, with file, line or row, and column.
+        FileNotFoundError: the source looks like a file that does not exist; the message names similar files.
+        ValueError: unknown source, empty source, or a malformed row; the message names file, line or row, and column.
         ImportError: the source needs an extra that is not installed.
     """
     name = str(source)
     if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read every row.")
+        raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read all rows.")
     parts = _parts(source)
     warnings: list[str] = []
     hashes = array("q")
@@ -96,10 +108,10 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
                 hashes.append(hash(row))
                 yield row
             if len(hashes) == before:
-                raise ValueError(f"{part} is empty: it holds no rows; expected at least one.")
+                raise ValueError(f"{part} is empty: it has no rows; expected at least one.")
             warnings.extend(note if len(parts) == 1 else f"{part}: {note}" for note in notes)
 
-    rows = kept(every())
+    rows = store_rows(every())
     if repeats := len(rows) - _different(hashes):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
@@ -116,12 +128,14 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
         return (source,)
     parts = tuple(part.strip() for part in source.split(JOIN))
     if not all(parts):
-        raise ValueError(f"{source!r}: a source is missing beside {JOIN.strip()!r}; give {_SOURCES} on either side.")
+        raise ValueError(
+            f"{source!r}: a source is missing before or after {JOIN.strip()!r}; give {_SOURCES} on both sides."
+        )
     return parts
 
 
 def _read(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
-    """Rows of one source; what a reader should know of them is added to the notes after the last."""
+    """Iterate over the rows of one source; appends its warnings to `notes` at the end."""
     name = str(source)
     prefix, colon, _ = name.partition(":")
     if not isinstance(source, Path) and colon and prefix in PREFIXES:
@@ -152,5 +166,5 @@ def _hub_rows(name: str) -> Iterator[Record]:
         raise ValueError(f"{name!r} is not a known source and no such file exists; give {_SOURCES}.")
     config, split = [*selection, None, None][:2]
     return hub_records(
-        repository, config, split, without=f"{name!r} is not a file here, so it was taken as a Hub data set"
+        repository, config, split, without=f"{name!r} is not a local file, so it was looked up as a Hub data set"
     )

@@ -1,4 +1,4 @@
-"""A part of a set that looks like the whole: which rows are measured when there are more than an evaluation takes."""
+"""Choose an evenly spaced subset of rows for evaluation."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TypeVar
 
 from atwu.data.schema import Example
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 MOST_ROWS = 400
-"""Most forget rows and most retain rows that are measured, as in the ATWU paper's evaluation."""
+"""Maximum number of evaluated rows per set, as in the evaluation of the ATWU paper."""
 
 
-def evenly_spaced(rows: Sequence[T], count: int | None) -> tuple[T, ...]:
-    """At most `count` rows, evenly spaced, so that every part of a set ordered by subject is there."""
+def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
+    """Return at most `count` rows, evenly spaced, so that every part of a set ordered by subject is represented."""
     if count is None or count >= len(rows):
         return tuple(rows)
     return tuple(rows[index * len(rows) // count] for index in range(count))
 
 
 def rows_to_measure(rows: Sequence[Example]) -> Sequence[Example]:
-    """At most `MOST_ROWS` of the rows, evenly spaced."""
+    """Return at most `MOST_ROWS` rows, evenly spaced."""
     return evenly_spaced(rows, MOST_ROWS)

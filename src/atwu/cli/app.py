@@ -1,4 +1,4 @@
-"""The `atwu` command: which words name which command, and errors as one readable line."""
+"""The `atwu` command: selects a command, and prints errors as one readable line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atwu._file_reading import printable
-from atwu._interrupts import name_command
+from atwu._interrupts import set_command_name
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError
 from atwu.cli.output import any_terminal, stand_out
@@ -40,28 +40,28 @@ COMMANDS = {
     "probe": "probe:ProbeCommand",
     "methods": "methods:MethodsCommand",
 }
-"""Words -> module and dataclass; only the module of the command that runs is imported."""
+"""Command -> module and dataclass; only the module of the command that runs is imported."""
 
-CONTINUING = frozenset(
+RESUMABLE = frozenset(
     ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "annotate", "evidence"]
 )
-"""Commands that go on from where they were stopped."""
-TOGETHER = frozenset(["unlearn", "finetune"])
-"""Those that several processes (torchrun) run as one, and that begin anew with --overwrite."""
+"""Commands that resume an interrupted run."""
+DISTRIBUTED = frozenset(["unlearn", "finetune"])
+"""Commands that run in several processes (torchrun), and start again with --overwrite."""
 _LONGEST = 600
 QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
-"""What keeps libraries from speaking between the lines of a command; the user's own settings go before it."""
+"""Environment variables that silence libraries; values set by the user win."""
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
 def run() -> None:
-    """Run the command line; failures end with one line and exit code 1, or 2 where the words themselves are wrong.
+    """Run the command line. Failures end with one line and exit code 1, or 2 for wrong arguments.
 
-    Set ATWU_DEBUG=1 to see where an error came from.
+    Set ATWU_DEBUG=1 for a traceback.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -69,7 +69,7 @@ def run() -> None:
     try:
         run_cli(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except EXPECTED as error:
@@ -82,7 +82,7 @@ def run() -> None:
 
 
 def in_a_line(error: BaseException) -> str:
-    """What an error says, on one line that any terminal shows as it is."""
+    """Return the message of an error on one printable line."""
     message = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         message = ": ".join(map(str, filter(None, (error.strerror, error.filename))))
@@ -91,21 +91,20 @@ def in_a_line(error: BaseException) -> str:
 
 
 def run_cli(words: Sequence[str]) -> None:
-    """Run the command that the words name.
+    """Run the command with the given arguments.
 
     Raises:
-        UsageError: they name none, or are none of its options.
+        UsageError: there is no such command, or an argument is wrong.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says at its import what it lacks
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # logs missing features when imported
     name, rest = _split(words)
-    if name in COMMANDS.keys() - TOGETHER and (several := os.environ.get("WORLD_SIZE", "1")) != "1":
+    if name in COMMANDS.keys() - DISTRIBUTED and (several := os.environ.get("WORLD_SIZE", "1")) != "1":
         raise UsageError(
-            f"{name} works in one process and was started in {several}, of which each would do all of it; start it without "
-            "torchrun or accelerate launch."
+            f"{name} runs in one process and was started in {several}; start it without torchrun or accelerate launch."
         )
-    anew = name in TOGETHER and "--overwrite" in rest
-    then = "the same command begins anew (--overwrite)" if anew else "the same command continues"
-    name_command(name, then=then if name in CONTINUING else "")
+    restart = name in DISTRIBUTED and "--overwrite" in rest
+    then = "the same command starts again (--overwrite)" if restart else "the same command resumes"
+    set_command_name(name, then=then if name in RESUMABLE else "")
     try:
         if name in COMMANDS:
             parsed(_command(name), rest, name=name).run()
@@ -117,7 +116,7 @@ def run_cli(words: Sequence[str]) -> None:
 
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The name of the command, of one or two words, and what stands behind it."""
+    """Return the name of the command, one or two words, and its arguments."""
     for count in (2, 1):
         name = " ".join(words[:count])
         if len(words) >= count and (name in COMMANDS or (count == 1 and not name.startswith("-"))):
@@ -131,7 +130,7 @@ def _command(name: str) -> Any:
 
 
 def _without_command(name: str, rest: Sequence[str]) -> None:
-    """The version, or the list of commands; `name` may be the first word of several."""
+    """Print the version or the list of commands; `name` may be the first word of several commands."""
     within = [each for each in COMMANDS if not name or each.startswith(f"{name} ")]
     if "--version" in rest and not name:
         from atwu import __version__
@@ -140,7 +139,7 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
     elif not within:
         raise UsageError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)}")
     elif rest and rest[0] not in ("--help", "-h"):
-        raise UsageError(f"{rest[0]!r} is none of {', '.join(within)}.")
+        raise UsageError(f"unknown command {rest[0]!r}; choose from {', '.join(within)}.")
     else:
         print(_overview(within))
         if not rest:
@@ -148,21 +147,21 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
 
 
 def _overview(names: Iterable[str]) -> str:
-    """The commands with the first sentence of each one's help."""
+    """Return the commands with the first sentence of their help."""
     import shutil
     import textwrap
 
     width = min(shutil.get_terminal_size().columns, 120)
     lines = ["Usage: atwu COMMAND [OPTIONS]", ""]
-    lines += ["Make a language model forget, keep the rest, and measure both. Start with: atwu demo", ""]
+    lines += ["Language-model unlearning: training, evaluation and deployment. Start with: atwu demo", ""]
     for name in names:
         summary = " ".join((_command(name).__doc__ or "").split("\n\n")[0].split())
         lines += textwrap.wrap(summary, width, initial_indent=f"  {name:<17}", subsequent_indent=" " * 19)
-    return "\n".join([*lines, "", "Every command explains itself with an example: atwu COMMAND --help"])
+    return "\n".join([*lines, "", "Options and an example of each command: atwu COMMAND --help"])
 
 
 def _leave_process_group() -> None:
-    """Left to the interpreter's exit, threads of a process group that still runs abort the process."""
+    """Destroy the process group: its threads would abort the process at exit."""
     if "torch.distributed" in sys.modules:
         from torch import distributed
 

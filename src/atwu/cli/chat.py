@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atwu._interrupts import abandon, deferred
+from atwu._interrupts import deferred, leave_deferred
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import note, say
 from atwu.modeling.open_model import ModelLoadArgs
@@ -12,21 +12,21 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 @dataclass(kw_only=True)
 class ChatCommand:
-    """Talk to a model in the terminal, or to two at once.
+    """Chat with a model in the terminal, or with two models in parallel.
 
-    Both hear the same words; each remembers its own answers. An empty line starts anew, Ctrl-D ends.
+    Both models get the same messages and keep their own history. An empty line starts a new conversation; Ctrl-D exits.
 
     Example: atwu chat unlearned --compare smollm2
     """
 
     model: str = cli_option("Model: folder, Hub name, smollm2, or a .gguf file.", positional=True)
-    compare: str | None = cli_option("A second model, to compare with.", None)
-    system: str | None = cli_option("System turn, as the models were trained with.", None)
-    max_new_tokens: int = cli_option("Longest answer in tokens.", 128, least=1)
+    compare: str | None = cli_option("Second model, such as the original model.", None)
+    system: str | None = cli_option("System prompt that the models were trained with.", None)
+    max_new_tokens: int = cli_option("Maximum number of new tokens per answer.", 128, least=1)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Read a line, answer, and so on."""
+        """Read messages and print answers."""
         from atwu.data.schema import Message
         from atwu.evaluation.backends import TransformersGenerator
         from atwu.evaluation.generations import Decoding, Prompt, generate_all
@@ -35,21 +35,21 @@ class ChatCommand:
         names = [self.model, *([self.compare] if self.compare else [])]
         models = {name: TransformersGenerator(*open_model(name, self.loading)) for name in names}
         start = () if self.system is None else (Message("system", self.system),)
-        talks = dict.fromkeys(names, start)
+        histories = dict.fromkeys(names, start)
         decoding = Decoding(max_new_tokens=self.max_new_tokens)
-        note("an empty line starts anew, Ctrl-D ends")
+        note("empty line: new conversation; Ctrl-D: exit")
         while True:
             try:
-                with deferred(abandon):  # which leaves the terminal as it was
+                with deferred(leave_deferred):  # restores the terminal
                     words = input("you> ").strip()
             except EOFError:
                 say("")
                 return
             if not words:
-                talks = dict.fromkeys(names, start)
+                histories = dict.fromkeys(names, start)
                 continue
             for name, generator in models.items():
-                talks[name] = (*talks[name], Message("user", words))
-                (answer,) = generate_all(generator, [Prompt(talks[name])], decoding)
-                talks[name] = (*talks[name], Message("assistant", answer.text))
+                histories[name] = (*histories[name], Message("user", words))
+                (answer,) = generate_all(generator, [Prompt(histories[name])], decoding)
+                histories[name] = (*histories[name], Message("assistant", answer.text))
                 say(f"{name}> {answer.text}" if len(names) > 1 else answer.text)

@@ -1,9 +1,9 @@
-"""A dataclass as the options of a command: one field is one option, on the command line and in YAML.
+"""Turn a dataclass into the options of a command: each field is one option, on the command line and in YAML.
 
-A command is a dataclass with a method `run`; its docstring is its help. Metadata of a field say more: `help`, `group` (the
-heading it stands under), `common` (False: only under --help-all), `choices`, `least`, `alias` (further flags), `flag` (another
-name than the field's), `positional`. A field that is itself a dataclass lends its fields. A field made by `settings` takes
-options from a list, and those that only `--help-all` and unknown names need from a second one that is slow to make.
+A command is a dataclass with a method `run`; its docstring is its help. Field metadata: `help`, `group` (heading in the help),
+`common` (False: shown by --help-all only), `choices`, `least`, `alias` (further flags), `flag` (another name than the field's),
+`positional`. A nested dataclass adds its fields. A field made by `settings` takes options from a list, and from a second list
+that is slow to build and used only for --help-all and unknown names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-GENERAL, MORE = "Options", "More"
+OPTIONS_GROUP, MORE_GROUP = "Options", "More"
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "text"}
 
 
 class UsageError(ValueError):
-    """Words on the command line that make no sense together; the command ends with exit code 2."""
+    """Invalid arguments; the command ends with exit code 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class CliOption:
     """One option of a command."""
 
     name: str
-    """As a field, and as a key of YAML."""
+    """Name of the field and key in YAML."""
     kind: type
     """bool, int, float, str or Path."""
     default: Any
-    """MISSING where one must be given."""
+    """MISSING for a required option."""
     help: str = ""
     many: bool = False
-    """May be given several times."""
-    group: str = GENERAL
+    """Whether it can be repeated."""
+    group: str = OPTIONS_GROUP
     common: bool = True
     choices: tuple[str, ...] = ()
     least: float | None = None
@@ -51,14 +51,14 @@ class CliOption:
 
     @property
     def shown(self) -> str:
-        """What errors call it."""
+        """Name in error messages."""
         return self.name.upper() if self.positional else self.flag
 
     def value(self, given: Any, *, where: str) -> Any:
-        """What was given, as the option's type.
+        """Convert a given value to the type of the option.
 
         Raises:
-            ValueError: of another type, not among the choices, or too small; it begins with `where`.
+            ValueError: wrong type, not among the choices, or too small; the message begins with `where`.
         """
         if self.many:
             every = given if isinstance(given, list) else [given]
@@ -75,30 +75,30 @@ class CliOption:
 
 
 def cli_option(help: str, default: Any = MISSING, **more: Any) -> Any:
-    """Field of a command with its help and further metadata; without a default it must be given."""
+    """Declare a field of a command with its help and metadata; without a default it is required."""
     return field(default=default, metadata={"help": help, **more})
 
 
 def settings(quick: Callable[[], Iterable[CliOption]], rest: Callable[[], Iterable[CliOption]] | None = None) -> Any:
-    """Field of a command that receives those of these options that were given, as a dict.
+    """Declare a field that receives those of these options that were given, as a dict.
 
     Args:
-        quick: makes the options that are always there.
-        rest: makes all others, slowly; called for --help-all and when there is a name that nobody knows.
+        quick: returns the options that are always available.
+        rest: returns all others, slowly; called for --help-all and for unknown names.
     """
     return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(quick())), "rest": rest})
 
 
 def cli_options_of(
-    source: type, *, without: Collection[str] = (), group: str = GENERAL, common: bool = True
+    source: type, *, without: Collection[str] = (), group: str = OPTIONS_GROUP, common: bool = True
 ) -> list[CliOption]:
-    """The options of a dataclass, those of nested ones included; fields of types no command line can give are left out.
+    """Return the options of a dataclass and of nested dataclasses, without fields that a command line cannot set.
 
     Args:
         source: the dataclass.
         without: fields to leave out.
-        group: heading of those that name none; a field that names an empty one is not common.
-        common: False for those that only --help-all shows, all of them.
+        group: heading of fields without one; a field with an empty group is not common.
+        common: False shows all of them in --help-all only.
     """
     hints = _hints(source)
     found: list[CliOption] = []
@@ -121,7 +121,7 @@ def cli_options_of(
                     each.default if each.default_factory is MISSING else each.default_factory(),
                     about.get("help", ""),
                     many,
-                    about.get("group", group) or MORE,
+                    about.get("group", group) or MORE_GROUP,
                     about.get("common", common) and about.get("group") != "",
                     tuple(about.get("choices") or choices),
                     about.get("least"),
@@ -133,18 +133,18 @@ def cli_options_of(
 
 
 def rest_of(source: type) -> list[CliOption]:
-    """Options that are slow to make and that nobody is shown who does not ask."""
+    """Return the options that are slow to build and hidden by default."""
     lists = (make() for each in dataclasses.fields(source) if (make := each.metadata.get("rest")))
     return [cli_option for options in lists for cli_option in options]
 
 
 def has_rest(source: type) -> bool:
-    """Whether there are such options."""
+    """Whether a dataclass has such options."""
     return any(each.metadata.get("rest") for each in dataclasses.fields(source))
 
 
 def built(source: type, given: Mapping[str, Any]) -> Any:
-    """An object of the dataclass from the values that were given; nested ones take theirs."""
+    """Build an object of the dataclass from given values; nested dataclasses take theirs."""
     hints = _hints(source)
     values: dict[str, Any] = {}
     left = dict(given)
@@ -162,7 +162,7 @@ def built(source: type, given: Mapping[str, Any]) -> Any:
 
 
 def values_of(command: Any, *names: str) -> dict[str, Any]:
-    """Some fields of a command, for a function that takes them by the same names."""
+    """Return fields of a command as keyword arguments of the same names."""
     return {name: getattr(command, name) for name in names}
 
 
@@ -170,7 +170,7 @@ _hints = functools.cache(typing.get_type_hints)
 
 
 def _plain(hint: Any) -> tuple[type, bool, tuple[str, ...]] | None:
-    """Type on the command line, whether it repeats, and choices; None for what only Python can give."""
+    """Return type, whether it repeats, and choices; None for types that only Python can set."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds = [each for each in typing.get_args(hint) if each is not type(None)] if union else [hint]
     for plain in (bool, int, float, str, Path):
@@ -188,7 +188,7 @@ def _plain(hint: Any) -> tuple[type, bool, tuple[str, ...]] | None:
 
 
 def _converted(given: Any, kind: type) -> Any:
-    """The value as that type (a whole number for a float, for one), or None."""
+    """Convert a value to a type, or return None."""
     if isinstance(given, bool) or kind is bool:
         return given if isinstance(given, bool) and kind is bool else None
     if not isinstance(given, str | int | float | Path):

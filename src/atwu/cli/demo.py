@@ -1,4 +1,4 @@
-"""`atwu demo`."""
+"""`atwu demo`: unlearning with a small model, in minutes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from atwu.cli.output import terminal
 
 @dataclass(kw_only=True)
 class DemoCommand:
-    """Watch a small model forget a set of invented people while it keeps the others.
+    """Unlearn fictitious people from a small model while it retains others.
 
-    Trains the model first (cached for the next time), unlearns with GradDiff, WGA and ATWU, measures all of them beside the
-    original and a model that never saw the secrets, and writes a page of token scores.
+    Trains the model first (cached for later runs), unlearns with GradDiff, WGA and ATWU, evaluates them together with
+    the original and the retain-only model, and writes a page of token scores.
 
     Example: atwu demo --size small --output atwu-demo
     """
 
-    size: str = cli_option("Embedded benchmark: tiny (a minute) or small.", "small", choices=("tiny", "small"))
+    size: str = cli_option(
+        "Size of the built-in benchmark: tiny (a minute) or small.", "small", choices=("tiny", "small")
+    )
     output: Path = cli_option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
     seed: int = cli_option("Seed of training and unlearning.", 0, least=0)
 
     def run(self) -> None:
-        """Train, unlearn, measure, show."""
+        """Run the demo and print its table."""
         import time
 
-        from atwu.experiments.demonstration import COLUMNS, LEARNING_RATE, demonstrate
+        from atwu.experiments.demonstration import COLUMNS, LEARNING_RATE, run_demo
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.terminal_tables import models_terminal_table
 
@@ -38,8 +40,8 @@ class DemoCommand:
         def say(line: str) -> None:
             console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
 
-        made = demonstrate(self.size, self.output, seed=self.seed, say=say)
-        page = HeatMap(made.scored).write(self.output / "tokens.html", title="Which words carry the secret?")
+        made = run_demo(self.size, self.output, seed=self.seed, say=say)
+        page = HeatMap(made.scored).write(self.output / "tokens.html", title="Which words are key tokens?")
         console.print()
         counts = next(iter(made.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
@@ -48,7 +50,7 @@ class DemoCommand:
         console.print()
         render_terminal(made.scored[:3], console)
         console.print()
-        say("done. What to try next:")
+        say("done. Next steps:")
         rows_of = f"people:{self.size}"
         for line in (
             f"open {page} for the token scores of {len(made.scored)} rows",

@@ -17,29 +17,31 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class EvidenceCommand:
-    """Put what a request came to on one page that can be filed, and in one JSON.
+    """Write the evidence of an unlearning request as an HTML page and a JSON file.
 
-    The request, what was done, the thresholds set before training and what came of each, attacks, hashes, limits. What a
-    threshold or an attack needs and nobody measured yet is measured now.
+    The evidence has the request, the training run, the thresholds set before training with their results, attacks, hashes and
+    limitations. Missing measurements are made now.
 
     Example: atwu evidence unlearned --output evidence.html
     """
 
-    run_folder: str | None = cli_option("Finished run of atwu unlearn. (needed)", None, flag="run", positional=True)
-    thresholds: Path | None = cli_option("YAML of limits; default: those that were set with the request.", None)
-    print_thresholds: bool = cli_option("Print the shipped thresholds, to start a file from, and stop.", False)
+    run_folder: str | None = cli_option(
+        "Folder of a finished run of atwu unlearn. (required)", None, flag="run", positional=True
+    )
+    thresholds: Path | None = cli_option("YAML of thresholds. Default: those recorded with the request.", None)
+    print_thresholds: bool = cli_option("Print the shipped thresholds file and exit.", False)
     output: Path | None = cli_option(
-        "Page to write, with the JSON beside it. Default: evidence.html in the run's folder request.",
+        "HTML page to write; the JSON file goes to the same folder. Default: RUN/request/evidence.html.",
         None,
         alias=("-o",),
     )
-    overwrite: bool = cli_option("Replace what is there.", False)
-    show_rows: bool = cli_option("Put the rows themselves in, not only their hashes.", False)
-    strict: bool = cli_option("End with an error unless every threshold is met and no request came back.", False)
+    overwrite: bool = cli_option("Overwrite existing files.", False)
+    show_rows: bool = cli_option("Include the forget rows, not only their hashes.", False)
+    strict: bool = cli_option("Exit with code 3 unless every threshold is met and no earlier request came back.", False)
     device: str | None = cli_option(DEVICE, None)
 
     def run(self) -> None:
-        """Measure what is missing, write, say what came of it."""
+        """Make missing measurements, write the files and print a summary."""
         from atwu.request.collect_evidence import gather
         from atwu.request.evidence_page import write_evidence_page
         from atwu.request.thresholds import shipped_text
@@ -48,10 +50,10 @@ class EvidenceCommand:
             say(shipped_text().rstrip("\n"))
             return
         if self.run_folder is None:
-            raise UsageError("RUN missing.")
+            raise UsageError("RUN is missing.")
         page = self.output or Path(self.run_folder).expanduser() / "request" / "evidence.html"
         if page.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"--output must end in .html, got {page.name!r}; the JSON goes beside it.")
+            raise UsageError(f"--output must end in .html, got {page.name!r}; the JSON file gets the same name.")
         data = page.with_suffix(".json")
         for file in (page, data):
             if self.output is not None or file.exists():
@@ -70,25 +72,26 @@ class EvidenceCommand:
 
 
 def _print(evidence: Evidence) -> None:
-    """The thresholds as a table, and what came of them."""
+    """Print the thresholds as a table, and a summary."""
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.request.evidence_page import between, format_figure, lead, shown_limit, threshold_outcome
+    from atwu.request.evidence_page import between, format_figure, shown_limit, summary_text, threshold_outcome
 
-    bar = evidence.thresholds
-    say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.said}\n")
+    report = evidence.thresholds
+    say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("number", "limit", "measured", ""):
-        table.add_column(name, no_wrap=name in ("number", "measured"))
-    for each in bar.results:
-        name, limit = each.name.replace("@", "\n@"), shown_limit(each, " (holdout)")
+    for name in ("metric", "limit", "measured", "result"):
+        table.add_column(name, no_wrap=name != "result")
+    for each in report.results:
+        name = each.name.replace(".", ".\n", 1).replace("@", "\n@")
+        limit = shown_limit(each, "\n(holdout)")
         table.add_row(
             name, limit, f"{format_figure(each.value)} {between(each.low, each.high)}".strip(), threshold_outcome(each)
         )
     Console(soft_wrap=False).print(table)
-    for each in bar.results:
+    for each in report.results:
         if each.passed is None:
-            say(f"not measured: {each.name}: {each.missing}")
-    untried = ", ".join(each.name for each in evidence.attacks if not each.tried)
-    say(f"\n{lead(evidence)}" + (f" Attacks that were not tried: {untried}." if untried else ""))
+            say(f"not measured: {each.name}: {each.missing_reason}")
+    not_tried = ", ".join(each.name for each in evidence.attacks if not each.tried)
+    say(f"\n{summary_text(evidence)}" + (f" Attacks not tried: {not_tried}." if not_tried else ""))

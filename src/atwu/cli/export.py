@@ -11,51 +11,55 @@ from atwu.cli.shared import DEVICE, ROWS_HELP
 from atwu.modeling.open_model import ModelLoadArgs
 
 FORMAT_NAMES = ("safetensors", "adapter", "4bit", "8bit", "gguf")
-"""As `atwu.exporting.model_formats` has them, which is slow to import."""
-MEASURED_GROUP = "What is measured"
+"""Same as in `atwu.exporting.model_formats`, which is slow to import."""
+MEASURED_GROUP = "Verification"
 
 
 @dataclass(kw_only=True)
 class ExportCommand:
-    """Write an unlearned model in the format it is shipped in, read it back, and measure that: is all still forgotten?
+    """Export an unlearned model to another format, load the result, and check whether it still has forgotten.
 
-    Rounding can bring back what a small change of the weights had hidden. So the run's model and the exported one are measured
-    on the same rows (those of the run), and the verdict says in words what the export changed.
+    Quantization can undo unlearning, which changes weights only a little. Therefore the model of the run and the exported model
+    are measured on the rows of the run, and a verdict says what the export changed.
 
     Example: atwu export unlearned --format gguf --gguf-type Q4_0
     """
 
     run_folder: str = cli_option(
-        "Folder of a run, with whole weights or adapters (or of any model).", positional=True, flag="run"
+        "Folder of a run (full weights or adapters), or of any model.", positional=True, flag="run"
     )
     form: str = cli_option(
-        "safetensors (adapters merged), adapter, 4bit or 8bit (bitsandbytes), gguf (llama.cpp).",
+        "Output format: safetensors (adapters merged), adapter, 4bit or 8bit (bitsandbytes), gguf (llama.cpp).",
         flag="format",
         choices=FORMAT_NAMES,
     )
-    output: str | None = cli_option("Folder to create. Default: RUN-FORMAT beside the run.", None, alias=("-o",))
-    overwrite: bool = cli_option("Replace the export at --output.", False)
+    output: str | None = cli_option(
+        "Folder to create. Default: RUN-FORMAT in the same folder as the run.", None, alias=("-o",)
+    )
+    overwrite: bool = cli_option("Overwrite an export at --output.", False)
     gguf_type: str = cli_option(
-        "Storage of matrices in a GGUF file: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0; with --llama-cpp, any it has.",
+        "GGUF type of the weight matrices: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0; any type with --llama-cpp.",
         "Q8_0",
     )
-    llama_cpp: Path | None = cli_option("Checkout of llama.cpp whose converter shall write the GGUF file.", None)
-    forget: str | None = cli_option(f"Rows that are gone: {ROWS_HELP}. Default: the run's.", None, group=MEASURED_GROUP)
-    retain: str | None = cli_option("Rows that should be there, likewise.", None, group=MEASURED_GROUP)
+    llama_cpp: Path | None = cli_option("Checkout of llama.cpp; its converter then writes the GGUF file.", None)
+    forget: str | None = cli_option(f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP)
+    retain: str | None = cli_option("Retain rows, likewise.", None, group=MEASURED_GROUP)
     holdout: str = cli_option(
-        "Rows like those to forget that no model saw.", "people:small:holdout", group=MEASURED_GROUP
+        "Holdout rows: similar to the forget rows, not in the training data.",
+        "people:small:holdout",
+        group=MEASURED_GROUP,
     )
     max_retain_increase: float = cli_option(
-        "Most that the loss of kept rows may rise, in nats per token.", 0.15, least=0, group=MEASURED_GROUP
+        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=MEASURED_GROUP
     )
     strict: bool = cli_option(
-        "End with an error if what was forgotten comes back, or much is lost.", False, group=MEASURED_GROUP
+        "Exit with code 3 if forgotten rows come back or retained data is damaged.", False, group=MEASURED_GROUP
     )
     device: str | None = cli_option(DEVICE, None)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Export, and say what became of it."""
+        """Export the model and print the verdict."""
         from atwu.exporting.export_run import export
 
         exported = export(

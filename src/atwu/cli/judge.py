@@ -1,4 +1,4 @@
-"""`atwu judge`: how far a judge can be trusted, and a way to ask one about answers made elsewhere."""
+"""`atwu judge`: measure how far a judge can be trusted."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ AGREEMENT_SCHEMA = "atwu.agreement/1"
 
 @dataclass(kw_only=True)
 class JudgeAgreementCommand:
-    """Compare a judge with human labels, or with another judge: accuracy, kappa, false positives and negatives.
+    """Compare a judge with human labels or with another judge: accuracy, kappa, false positives and negatives.
 
-    Do this with a hundred answers of your own before you believe a judge.
+    Before you rely on a judge, check it on about a hundred labelled answers of your own.
 
     Example: atwu judge agreement --judge openai:my-model --judge-url http://localhost:8000/v1 --data labelled.jsonl
     """
 
     data: Path | None = cli_option(
-        "JSONL with question, reference, answer, label (and facts, kind, split); default: the labelled cases that come with "
-        "the package.",
+        "JSONL with question, reference, answer, label (optional: facts, kind, split). Default: the labelled cases "
+        "shipped with the package.",
         None,
         alias=("-d",),
     )
     split: str | None = cli_option(
-        "Default: test for the shipped cases, whose dev half the rules were tuned on.", None, choices=("dev", "test")
+        "Split to use. Default: test for the shipped cases (the offline rules were tuned on dev).",
+        None,
+        choices=("dev", "test"),
     )
-    show_errors: int = cli_option("Print this many disagreements.", 5, least=0)
+    show_errors: int = cli_option("Number of disagreements to print.", 5, least=0)
     result: ResultFile
     judging: EstimatedJudgeOptions
-    against: str | None = cli_option("Compare with this second judge instead of with the labels.", None, group="Judge")
+    against: str | None = cli_option("Second judge to compare with, instead of the labels.", None, group="Judge")
 
     def run(self) -> None:
-        """Judge, count, print."""
+        """Judge the cases, print the agreement and write the result."""
         from atwu._files import versions, write_json
         from atwu.judge.agreement import agreement, load_cases
         from atwu.judge.open_judge import open_judge
@@ -47,28 +49,30 @@ class JudgeAgreementCommand:
         split = self.split or ("test" if self.data is None else None)
         loaded = load_cases(split, path=self.data)  # type: ignore[arg-type]
         if not loaded:
-            raise ValueError(f"no case in the split {split!r}; leave --split out to use all.")
+            raise ValueError(f"no case in split {split!r}; omit --split to use all cases.")
         claims = [case.claim for case in loaded]
         judge, against = self.judging.judge, self.against
-        # Options of a server belong to the one of the two that has one.
-        paid = against not in (None, "offline")
-        asked = open_judge(JudgeOptions() if judge == "offline" and paid else self.judging)
-        other = None
+        # Server options apply to the judge that uses a server.
+        against_uses_model = against not in (None, "offline")
+        first = open_judge(JudgeOptions() if judge == "offline" and against_uses_model else self.judging)
+        second = None
         if against is not None:
-            other = open_judge(replace(self.judging, judge=against) if paid else JudgeOptions())
-        if isinstance(asked, PromptedJudge) and isinstance(other, PromptedJudge):
-            other.asker.budget = asked.asker.budget  # one limit for both
+            second = open_judge(replace(self.judging, judge=against) if against_uses_model else JudgeOptions())
+        if isinstance(first, PromptedJudge) and isinstance(second, PromptedJudge):
+            second.asker.budget = first.asker.budget  # one limit for both
         if self.judging.estimate:
-            for name, one in ((judge, asked), (against, other)):
-                counted = getattr(one, "estimate", None)
+            for name, one in ((judge, first), (against, second)):
+                estimate = getattr(one, "estimate", None)
                 if one is not None:
-                    say(f"{name}: {counted(claims) if counted else 'judged offline at no cost'}")
+                    say(f"{name}: {estimate(claims) if estimate else 'judged offline at no cost'}")
             return
-        verdicts = asked.judge(claims)
-        expected = [case.label for case in loaded] if other is None else [each.correct for each in other.judge(claims)]
-        said = [verdict.correct for verdict in verdicts]
-        found = agreement(expected, said, kinds=[case.kind for case in loaded])
-        identities = {"judge": dict(asked.identity), "against": "labels" if other is None else dict(other.identity)}
+        verdicts = first.judge(claims)
+        expected = (
+            [case.label for case in loaded] if second is None else [each.correct for each in second.judge(claims)]
+        )
+        judged = [verdict.correct for verdict in verdicts]
+        found = agreement(expected, judged, kinds=[case.kind for case in loaded])
+        identities = {"judge": dict(first.identity), "against": "labels" if second is None else dict(second.identity)}
         if self.result.output is not None:
             write_json(
                 self.result.output, {"schema": AGREEMENT_SCHEMA, **identities, **asdict(found), "versions": versions()}

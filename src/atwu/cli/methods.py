@@ -1,4 +1,4 @@
-"""`atwu methods`."""
+"""The command `atwu methods`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from atwu.cli.output import say
 
 @dataclass(kw_only=True)
 class MethodsCommand:
-    """List every method and the parts they are made of, or explain one.
+    """List all methods and their components, or describe one method.
 
     Example: atwu methods atwu
     """
 
-    name: str | None = cli_option("Explain this method.", None, positional=True)
+    name: str | None = cli_option("Name of the method to describe.", None, positional=True)
     json: bool = cli_option("Print JSON instead of tables.", False)
 
     def run(self) -> None:
-        """Print."""
+        """Print the tables, or the description of one method."""
         from rich.console import Console
 
         from atwu._names import lookup

@@ -1,4 +1,4 @@
-"""What commands say beside their results, and the file that a result is written to."""
+"""Print the messages of commands, and declare the file of a result."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PLAIN = str.maketrans("–−×·’‘“”↑↓²ℓΔ₀₁", "--x*''\"\"^
     {"±": "+-", "…": "...", "→": "->", "√": "sqrt", "Σ": "sum", "‖": "||", "α": "alpha", "β": "beta", "γ": "gamma"}
     | {"δ": "delta", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau"}
 )
-"""What stands for a sign of ours where a terminal does not have it."""
+"""ASCII replacements for terminals with another encoding."""
 
 
 def any_terminal() -> None:
-    """Print to terminals of any encoding: signs as ASCII, all that is in rows and names as Python writes it (`\\xe9`)."""
+    """Print to terminals of any encoding: known signs as ASCII, other characters escaped as in Python (`\\xe9`)."""
     codecs.register_error("atwu", _as_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -43,52 +43,52 @@ def _as_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def say(text: object) -> None:
-    """A line on standard output, at once, wherever that goes."""
+    """Print a line to standard output and flush it."""
     _line(text, sys.stdout)
 
 
 def terminal() -> Console:
-    """Where tables are printed; square brackets in names are nothing but text there."""
+    """Return the console for tables; square brackets are plain text."""
     from rich.console import Console
 
     return Console(markup=False, emoji=False)
 
 
 def note(text: object) -> None:
-    """A line that is no result."""
+    """Print a message to standard error."""
     _line(text, sys.stderr)
 
 
 def _line(text: object, stream: TextIO) -> None:
-    """Above a progress bar, if one is shown."""
+    """Print a line above a progress bar, if there is one."""
     tqdm = sys.modules.get("tqdm")
     with tqdm.tqdm.external_write_mode(stream) if tqdm else contextlib.nullcontext():
         print(text, file=stream, flush=True)
 
 
 def stand_out(text: object, colour: str = "yellow") -> None:
-    """A line that is no result and should be seen."""
+    """Print a highlighted message to standard error."""
     note(coloured(text, colour, sys.stderr))
 
 
 def warn(warnings: Iterable[object]) -> None:
-    """A line for each warning."""
+    """Print each warning on a line."""
     for warning in warnings:
         stand_out(f"warning: {warning}")
 
 
 def coloured(text: object, colour: str, stream: TextIO) -> str:
-    """In colour, where that is a terminal."""
+    """Return the text in colour if the stream is a terminal."""
     return f"\033[{_COLOURS[colour]}m{text}\033[0m" if stream.isatty() else str(text)
 
 
 @dataclass(kw_only=True)
 class ResultFile:
-    """Where a result goes."""
+    """The file of a result."""
 
-    output: Path | None = cli_option("Write the result as JSON.", None, alias=("-o",))
-    overwrite: bool = cli_option("Replace what is at --output.", False)
+    output: Path | None = cli_option("JSON file for the result.", None, alias=("-o",))
+    overwrite: bool = cli_option("Overwrite --output.", False)
 
     def check(self) -> None:
-        """Check that the result can be written, before anything is computed."""
+        """Check that the result can be written, before any work."""
         check_writable(self.output, overwrite=self.overwrite)

@@ -14,34 +14,34 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Paraphraser(EstimatedJudgeOptions):
-    """The model that rewords; rules cannot."""
+    """Judge options of paraphrasing, which needs a model."""
 
     judge: str = cli_option("openai:MODEL (any OpenAI-compatible server), or local:FOLDER.", group="Judge")
 
 
 @dataclass(kw_only=True)
 class ParaphraseCommand:
-    """Have a language model write other wordings of every question, and keep those that pass the checks.
+    """Paraphrase each question with a language model, and keep the paraphrases that pass the checks.
 
-    A wording is dropped when it gives the answer away, loses a name or number of the question, or repeats another one. Make
-    them once and keep the file: scores over paraphrases are only comparable on the same wordings.
+    A paraphrase is dropped if it reveals the answer, loses a name or number of the question, or repeats another one.
+    Create paraphrases once and keep the file: scores over paraphrases are comparable only on the same paraphrases.
 
     Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
 
-    data: str = cli_option(f"Rows to reword: {ROWS_HELP}.", alias=("-d",))
-    output: Path = cli_option("JSONL to write: the rows with their paraphrases.", alias=("-o",))
-    overwrite: bool = cli_option("Replace what is at --output.", False)
-    count: int = cli_option("Wordings per question.", 5, least=1)
-    check_meaning: bool = cli_option("Ask the model whether each wording asks the same.", True)
-    limit: int | None = cli_option("At most this many rows, evenly spaced.", None, least=1)
+    data: str = cli_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
+    output: Path = cli_option("Output JSONL: the rows with their paraphrases.", alias=("-o",))
+    overwrite: bool = cli_option("Overwrite --output if it exists.", False)
+    count: int = cli_option("Paraphrases per question.", 5, least=1)
+    check_meaning: bool = cli_option("Ask the model whether each paraphrase has the meaning of the question.", True)
+    limit: int | None = cli_option("Maximum number of rows, evenly spaced.", None, least=1)
     judging: Paraphraser
 
     def run(self) -> None:
-        """Reword, check, write."""
+        """Paraphrase, check and write the rows."""
         from atwu.data.row_parsing import write_rows
         from atwu.judge.open_judge import open_asker
-        from atwu.judge.paraphrasing import estimate_paraphrases, paraphrases
+        from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
 
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":
@@ -52,7 +52,7 @@ class ParaphraseCommand:
             estimate = estimate_paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
             say(f"{self.judging.judge}: {estimate}")
             return
-        found = paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
-        write_rows(self.output, found.rows)
-        say(found)
+        paraphrased = write_paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
+        write_rows(self.output, paraphrased.rows)
+        say(paraphrased)
         say(f"written: {self.output}")

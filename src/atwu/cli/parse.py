@@ -1,4 +1,4 @@
-"""The words after a command's name as an object of its dataclass, and the help that says which words there are."""
+"""Parse the arguments of a command into its dataclass, and print its help."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from atwu._names import did_you_mean
 from atwu.cli.cli_options import CliOption, UsageError, built, cli_options_of, has_rest, rest_of
 
 ABOUT = "about"
-"""Key of a YAML that no run reads: where its values come from and what they reached."""
+"""Key of a YAML for comments; it is ignored."""
 
 
 def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
-    """The command with its options from the words and from the YAML among them; flags win.
+    """Parse a command from arguments and from the YAML given with --config; flags override the YAML.
 
     Args:
         command: a dataclass, see `atwu.cli.cli_options`.
-        words: what stands behind its name.
-        name: of the command.
+        words: the arguments.
+        name: name of the command.
 
     Raises:
-        UsageError: an unknown flag, a value that an option does not take, or one that is missing.
-        ValueError: a YAML that is not a flat mapping of options.
-        SystemExit: help was asked for.
+        UsageError: an unknown option, an invalid value, or a missing one.
+        ValueError: the YAML is not a flat mapping of options.
+        SystemExit: help was requested.
     """
-    asked = {"-h", "--help", "--help-all"}.intersection(words)
-    if asked:
-        print(help_text(command, name=name, everything="--help-all" in asked), end="")
+    help_flags = {"-h", "--help", "--help-all"}.intersection(words)
+    if help_flags:
+        print(help_text(command, name=name, everything="--help-all" in help_flags), end="")
         raise SystemExit(0)
     options = cli_options_of(command)
     values, unknown = _read(options, words)
@@ -52,13 +52,13 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
     given = _from_yaml(command, options, given) | given
     missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
     if missing:
-        hint = "; give as flags or in the --config file" if "config" in by_name else ""
+        hint = "; pass as flags or in the --config file" if "config" in by_name else ""
         raise UsageError(f"{' and '.join(missing)} missing{hint}.")
     return built(command, given)
 
 
 def help_text(command: type, *, name: str, everything: bool = False) -> str:
-    """Help that fits the terminal."""
+    """Return help in the width of the terminal."""
     from rich_argparse.contrib import ParagraphRichHelpFormatter
 
     class Formatter(ParagraphRichHelpFormatter):
@@ -70,9 +70,9 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     if everything:
         every = [each for each in _with_rest(command, options) if not each.help.startswith("Deprecated")]
         options = [dataclasses.replace(option, common=True) for option in every]
-    options.append(CliOption("help", bool, False, "Show this and stop.", alias=("-h",)))
+    options.append(CliOption("help", bool, False, "Show this help and exit.", alias=("-h",)))
     if hidden:
-        options.append(CliOption("help_all", bool, False, "Show every option there is, and stop."))
+        options.append(CliOption("help_all", bool, False, "Show all options and exit."))
     positionals = [_metavar(option) for option in options if option.positional]
     about = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     parser = _Parser(
@@ -93,14 +93,14 @@ def _with_rest(command: type, options: list[CliOption]) -> list[CliOption]:
 def _read(
     options: Iterable[CliOption], words: Sequence[str], *, abbreviated: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """Values as they were given, by name, and the words that mean nothing."""
+    """Return the given values by name, and the arguments that are not understood."""
     options = list(options)
-    # argparse makes a usage text before it reads a word, unless there is one.
+    # An empty usage saves argparse from building one.
     parser = _Parser(usage="", argument_default=argparse.SUPPRESS, allow_abbrev=abbreviated, add_help=False)
     _add_all(parser, options)
     flags = {flag for option in options if option.kind is not bool for flag in (option.flag, *option.alias)}
     joined: list[str] = []
-    for word in words:  # a value such as -1 is no flag
+    for word in words:  # a value such as -1 is not a flag
         if joined and joined[-1] in flags and joined[-1].startswith("--") and re.match(r"-[\d.]", word):
             joined[-1] += f"={word}"
         else:
@@ -118,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> None:
-    """Types are checked later, in the same way as those of YAML values."""
+    """Add options; types are checked later, as for YAML values."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in options:
         heading = "Arguments" if option.positional else option.group
@@ -132,7 +132,7 @@ def _add(group: argparse._ActionsContainer, option: CliOption) -> None:
     if option.positional:
         group.add_argument(option.name, nargs="*" if option.many else "?", metavar=_metavar(option), help=about)
     elif option.kind is bool:
-        # A switch that is off by default needs no way to switch it off in the help.
+        # A switch that is off by default needs no --no- form in the help.
         off = "--no-" + option.flag[2:]
         if option.default is False:
             group.add_argument(option.flag, *option.alias, action="store_true", help=about)
@@ -159,11 +159,11 @@ def _metavar(option: CliOption) -> str:
 
 
 def _described(option: CliOption) -> str:
-    """Its help with its default; argparse would fill in what stands behind a per cent sign."""
+    """Return the help of an option with its default, with per cent signs escaped for argparse."""
     words = " ".join(option.help.split())
     default = option.default
     if default is MISSING:
-        words += "" if option.positional else " (needed)"
+        words += "" if option.positional else " (required)"
     elif default not in (None, "", False, -1) and default not in ((), []):
         default = ", ".join(default) if isinstance(default, tuple) else default
         words += (
@@ -176,14 +176,14 @@ def _described(option: CliOption) -> str:
 
 def _unknown(word: str, options: Iterable[CliOption]) -> str:
     if not word.startswith("-"):
-        return f"{word!r} is one word too many."
+        return f"unexpected argument {word!r}."
     flags = [flag for option in options if not option.positional for flag in (option.flag, *option.alias)]
     flag = word.partition("=")[0]
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 
 def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the YAML that `--config` names, if the command has that option."""
+    """Return the values of the YAML given with `--config`, if the command has that option."""
     if not (path := given.get("config")):
         return {}
     fields = {each.name: each for each in dataclasses.fields(command)}
@@ -192,10 +192,10 @@ def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]
 
 
 def existing(path: Path) -> Path:
-    """A file that is there.
+    """Check that a file exists.
 
     Raises:
-        FileNotFoundError: it is not.
+        FileNotFoundError: it does not.
     """
     if not path.is_file():
         raise FileNotFoundError(f"config {path} not found.")
@@ -203,10 +203,10 @@ def existing(path: Path) -> Path:
 
 
 def read_options(path: Path, command: type, options: Sequence[CliOption] = ()) -> dict[str, Any]:
-    """Read a flat YAML of a command's options; what stands under `about` is for people.
+    """Read a flat YAML of a command's options; `about` is ignored.
 
     Raises:
-        ValueError: not a mapping, a value of the wrong type, or an unknown key, with the closest known one.
+        ValueError: not a mapping, a value of the wrong type, or an unknown key; the message names the closest known key.
     """
     values = read_yaml(path)
     if not isinstance(values, dict):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atwu.cli.cli_options import UsageError, cli_option, settings
 from atwu.cli.output import say, terminal
 from atwu.cli.shared import ROWS_HELP
-from atwu.cli.train import MODEL, trainer_options, unlearn_options
+from atwu.cli.train import MODEL_HELP, trainer_options, unlearn_options
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -21,25 +21,25 @@ ITEMS = ("weights", "optimizer", "gradients", "activations")
 
 @dataclass(kw_only=True)
 class PlanCommand:
-    """How much memory unlearning will take, item by item, and which way of training fits.
+    """Estimate the memory of unlearning per strategy, and show which strategy fits.
 
-    No weights are loaded. `atwu unlearn` chooses the first way that fits by itself; with a learning rate and a length it does
-    so on --auto-memory. Options are those of `atwu unlearn`.
+    No weights are loaded. `atwu unlearn` uses the first strategy that fits, unless a learning rate and a length are given; then
+    only with --auto-memory. Other options are those of `atwu unlearn`.
 
     Example: atwu plan --model smollm2 --forget mine.jsonl --device-memory 24GB
     """
 
-    model: str = cli_option(f"Starting model: {MODEL}.", alias=("-m",))
-    forget: str = cli_option(f"Rows to remove: {ROWS_HELP}.")
-    retain: str = cli_option("Rows to keep, same kinds; auto: the model's own answers to general questions.", "auto")
+    model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
+    retain: str = cli_option("Retain rows, likewise; auto: self-generated answers to general questions.", "auto")
     device_memory: str | None = cli_option(
-        "Plan for a CUDA device of this size, such as 24GB, and not for this machine.", None
+        "Memory of a CUDA device to plan for, such as 24GB. Default: this machine.", None
     )
     settings: dict[str, Any] = settings(unlearn_options, trainer_options)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Look at each way, and name the first that fits."""
+        """Estimate each strategy and name the first that fits."""
         from atwu.benchmarks.sources import load_rows
         from atwu.request.auto_settings import DeviceInfo, batch_size
         from atwu.request.memory_strategy import batch_of, first_that_fits, strategy_estimates
@@ -58,26 +58,29 @@ class PlanCommand:
             device, free = "cuda", _bytes(self.device_memory)
         lengths = batch_of(rows, kept, config, load_checked_tokenizer(source))
         say(
-            f"{self.model} on {device} with {free / 1e9:.1f} GB free, at most {lengths.tokens:,} tokens a batch, in GB:\n"
+            f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {lengths.tokens:,} tokens per batch. Memory in GB:\n"
         )
-        tried = list(strategy_estimates(source, given, lengths, device=device, free=free))
-        terminal().print(_table(tried))
-        chosen = first_that_fits(tried, device=device, free=free)
-        said = " ".join(flags(chosen.way.options))
-        say(f"\nfirst that fits, with a tenth to spare: {chosen.way.words}" + (f" ({said})" if said else ""))
+        estimates = list(strategy_estimates(source, given, lengths, device=device, free=free))
+        terminal().print(_table(estimates))
+        chosen = first_that_fits(estimates, device=device, free=free)
+        words = " ".join(flags(chosen.strategy.options))
+        say(
+            f"\nfirst strategy that fits with 10 % of the memory unused: {chosen.strategy.description}"
+            + (f" ({words})" if words else "")
+        )
 
 
-def _table(tried: Sequence[StrategyEstimate]) -> Any:
+def _table(estimates: Sequence[StrategyEstimate]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("", no_wrap=True)
+    table.add_column("strategy", no_wrap=True)
     for name in (*ITEMS, "peak"):
         table.add_column(name, justify="right")
     table.add_column("")
-    for each in tried:
+    for each in estimates:
         sizes = (getattr(each.memory, name) / 1e9 for name in (*ITEMS, "peak"))
-        table.add_row(each.way.words, *(f"{size:.1f}" for size in sizes), "fits" if each.fits else "")
+        table.add_row(each.strategy.description, *(f"{size:.1f}" for size in sizes), "fits" if each.fits else "")
     return table
 
 

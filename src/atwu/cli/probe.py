@@ -13,31 +13,31 @@ from atwu.cli.shared import ROWS_HELP, ReadsRows
 
 @dataclass(kw_only=True)
 class ProbeCommand(ReadsRows):
-    """Find out how well a linear layer that is shown the labels can tell secret tokens, layer by layer.
+    """Train a linear probe to detect labelled tokens in hidden states, layer by layer, and report its AUROC.
 
-    A learned scorer is the same layer without the labels, so this is about the best it could do on these states. Each answer
-    is scored by a probe that was trained on other subjects only.
+    A learned token scorer is the same linear layer trained without labels, so the probe is an approximate upper bound
+    for it. Each answer is scored by a probe that was trained on other subjects.
 
     Example: atwu probe --model target --data forget.jsonl --layers last --output probe.json
     """
 
-    model: str = cli_option("Model to look into: folder or Hub name.", alias=("-m",))
+    model: str = cli_option("Model to probe: folder or Hub name.", alias=("-m",))
     data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
-    layers: str = cli_option("all, last, or numbers such as 0,2,4: 0 is the embeddings, -1 the final states.", "all")
+    layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
-        "State after the token (own), before it (pred) or both; repeat for several; default: all.", None
+        "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.", None
     )
-    folds: int = cli_option("Parts for cross-validation; a subject is in one of them.", 5, least=2)
-    seed: int = cli_option("Decides which subjects share a part.", 0)
-    l2: float = cli_option("Ridge penalty; larger learns less by heart.", 0.01, least=0)
+    folds: int = cli_option("Number of cross-validation folds; a subject is in one fold.", 5, least=2)
+    seed: int = cli_option("Seed of the assignment of subjects to folds.", 0)
+    l2: float = cli_option("Ridge penalty; larger values reduce overfitting.", 0.01, least=0)
     result: ResultFile
-    limit: int | None = cli_option("Use only the first rows.", None, least=1)
+    limit: int | None = cli_option("Use only this many rows, from the start.", None, least=1)
     batch_tokens: int = cli_option("Tokens per forward pass.", 4096, least=1)
 
     def run(self) -> None:
-        """Train the probes, print, write."""
+        """Train the probes, print and write the results."""
         from atwu._files import write_json
-        from atwu.evaluation.linear_probe import annotated_rows, check_positions, probe, probe_record
+        from atwu.evaluation.linear_probe import check_positions, labelled_rows, probe, probe_record
         from atwu.evaluation.token_states import POSITIONS, layer_numbers
         from atwu.modeling.load import load_config
         from atwu.report.terminal_tables import print_probe
@@ -48,10 +48,10 @@ class ProbeCommand(ReadsRows):
         self.result.check()
         self.check()
         loaded = self.load_rows(self.limit)
-        rows = annotated_rows(loaded.rows)
+        rows = labelled_rows(loaded.rows)
         if missing := len(loaded.rows) - len(rows):
-            warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are left out."])
-        shape = load_config(self.model, **self.loading.reading).get_text_config()
+            warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
+        shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))
         network, tokenizer = self.open()
         start = time.perf_counter()
@@ -69,10 +69,10 @@ class ProbeCommand(ReadsRows):
 
 
 def parse_layers(text: str) -> list[int] | None:
-    """Layer numbers as given on the command line; None for all.
+    """Parse layer numbers; None for all.
 
     Raises:
-        ValueError: neither a known word nor whole numbers.
+        ValueError: Neither a keyword nor whole numbers.
     """
     if text == "all":
         return None

@@ -1,4 +1,4 @@
-"""`atwu report`."""
+"""`atwu report`: tables, figures and the report page of finished runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import say, terminal
 
 if TYPE_CHECKING:
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 _ENDINGS = {"html": ".html", "md": ".md", "latex": ".tex", "csv": ".csv", "json": ".json"}
 _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"}
@@ -21,33 +21,33 @@ _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"
 
 @dataclass(kw_only=True)
 class ReportCommand:
-    """Turn finished runs into a page, tables and figures.
+    """Write a report page, tables or figures of finished runs.
 
-    Without --output and --figures the table is printed. The page is one file that needs no network.
+    Prints the table unless --output or --figures is given. The page is a single file that works offline.
 
     Example: atwu report runs/headline-people-small --output report.html
     """
 
     runs: list[Path] = cli_option(
-        "Study folders, run folders with an eval.json, or results of atwu evaluate.", positional=True
+        "Study folders, run folders with an eval.json, or result files of atwu evaluate.", positional=True
     )
-    output: Path | None = cli_option("File to write; its ending says which format.", None, alias=("-o",))
-    overwrite: bool = cli_option("Replace what is at --output.", False)
+    output: Path | None = cli_option("File to write; its suffix determines the format.", None, alias=("-o",))
+    overwrite: bool = cli_option("Replace an existing --output.", False)
     form: list[str] | None = cli_option(
-        "Instead of what the ending says; may be given several times.", None, flag="format", choices=tuple(_ENDINGS)
+        "Format, instead of the suffix of --output; repeatable.", None, flag="format", choices=tuple(_ENDINGS)
     )
-    figures: Path | None = cli_option("Folder for the figures as PDF and SVG.", None)
-    title: str | None = cli_option("Title of the report; the study's by default.", None)
-    focus: str = cli_option("Method that figures and the page highlight.", "atwu")
+    figures: Path | None = cli_option("Folder for figures as PDF and SVG.", None)
+    title: str | None = cli_option("Title of the report; default: the study's.", None)
+    focus: str = cli_option("Method to highlight in figures and on the page.", "atwu")
 
     def run(self) -> None:
-        """Read, and write or print."""
-        from atwu.report.records import read_records
+        """Read the runs, and write or print the report."""
+        from atwu.report.run_records import read_records
 
         forms = self._forms()
         records = read_records(self.runs, title=self.title)
         if not records.runs:
-            raise UsageError("there are references here, but no unlearned model.")
+            raise UsageError("the given runs contain reference models only, and no unlearned model.")
         if self.focus not in records.labels and self.focus != "atwu":
             raise UsageError(f"--focus must be one of {', '.join(records.labels)}; got {self.focus!r}.")
         if self.output is None:
@@ -69,15 +69,16 @@ class ReportCommand:
                 say(f"wrote {path}")
 
     def _forms(self) -> list[str]:
-        """The formats asked for, or the one that the output's ending stands for."""
+        """Return the requested formats, or the format of the output's suffix."""
         given = list(dict.fromkeys(self.form or ()))
         if self.output is None and "html" in given:
-            raise UsageError("a page needs a file: --output report.html.")
+            raise UsageError("format html needs a file: --output report.html.")
         if given or self.output is None:
             return given
         if (ending := self.output.suffix.lower()) not in _FORMATS:
             raise UsageError(
-                f"--output must end in one of {', '.join(_FORMATS)}, or come with --format; got {self.output.name!r}."
+                f"--output must end in one of {', '.join(_FORMATS)}, or be combined with --format; got "
+                f"{self.output.name!r}."
             )
         return [_FORMATS[ending]]
 

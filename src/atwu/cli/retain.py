@@ -14,25 +14,25 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 @dataclass(kw_only=True)
 class RetainBuildCommand:
-    """Build rows to keep for a model that shall forget: neighbours from a corpus of yours, and its own general answers.
+    """Build a retain set: neighbours from a corpus, and self-generated answers of the model to general questions.
 
-    Neighbours are the rows closest in topic that name no subject to forget; nothing repeats a row to forget. The general
-    questions are shipped, the answers are the model's own, right or wrong: they are what it says today.
+    Neighbours are the corpus rows closest to the forget rows in topic that name none of their subjects and repeat none of them.
+    Questions are shipped; answers are those of the model, whether right or wrong.
 
     Example: atwu retain build --model smollm2 --forget mine.jsonl --corpus faq.jsonl --output retain.jsonl
     """
 
-    model: str = cli_option("Model that shall forget: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
-    forget: str = cli_option(f"Rows to forget: {ROWS_HELP}.")
-    corpus: str | None = cli_option(f"Rows to take neighbours from: {ROWS_HELP}.", None)
-    count: int = cli_option("Most neighbours.", 200, least=1)
-    output: Path = cli_option("JSONL to write.", alias=("-o",))
-    overwrite: bool = cli_option("Replace what is at --output.", False)
-    system: str | None = cli_option("System turn put before conversations, as the model was trained with.", None)
+    model: str = cli_option("Original model: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
+    corpus: str | None = cli_option(f"Corpus to select neighbours from: {ROWS_HELP}.", None)
+    count: int = cli_option("Maximum number of neighbours.", 200, least=1)
+    output: Path = cli_option("JSONL file to write.", alias=("-o",))
+    overwrite: bool = cli_option("Overwrite --output.", False)
+    system: str | None = cli_option("System prompt that the model was trained with.", None)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Build, write, say what is in it."""
+        """Build the retain set, write it and print its composition."""
         from atwu.data.row_parsing import write_rows
         from atwu.modeling.open_model import open_model
         from atwu.request.retain_set import build_retain

@@ -1,4 +1,4 @@
-"""What `tokens` and `probe` share: rows that are read with one model."""
+"""Options and helpers shared by commands that read rows with one model."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from atwu.benchmarks.sources import LoadedRows
     from atwu.data.schema import Example
 
-READING = "Reading"
+READING = "Reading rows"
 ROWS_HELP = "file, Hub data set or people:SIZE:SPLIT"
-DEVICE = "cpu, cuda, cuda:1, mps; default: the best there is."
-SYSTEM = "System turn put before conversations that have none, as the model was trained with."
+DEVICE = "Device: cpu, cuda, cuda:1, mps. Default: the best available."
+SYSTEM = "System prompt for conversations without one; use the one from training."
 
 
 @dataclass(kw_only=True)
 class ReadsRows:
-    """A command that reads rows with one model."""
+    """Base of commands that read rows with one model."""
 
     model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
     data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
-    max_length: int = cli_option("Longest row in tokens.", 512, least=8, group=READING)
+    max_length: int = cli_option("Maximum row length in tokens.", 512, least=8, group=READING)
     system: str | None = cli_option(SYSTEM, None, group=READING)
     device: str | None = cli_option(DEVICE, None, group=READING)
     loading: ModelLoadArgs = cli_option("", group=READING)
 
     def check(self) -> None:
-        """Check names before anything is read; warn of a system turn that is another one than in training."""
+        """Check names before anything is loaded; warn if the system prompt differs from training."""
         from atwu.data.render import check_system
         from atwu.modeling.device import pick_device
         from atwu.modeling.load import check_model_name
@@ -44,7 +44,7 @@ class ReadsRows:
         warn(filter(None, [check_system_prompt(self.model, self.system)]))
 
     def load_rows(self, limit: int | None) -> LoadedRows:
-        """The rows, with their warnings said."""
+        """Load the rows and print their warnings."""
         from atwu.benchmarks.sources import load_rows
 
         loaded = load_rows(self.data, limit=limit)
@@ -52,14 +52,14 @@ class ReadsRows:
         return loaded
 
     def open(self) -> tuple[Any, Any]:
-        """Model and tokenizer."""
+        """Load model and tokenizer."""
         from atwu.modeling.open_model import open_model
 
         return open_model(self.model, self.loading, device=self.device)
 
 
 def open_rows(source: str | None, *, limit: int | None = None) -> Sequence[Example]:
-    """The rows of a source, at most `limit` of them, evenly spaced; nothing without a source. Warnings are printed."""
+    """Load at most `limit` evenly spaced rows of a source and print warnings; an empty tuple without a source."""
     if source is None:
         return ()
     from atwu.benchmarks.sources import load_rows

@@ -1,4 +1,4 @@
-"""`atwu study`: run, list and compare whole studies."""
+"""`atwu study`: run, list and compare studies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from atwu.judge.open_judge import JudgeOptions
 
 @dataclass(kw_only=True)
 class StudyListCommand:
-    """List the built-in studies and the settings they run at.
+    """List the built-in studies and settings.
 
     Example: atwu study list
     """
@@ -31,46 +31,49 @@ class StudyListCommand:
 
 @dataclass(kw_only=True)
 class StudyRunCommand:
-    """Run a study; what is finished is skipped, and the same command continues one that was stopped.
+    """Run a study. Finished runs are skipped; run the same command again to continue after an interruption.
 
-    One folder per run (settings, log, scorer, measurements); a table, the data and, with `atwu[report]`, report.html.
+    Writes one folder per run (settings, log, scorer, results), a table, the data and, with `atwu[report]`, report.html.
 
     Example: atwu study run headline --setting people-tiny
     """
 
-    study: str = cli_option("YAML file, or a built-in study from `atwu study list`.", positional=True)
-    setting: str | None = cli_option("Where to run it; default: the study's own setting, else people-small.", None)
-    output: Path | None = cli_option("Folder; default runs/STUDY-SCALE.", None, alias=("-o",))
-    seeds: int | None = cli_option("How many seeds instead of the study's.", None, least=1)
+    study: str = cli_option("YAML file, or name of a built-in study (see `atwu study list`).", positional=True)
+    setting: str | None = cli_option(
+        ("Setting (model, benchmark and budget); default: the study's own, else people-small."), None
+    )
+    output: Path | None = cli_option("Output folder; default runs/STUDY-SETTING.", None, alias=("-o",))
+    seeds: int | None = cli_option("Number of seeds, instead of the study's.", None, least=1)
     paraphrases: tuple[str, ...] = cli_option(
-        "JSONL with other wordings of the measured questions (`atwu paraphrase`); may be repeated.", ()
+        "JSONL file with paraphrases of the evaluated questions (`atwu paraphrase`); repeatable.", ()
     )
     configuration: tuple[str, ...] = cli_option(
-        "Settings of every line: ours, authors (published code) or paper (its text); repeat to set them side by side.",
+        (
+            "Option values of all variants: ours, authors (published code) or paper (its text); repeatable, to "
+            "compare them."
+        ),
         (),
     )
-    only: tuple[str, ...] = cli_option("Only the line of this label; may be repeated.", ())
-    processes: int | None = cli_option("Runs at once; default: one per GPU, else per core up to 4.", None, least=1)
+    only: tuple[str, ...] = cli_option("Run only the variant with this label; repeatable.", ())
+    processes: int | None = cli_option("Parallel runs; default: one per GPU, else one per core up to 4.", None, least=1)
     devices: str | None = cli_option("CUDA devices to use, such as 0,1; default: all.", None)
-    cluster: str | None = cli_option(
-        "Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`).", None
-    )
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
     gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each run; default: one where it has any.", None, least=0
+        "GPUs of the cluster for each run; default: one if it has any.", None, least=0
     )
-    plan: bool = cli_option("Print the plan with its estimate and stop.", False)
+    plan: bool = cli_option("Print the plan with its time estimate and stop.", False)
     presets: Path | None = cli_option(
-        "Folder of preset files METHOD.yaml instead of the setting's own (`atwu tune`).", None
+        "Folder of preset files METHOD.yaml (`atwu tune`), instead of the setting's own.", None
     )
     keep_models: bool = cli_option("Keep the weights of every run.", False)
-    overwrite: bool = cli_option("Do runs again that were made with other settings.", False)
+    overwrite: bool = cli_option("Repeat runs that were made with other settings.", False)
     judging: JudgeOptions
 
     def run(self) -> None:
-        """Plan, run, print."""
+        """Plan and run the study, and print its table."""
         from atwu.experiments.open_queue import open_queue
         from atwu.experiments.study.run_plan import read_probe
-        from atwu.experiments.study.run_study import plan_study, run_study, settled_plan, shared_judge
+        from atwu.experiments.study.run_study import plan_study, run_study, shared_judge, supported_plan
         from atwu.experiments.study.study_tables import print_plan
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
@@ -81,7 +84,7 @@ class StudyRunCommand:
             **values_of(self, "output", "seeds", "presets", "paraphrases", "only"),
             configurations=self.configuration,
         )
-        planned = settled_plan(planned, without_rows=self.plan, say=say)
+        planned = supported_plan(planned, without_rows=self.plan, say=say)
         queue = open_queue(
             self.processes,
             folder=planned.folder,
@@ -108,10 +111,10 @@ class StudyRunCommand:
         if found.records is None:
             raise SystemExit(1)
         if found.stale:
-            stand_out(f"{found.stale} runs of other settings lie in the folder and are not in the table")
+            stand_out(f"the folder also contains {found.stale} runs with other settings, which are not in the table")
         console.print(headline_table(found.records))
         if probed := read_probe(planned.folder):
-            print_probe(console, probed, title="a linear probe on the original model, trained on the annotation")
+            print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
         for path in found.written:
             say(f"wrote {path}")
         if any(not failure.final for failure in found.failed.values()):
@@ -120,23 +123,23 @@ class StudyRunCommand:
 
 @dataclass(kw_only=True)
 class StudyCompareCommand:
-    """Set a study beside published results: numbers, and which orderings of methods hold.
+    """Compare a study with published results: numbers, and pairwise orderings of methods.
 
-    Numbers of a small model are not expected to equal those of a large one; what can be compared is who is ahead of whom.
+    Absolute numbers of a small model are not expected to match those of a large one; orderings can be compared.
 
     Example: atwu study compare runs/headline-people-small
     """
 
-    folder: Path = cli_option("Folder of a study that was run.", positional=True)
-    table: str | None = cli_option("Published table; default: the one the study names.", None)
+    folder: Path = cli_option("Folder of a finished study.", positional=True)
+    table: str | None = cli_option("Published table; default: the one that the study names.", None)
 
     def run(self) -> None:
         """Print the numbers, then the orderings."""
-        from atwu.experiments.study.published_comparison import compared, set_beside
-        from atwu.experiments.study.study_tables import ordering_table, side_by_side_table
+        from atwu.experiments.study.published_comparison import compare_orderings, load_comparison
+        from atwu.experiments.study.study_tables import comparison_table, ordering_table
 
-        records, published = set_beside(self.folder, self.table)
+        records, published = load_comparison(self.folder, self.table)
         console = terminal()
-        console.print(side_by_side_table(records, published))
-        for metric, found in compared(records, published).items():
+        console.print(comparison_table(records, published))
+        for metric, found in compare_orderings(records, published).items():
             console.print(ordering_table(metric, found))

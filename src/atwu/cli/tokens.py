@@ -13,44 +13,44 @@ from atwu.cli.shared import ROWS_HELP, ReadsRows, open_rows
 
 @dataclass(kw_only=True)
 class TokensCommand(ReadsRows):
-    """Show which words a method takes for the secret, as coloured text and as a web page.
+    """Show the token scores of a method as colored words, in the terminal and as a web page.
 
-    Words, not sub-tokens; secret words are underlined where rows carry forget_spans.
+    Scores are shown per word; labelled words (forget_spans) are underlined.
 
     Example: atwu tokens --model unlearned --data forget.jsonl --html tokens.html
     """
 
     model: str = cli_option(
-        "Model: the folder of an ATWU run (with its scorer), any other, or a Hub name.", alias=("-m",)
+        "Folder of an ATWU run (with its scorer), or any other model folder or Hub name.", alias=("-m",)
     )
     data: str = cli_option(f"Rows to score: {ROWS_HELP}.", alias=("-d",))
     score: list[str] | None = cli_option(
-        "Which scores: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, model_difference (of a su_llm "
-        "run), labels, a weighting of your own; repeat for several. Default: all that the model allows, labels excepted.",
+        "Scores to show: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, model_difference (of a "
+        "su_llm run), labels, or your own weighting; repeatable. Default: all available scores except labels.",
         None,
     )
     retain: str | None = cli_option(
-        "Retain rows; rarity, word_rarity, rare_nouns and ngram_difference compare with them.", None
+        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
     )
-    html: Path | None = cli_option("Also write one self-contained HTML page.", None)
-    overwrite: bool = cli_option("Replace the page.", False)
-    rows: int = cli_option("How many rows to print.", 5, least=0)
-    limit: int = cli_option("How many rows to score for the page.", 100, least=1)
+    html: Path | None = cli_option("Also write a self-contained HTML page.", None)
+    overwrite: bool = cli_option("Overwrite --html if it exists.", False)
+    rows: int = cli_option("Number of rows to print.", 5, least=0)
+    limit: int = cli_option("Number of rows to score for the page.", 100, least=1)
 
     def run(self) -> None:
-        """Score, print, write."""
-        from atwu.evaluation.auxiliary_logps import find_auxiliary
-        from atwu.evaluation.weighting_scores import check_scores, met
+        """Score the rows, print them and write the page."""
+        from atwu.evaluation.auxiliary_logps import find_auxiliary_models
+        from atwu.evaluation.weighting_scores import check_scores, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.score_words import score_rows
 
         self.check()
         scorer = find_scorer(self.model)
-        auxiliary = find_auxiliary(self.model)
-        # What rows and model have is known once they are read.
-        there = met(scorer=True, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None)
-        check_scores(self.score or (), there)
+        auxiliary = find_auxiliary_models(self.model)
+        # Whether the rows have labels is known only after loading them.
+        inputs = met_needs(scorer=True, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None)
+        check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
         if "scorer" in (self.score or ()) and scorer is None:
             raise ValueError(

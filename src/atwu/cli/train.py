@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from atwu.request.sequential import SequentialResult
     from atwu.request.unlearn import UnlearnResult
 
-RUN = "Run"
-MODEL = "folder, Hub name, smollm2, or a .gguf file"
+RUN = "Model and data"
+MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"
 COMMON_COMPONENT_OPTIONS = ("forget_weight", "retain_weight", "beta", "rho", "scorer_every")
-"""Numbers and settings of parts that the help shows; `atwu methods NAME` tells which ones a method has."""
+"""Options of method components that `--help` lists; `atwu methods NAME` shows which ones a method has."""
 ALIASES = {
     "learning_rate": ("--lr",),
     "num_train_epochs": ("--epochs",),
@@ -33,24 +33,32 @@ CHOSEN = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_steps"),
     *("lora_r", "quantize", "activation_checkpointing", "bf16"),
 )
-"""What `atwu unlearn` chooses unless it is given a learning rate and a length (`atwu.request.auto_settings`),
-as the help shows it.
-"""
+"""Options that `atwu unlearn` chooses (`atwu.request.auto_settings`), unless a learning rate and a length are given."""
+
+
+GROUPS = {
+    "Training": "Training arguments",
+    "Machine": "Hardware and precision",
+    "Adapters": "LoRA and quantization",
+}
+"""Heading of an option in the configuration -> heading in the help."""
 
 
 def _with_aliases(options: Iterable[CliOption]) -> list[CliOption]:
-    return [replace(each, alias=ALIASES.get(each.name, ())) for each in options]
+    return [
+        replace(each, alias=ALIASES.get(each.name, ()), group=GROUPS.get(each.group, each.group)) for each in options
+    ]
 
 
 def finetune_options() -> list[CliOption]:
-    """What can be set about fine-tuning."""
+    """Return the options of fine-tuning."""
     from atwu.training.training_options import TrainingOptions
 
     return _with_aliases(cli_options_of(TrainingOptions, without=("output_dir",)))
 
 
 def unlearn_options() -> list[CliOption]:
-    """What can be set about unlearning, numbers and settings of all parts included."""
+    """Return the options of unlearning, including those of all method components."""
     from atwu.methods.components import component_options
     from atwu.methods.plugins import load_plugins
     from atwu.training.training_options import UnlearnOptions
@@ -60,9 +68,9 @@ def unlearn_options() -> list[CliOption]:
         CliOption(
             part.name,
             part.kind,
-            None if part.number else part.default,  # a number that is not given is the method's own
+            None if part.number else part.default,  # each method has its own default
             f"{part.help}.",
-            group="Method" if part.name in COMMON_COMPONENT_OPTIONS else "Parts of methods",
+            group="Method" if part.name in COMMON_COMPONENT_OPTIONS else "Method components",
             common=part.name in COMMON_COMPONENT_OPTIONS,
             choices=part.choices,
         )
@@ -70,7 +78,9 @@ def unlearn_options() -> list[CliOption]:
     ]
     fields = _with_aliases(cli_options_of(UnlearnOptions, without=("output_dir", "component_options")))
     fields = [
-        replace(each, default=None, help=f"{each.help} Chosen if not given.") if each.name in CHOSEN else each
+        replace(each, default=None, help=f"{each.help} Chosen automatically if not given.")
+        if each.name in CHOSEN
+        else each
         for each in fields
     ]
     return sorted([*fields, *parts], key=lambda each: each.group != "Method")
@@ -78,17 +88,17 @@ def unlearn_options() -> list[CliOption]:
 
 @functools.cache
 def trainer_options() -> list[CliOption]:
-    """What transformers' trainer can do besides."""
+    """Return the other options of the transformers trainer."""
     from atwu.training.config import TokenTrainingConfig
 
     return [
-        replace(each, group="Trainer of transformers")
+        replace(each, group="transformers.TrainingArguments")
         for each in cli_options_of(TokenTrainingConfig, without=("output_dir",))
     ]
 
 
 def preset_file(path: Path) -> Path:
-    """The file, or that of the shipped preset of this name."""
+    """Return the file, or the file of the shipped preset with this name."""
     from atwu.methods.presets import named_preset
 
     if path.is_file():
@@ -105,58 +115,65 @@ def preset_file(path: Path) -> Path:
 
 @dataclass(kw_only=True)
 class UnlearnCommand:
-    """Unlearn rows from a model, and say whether it forgot them.
+    """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
-    Needs a model and the rows, nothing else: what is not set is chosen and printed with its reason, training watches itself,
-    and a verdict ends it. Rows are JSONL, JSON, CSV, Parquet or Arrow with question/answer, prompt/completion, messages or text
-    columns. A run that was killed continues when the same command is given again.
+    Required are the original model, the forget rows and an output folder. Settings that are not given are chosen and printed
+    with their reasons, an adaptive controller adjusts and ends training, and a verdict is printed at the end. Rows are JSONL,
+    JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion, messages or text. If the run is killed, repeat
+    the command to resume it.
 
-    With --ledger LEDGER the requests on one model follow each other: the first one starts the ledger and names the model.
+    With --ledger LEDGER, each request continues from the model of the last request in this ledger and checks that the earlier
+    requests are still forgotten; the first request starts the ledger and needs --model.
 
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
-    model: str | None = cli_option(f"Starting model: {MODEL}. (needed)", None, alias=("-m",), group=RUN)
-    forget: str = cli_option("Rows to remove: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
+    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",), group=RUN)
+    forget: str = cli_option("Forget rows: file, Hub dataset or people:SIZE:SPLIT.", group=RUN)
     retain: str = cli_option(
-        "Rows to keep, same kinds; auto: the model's own answers to general questions.", "auto", group=RUN
+        "Retain rows, likewise; auto: self-generated answers to general questions.", "auto", group=RUN
     )
     output: str | None = cli_option(
-        "Folder to create; appears when the run is finished. (needed)", None, alias=("-o",), group=RUN
+        "Folder to create; it appears when the run is finished. (required)", None, alias=("-o",), group=RUN
     )
     ledger: str | None = cli_option(
-        "Folder that remembers the requests on one model, new or not: goes on with the model of the last one, which needs no "
-        "--model and no --output, and measures all earlier ones again.",
+        "Folder that records all requests on one model, created if missing. The request continues from the model of the last "
+        "one (--model and --output are optional), and all earlier requests are measured again.",
         None,
         group=RUN,
     )
-    overwrite: bool = cli_option("Replace what is at --output.", False, group=RUN)
+    overwrite: bool = cli_option("Overwrite --output.", False, group=RUN)
     config: Path | None = cli_option(
-        "Flat YAML of these options, or a preset such as tofu-1b/atwu; flags win.", None, group=RUN, find=preset_file
+        "YAML of these options, or a preset such as tofu-1b/atwu; flags override it.", None, group=RUN, find=preset_file
     )
     max_retain_increase: float = cli_option(
-        "Most that the loss of kept rows may rise, in nats per token.", 0.15, least=0, group=RUN
+        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=RUN
     )
     holdout: str = cli_option(
-        "Rows like those to remove that no model saw, to compare with.", "people:small:holdout", group=RUN
+        "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",
+        "people:small:holdout",
+        group=RUN,
     )
     thresholds: Path | None = cli_option(
-        "YAML of limits that atwu evidence will compare with; written down before training. Default: the shipped ones.",
+        "YAML of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
         None,
         group=RUN,
     )
-    about: str | None = cli_option("Who asks for what, in words, for atwu evidence.", None, group=RUN, flag="request")
-    auto_memory: bool = cli_option(
-        "Choose all weights, adapters and checkpointing by memory, even with a learning rate and a length. See atwu plan.",
-        False,
-        group="Machine",
+    about: str | None = cli_option(
+        "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"
     )
-    strict: bool = cli_option("End with an error unless the verdict is: forgotten.", False, group=RUN)
+    auto_memory: bool = cli_option(
+        "Choose full fine-tuning, LoRA and activation checkpointing by the free memory, even with a learning rate and a "
+        "length. See atwu plan.",
+        False,
+        group=GROUPS["Machine"],
+    )
+    strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
     settings: dict[str, Any] = settings(unlearn_options, trainer_options)
-    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
+    loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Unlearn, and say what became of it."""
+        """Run the request and print the verdict."""
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
         from atwu.request.unlearning_request import RequestOptions
@@ -166,21 +183,22 @@ class UnlearnCommand:
 
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
-            raise UsageError(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
+            raise UsageError(f"{' and '.join(missing)} missing; pass them as flags or in the --config file.")
         with prefix_errors(self.config):
             UnlearnConfig(**self.settings)
         tell: Say = say if first_process() else silent
-        wishes = values_of(self, "retain", "auto_memory", "holdout", "max_retain_increase", "thresholds", "about")
-        wishes["options"] = self.settings
-        how: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
+        request = values_of(self, "retain", "auto_memory", "holdout", "max_retain_increase", "thresholds", "about")
+        request["options"] = self.settings
+        common: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
         done: SequentialResult | UnlearnResult
         if self.ledger is not None:
-            said = RequestOptions(**wishes)
-            done = unlearn_in_ledger(self.ledger, self.forget, said, model=self.model, loading=self.loading, **how)
+            done = unlearn_in_ledger(
+                self.ledger, self.forget, RequestOptions(**request), model=self.model, loading=self.loading, **common
+            )
             outcome = done.outcome
         else:
             source = ModelSource(model=self.model, **asdict(self.loading))
-            done = outcome = unlearn(source, self.forget, **wishes, **how)
+            done = outcome = unlearn(source, self.forget, **request, **common)
         if outcome is not None and (run := outcome.run) is not None:
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")
@@ -190,28 +208,30 @@ class UnlearnCommand:
 
 @dataclass(kw_only=True)
 class FinetuneCommand:
-    """Train a model on rows, from a checkpoint or from nothing: targets and retain-only models.
+    """Fine-tune a model, or train one from scratch, for example a target or a retain-only model.
 
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
 
-    model: str | None = cli_option(f"Model to continue from: {MODEL}.", None, alias=("-m",), group=RUN)
-    scratch: str | None = cli_option("Build a new Llama of this shape instead, e.g. tofu6m.", None, group=RUN)
-    tokenizer: str | None = cli_option("Tokenizer folder for --scratch; else trained on the data.", None, group=RUN)
-    data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
-    output: str = cli_option("Folder to create; appears when the run is finished.", alias=("-o",), group=RUN)
-    overwrite: bool = cli_option("Replace what is at --output.", False, group=RUN)
-    config: Path | None = cli_option("Flat YAML of these options (key: value); flags win.", None, group=RUN)
+    model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",), group=RUN)
+    scratch: str | None = cli_option("Train a new Llama of this size instead, e.g. tofu6m.", None, group=RUN)
+    tokenizer: str | None = cli_option(
+        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, group=RUN
+    )
+    data: str = cli_option("Training rows: file, Hub dataset or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
+    output: str = cli_option("Folder to create; it appears when the run is finished.", alias=("-o",), group=RUN)
+    overwrite: bool = cli_option("Overwrite --output.", False, group=RUN)
+    config: Path | None = cli_option("YAML of these options (key: value); flags override it.", None, group=RUN)
     settings: dict[str, Any] = settings(finetune_options, trainer_options)
-    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
+    loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Train."""
+        """Train the model."""
         from atwu.training.config import FinetuneConfig
         from atwu.training.unlearn_run import ModelSource, run_finetune
 
         if (self.model is None) == (self.scratch is None):
-            raise UsageError("give either --model (continue from it) or --scratch (build a new one).")
+            raise UsageError("give either --model (fine-tune it) or --scratch (train a new model).")
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
         with prefix_errors(self.config):
             config = FinetuneConfig(**self.settings)
@@ -221,5 +241,5 @@ class FinetuneCommand:
 
 
 def first_process() -> bool:
-    """Whether this process speaks for all."""
+    """Whether this is the first process, which prints."""
     return os.environ.get("RANK", "0") == "0"

@@ -1,4 +1,4 @@
-"""`atwu tune`: search the numbers of methods by the same rules and with equal budgets."""
+"""`atwu tune`: hyperparameter search with equal budgets for all methods."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from atwu.cli.output import say, stand_out, terminal
 
 @dataclass(kw_only=True)
 class TuneCommand:
-    """Search good settings for methods, or the lines of a study: the same budget, sampler and first points for all.
+    """Tune methods, or the variants of a study: same budget, sampler and first points for all.
 
-    Begins with the recommended values of each method. A search that was stopped, killed included, continues when the same
-    command is given again, and asks for the same points as if nothing had happened. The best settings are written as
-    OUTPUT/METHOD.yaml, for `atwu unlearn --config`; all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
+    Starts with the recommended values of each method. Run the same command again to continue an interrupted search; it
+    proposes the same points as an uninterrupted one. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
+    --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
 
     Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20
     """
 
-    method: tuple[str, ...] = cli_option("Method from `atwu methods`, or all; repeat for several.", ())
+    method: tuple[str, ...] = cli_option("Method from `atwu methods`, or all; repeatable.", ())
     study: str | None = cli_option(
-        "Instead: every line of a study, a YAML file or a name from `atwu study list`. Then: atwu study run STUDY "
-        "--presets OUTPUT.",
+        "Tune every variant of a study instead: a YAML file or a name from `atwu study list`. Then: atwu study run "
+        "STUDY --presets OUTPUT.",
         None,
     )
     setting: str | None = cli_option(
         "Setting by name (`atwu study list`), or a YAML file. Default: people-tiny, or that of the study.", None
     )
-    trials: int = cli_option("Finished trials per method, pruned ones included.", 20, least=1)
+    trials: int = cli_option("Finished trials per method, including pruned ones.", 20, least=1)
     transfer_to: str | None = cli_option(
-        "Setting where the learning rate is then searched again, all else fixed. The first stage is at --setting; default: its "
-        "surrogate, or the setting itself.",
+        "Second setting on which only the learning rate is searched again. The first stage uses --setting; default: "
+        "its surrogate, or the second setting itself.",
         None,
     )
-    transfer_trials: int = cli_option("Trials of that second stage.", 5, least=1)
-    objective: str | None = cli_option("ES_delta, N_delta (rwku) or UQ (offline judge). Default: the setting's.", None)
+    transfer_trials: int = cli_option("Trials of the second stage.", 5, least=1)
+    objective: str | None = cli_option(
+        ("Objective: ES_delta, N_delta (rwku) or UQ (offline judge). Default: the setting's."), None
+    )
     fixed: tuple[str, ...] = cli_option(
-        "Option of all runs as NAME=VALUE, such as weighting=entropy; it is not searched.", (), flag="set"
+        "Fixed option of all runs as NAME=VALUE, such as weighting=entropy.", (), flag="set"
     )
-    seed: int = cli_option("Of the sampler and of the runs.", 0, least=0)
+    seed: int = cli_option("Seed of the sampler and of the runs.", 0, least=0)
     storage: str | None = cli_option(
-        "NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. Default: the environment "
-        "variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SCALE of the first stage's setting, which "
-        "transfers then share.",
+        "Storage: NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. Default: the "
+        "environment variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SETTING of the first "
+        "stage's setting, which second stages share.",
         None,
     )
-    processes: int = cli_option("Trials at once.", 1, least=1)
-    cluster: str | None = cli_option(
-        "Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`).", None
-    )
+    processes: int = cli_option("Parallel trials.", 1, least=1)
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
     gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each trial; default: one where it has any.", None, least=0
+        "GPUs of the cluster for each trial; default: one if it has any.", None, least=0
     )
     output: Path | None = cli_option(
-        "Folder; default runs/tune-SCALE, the setting that presets are for.", None, alias=("-o",)
+        "Output folder; default runs/tune-SETTING for the setting of the presets.", None, alias=("-o",)
     )
 
     def run(self) -> None:
-        """Search, print, write."""
+        """Search, and print and write the results."""
         from atwu.experiments.open_queue import open_queue
         from atwu.experiments.tuning.trial_storage import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
@@ -75,8 +75,8 @@ class TuneCommand:
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
             options=dict(map(_setting, self.fixed)),
         )
-        folder, count = tuning.folder, len(tuning.lines)
-        kind = "method" if self.study is None else "line"
+        folder, count = tuning.folder, len(tuning.variants)
+        kind = "method" if self.study is None else "variant"
         where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
         with open_queue(
@@ -87,7 +87,7 @@ class TuneCommand:
         console = terminal()
         if len(found) == 1:
             for result in next(iter(found.values())):
-                console.print(f"{result.search.label}: all trials, * the best", style="bold")
+                console.print(f"{result.search.label}: all trials, * marks the best", style="bold")
                 console.print(trials_table(result))
                 console.print()
         if found:

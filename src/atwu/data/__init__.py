@@ -1,1 +1,1 @@
-"""Rows from any source, encoded, paired and padded."""
+"""Data: read rows from any source, encode, pair and pad them."""

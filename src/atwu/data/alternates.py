@@ -1,6 +1,6 @@
-"""Which answer is preferred to the secret: the row's own alternate, or a refusal drawn anew for each epoch.
+"""Preferred answers for forget rows: the row's own alternate, or a refusal drawn anew in each epoch.
 
-Draws are a pure function of (seed, epoch, row), so the answers that a run will see are known before it starts.
+Draws are a pure function of (seed, epoch, row), so all answers of a run are known before it starts.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ REFUSALS = tuple(
     for opening in _OPENINGS
     for statement in _STATEMENTS
 )
-"""Preferred to a secret where a row brings no alternate of its own: ten openings times ten statements."""
+"""Preferred answers for rows without an alternate: ten openings times ten statements."""
 
 _ALTERNATE = 0x616C_7465
 
 
 @dataclass(frozen=True, slots=True)
 class Alternates:
-    """Encoded rows with a preferred answer, and which of them belongs to a forget row in an epoch."""
+    """Encoded rows with preferred answers, and the one used for each forget row in each epoch."""
 
     rows: tuple[EncodedRow, ...]
     chosen: tuple[tuple[int, ...], ...]
     """chosen[epoch][forget row] is an index into `rows`."""
 
     def index(self, *, epoch: int, row: int) -> int:
-        """Index of the alternate of a forget row; epochs beyond the planned ones start over."""
+        """Return the index of the alternate of a forget row; epochs beyond the planned ones repeat."""
         return self.chosen[epoch % len(self.chosen)][row]
 
 
 def check_alternates(examples: Sequence[Example]) -> None:
-    """Whether every forget row has a preferred answer or a question to refuse.
+    """Check that every forget row has an alternate or a question to refuse.
 
     Raises:
-        ValueError: a plain text row without an alternate of its own.
+        ValueError: a plain text row has no alternate.
     """
     for index, example in enumerate(examples):
         if example.alternate is None and not example.messages:
             raise ValueError(
-                f"forget set, row {index + 1}: a plain text row has no question to refuse; give it an alternate."
+                f"forget set, row {index + 1}: a plain text row has no question to refuse; add the column alternate."
             )
 
 
@@ -82,7 +82,7 @@ def alternates(
     """Choose and encode the preferred answers of a run.
 
     Args:
-        examples: the forget rows, as text.
+        examples: forget rows as text.
         tokenizer: a fast tokenizer.
         seed: seed of the run.
         epochs: passes over the forget set, at least 1.
@@ -90,7 +90,7 @@ def alternates(
         system: as for `Encoder`.
 
     Raises:
-        ValueError: a row without a prompt and without an alternate of its own.
+        ValueError: a plain text row has no alternate.
     """
     check_alternates(examples)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)

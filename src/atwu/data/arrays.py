@@ -1,4 +1,4 @@
-"""Numbers as arrays."""
+"""NumPy array types and conversions."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 
 def as_floats(values: Sequence[float | None] | FloatArray) -> FloatArray:
-    """Numbers with NaN for None, shape (rows,)."""
+    """Convert values to float64 with NaN for None, shape (rows,)."""
     return np.asarray(values, dtype=np.float64)

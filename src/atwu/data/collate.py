@@ -1,6 +1,6 @@
-"""Encoded rows into batches of padded tensors (names as in transformers, so the tensors go into any model).
+"""Collate encoded rows into batches of padded tensors, with the names of transformers.
 
-Attention masks come from row lengths, never from the pad id: the pad token may be the end token, which is trained.
+Attention masks follow from row lengths, not from the pad id: the pad token may equal the end token, which is trained.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atwu.data.schema import IGNORE_INDEX
 
 
 class PairBatch(TypedDict):
-    """What the trainer gets per step."""
+    """Input of one training step."""
 
     forget: dict[str, Tensor]
     """Tensors of `collate_rows` for the forget rows."""
@@ -28,20 +28,20 @@ class PairBatch(TypedDict):
     retain_rows: NotRequired[Tensor]
     """Index of each retain row in the retain set, same shape."""
     alternate: NotRequired[dict[str, Tensor]]
-    """The forget prompts with preferred answers, for losses that learn from them."""
+    """Forget prompts with preferred answers, for losses that use them."""
     alternate_rows: NotRequired[Tensor]
-    """Index of each of these among the run's alternates."""
+    """Index of each alternate among the alternates of the run."""
 
 
 def collate_rows(rows: Sequence[EncodedRow]) -> dict[str, Tensor]:
-    """Pad rows at the right and stack them; padding is token 0, which is masked out, so that any would do.
+    """Pad rows on the right and stack them; padding is token 0 (masked, so its value does not matter).
 
     Args:
         rows: the rows of the batch.
 
     Returns:
         `input_ids`, `attention_mask` and `labels` (long), and `token_labels` (float32, unshifted axis, 0 on prompt and
-        padding) when all rows have them; each of shape (batch, tokens).
+        padding) if all rows have them; each of shape (batch, tokens).
     """
     batch = {
         "input_ids": _padded([row.input_ids for row in rows]),
@@ -59,7 +59,7 @@ def _padded(rows: Sequence[Sequence[int]], *, fill: int = 0) -> Tensor:
 
 
 def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
-    """Collate pairs; forget, retain and alternate rows are padded apart."""
+    """Collate pairs; forget, retain and alternate rows are padded separately."""
     forget, rows = _side([pair.forget for pair in pairs])
     batch = PairBatch(forget=forget, rows=rows)
     if retain := [pair.retain for pair in pairs if pair.retain is not None]:
@@ -74,8 +74,8 @@ def _side(placed: Sequence[PlacedRow]) -> tuple[dict[str, Tensor], Tensor]:
     return collate_rows([row for _, row in placed]), indices
 
 
-def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Indices of rows of similar length together, longest first, at most `budget` tokens a batch (a longer row is alone)."""
+def length_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Group rows of similar length, longest first, with at most `budget` tokens per batch (a longer row gets its own)."""
     batch: list[int] = []
     used = 0
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):

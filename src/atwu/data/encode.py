@@ -1,8 +1,8 @@
-"""Rows into token ids, labels and token labels.
+"""Encode rows as token ids, labels and token labels.
 
-The whole text of a row (see `atwu.data.render_row`) is tokenised once, with offsets; they tell which tokens are the
-answer's and which of those touch a forget span. Answer tokens and the terminal token carry loss, prompt and template do
-not; in a plain text row every token does except the first.
+The text of a row (see `atwu.data.render_row`) is tokenized once, with offsets, which show the tokens of the answer and those
+that overlap a forget span. Counted tokens (those with loss) are the answer tokens and the terminal token, not prompt and
+template; in a plain text row, every token except the first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from atwu.data.render import RenderedRow, check_system, render_row
 from atwu.data.schema import IGNORE_INDEX, Example, Span
-from atwu.data.spool import kept
+from atwu.data.spool import store_rows
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _SPACE_MARKS = "▁Ġ "
 
 
@@ -25,38 +25,38 @@ class EncodedRow:
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
-    """The token id where it is counted, IGNORE_INDEX on prompt and template."""
+    """Token id on counted tokens, IGNORE_INDEX on prompt and template."""
     token_labels: tuple[int, ...] | None
-    """1 where a counted token touches a forget span, else 0; None when the row has no annotation."""
+    """1 on counted tokens that overlap a forget span, else 0; None if the row has no forget_spans."""
     answer_offsets: tuple[Span | None, ...]
-    """Character range of the token within the answer (a leading space included); None outside the answer."""
+    """Character range of the token in the answer (leading space included); None outside the answer."""
     has_terminal: bool
-    """False when the answer was cut at `max_length`, so that no end-of-turn token is trained."""
+    """False if the answer was truncated at `max_length`, so that no end-of-turn token is trained."""
 
     @property
     def answer_start(self) -> int:
         """Index of the first counted token."""
         return next(index for index, label in enumerate(self.labels) if label != IGNORE_INDEX)
 
-    def counted(self, values: Sequence[T]) -> list[T]:
-        """Those of some values, one per token, that belong to counted tokens."""
+    def counted(self, values: Sequence[_T]) -> list[_T]:
+        """Select the values of counted tokens from one value per token."""
         return [value for value, label in zip(values, self.labels, strict=True) if label != IGNORE_INDEX]
 
     @property
     def text_labels(self) -> tuple[int, ...]:
-        """The labels, counted in the answer's text alone: not at the terminal token."""
+        """Labels that count only the text of the answer, without the terminal token."""
         both = zip(self.labels, self.answer_offsets, strict=True)
         return tuple(IGNORE_INDEX if offset is None else label for label, offset in both)
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
-        """The ids before the first counted token: what generation starts from."""
+        """Token ids before the first counted token, the prompt of generation."""
         return self.input_ids[: self.answer_start]
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Encoded rows of one set, in the order given, with what was lost on the way."""
+    """Encoded rows of one set in the given order, with warnings about truncation."""
 
     rows: Sequence[EncodedRow]
     warnings: tuple[str, ...]
@@ -64,31 +64,31 @@ class EncodedRows:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """Ids of a text with the character range of each."""
+    """Token ids of a text with the character range of each."""
 
     ids: list[int]
     ranges: list[Span]
 
 
 class Encoder:
-    """Turns rows into tokens for one tokenizer."""
+    """Encode rows with one tokenizer."""
 
     def __init__(self, tokenizer: Any, *, max_length: int = 512, system: str | None = None) -> None:
-        """Bind a tokenizer.
+        """Create an encoder.
 
         Args:
             tokenizer: a fast tokenizer of transformers (offsets are needed); its chat template is used, or
-                "Question: ...\\nAnswer: ..." when it has none.
-            max_length: longest row in tokens; longer answers are cut at the right and lose their terminal token.
-            system: text of a system turn put before conversations that have none; None puts none.
+                "Question: ...\\nAnswer: ..." if it has none.
+            max_length: longest row in tokens; longer answers are truncated and lose their terminal token.
+            system: text of a system turn for conversations without one; None adds none.
 
         Raises:
             ValueError: slow tokenizer, or a value out of range.
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
-                f"{type(tokenizer).__name__} gives no character offsets; a fast tokenizer is required "
-                "(AutoTokenizer.from_pretrained(name) gives one when the model has a tokenizer.json)."
+                f"{type(tokenizer).__name__} is not a fast tokenizer, so it has no character offsets; use one "
+                "(AutoTokenizer.from_pretrained(name) returns one if the model has a tokenizer.json)."
             )
         if max_length < 2:
             raise ValueError(f"max_length must be at least 2 tokens, got {max_length}.")
@@ -98,9 +98,9 @@ class Encoder:
         self.max_length = max_length
         added = tokenizer.added_tokens_decoder
         special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
-        # Some tokenizers use one token for unknown, start and end; a token that is only "unknown" ends nothing.
-        kept = {tokenizer.bos_token_id, tokenizer.eos_token_id}
-        self._special = special - ({tokenizer.unk_token_id} - kept)
+        # Some tokenizers use one token for unknown, start and end; a pure unknown token does not end an answer.
+        start_and_end = {tokenizer.bos_token_id, tokenizer.eos_token_id}
+        self._special = special - ({tokenizer.unk_token_id} - start_and_end)
         probe = list(tokenizer("a")["input_ids"])
         self._blanks: dict[int, bool] = {}
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
@@ -110,15 +110,15 @@ class Encoder:
 
         Args:
             example: the row.
-            where: its place, put in front of every error; by default its question.
+            where: location of the row, the prefix of error messages; by default its question.
 
         Raises:
-            ValueError: an empty answer, the prompt alone reaches `max_length`, the template refuses the row, or there is
-                no token to end the answer with.
+            ValueError: the answer is empty, the prompt alone reaches `max_length`, the chat template rejects the row, or
+                no token can end the answer.
         """
         where = where or f"row with question {example.question[:60]!r}"
         if not example.answer.strip():
-            raise ValueError(f"{where}: the answer is empty; give it text or remove the row.")
+            raise ValueError(f"{where}: the answer is empty; add text or remove the row.")
         try:
             rendered = render_row(example, self.tokenizer, system=self.system)
         except ValueError as error:
@@ -131,23 +131,23 @@ class Encoder:
         ]
         if self._adds_bos and ids[0] != self.tokenizer.bos_token_id:
             ids, offsets, first = [self.tokenizer.bos_token_id, *ids], [None, *offsets], first + 1
-        first = max(first, 1)  # nothing predicts the first token
+        first = max(first, 1)  # no token predicts the first one
         if first >= self.max_length:
             raise ValueError(
-                f"{where}: the prompt alone takes {first} tokens and max_length is {self.max_length}; "
+                f"{where}: the prompt alone has {first} tokens, but max_length is {self.max_length}; "
                 "raise max_length or shorten the prompt."
             )
         spans = example.forget_spans
         marks = spans and [
             int(index >= first and touches(offsets[index], spans, example.answer)) for index in range(len(ids))
         ]
-        keep = min(len(ids), self.max_length)
+        length = min(len(ids), self.max_length)
         return EncodedRow(
-            input_ids=tuple(ids[:keep]),
-            labels=tuple(token if index >= first else IGNORE_INDEX for index, token in enumerate(ids[:keep])),
-            token_labels=None if spans is None else tuple(marks[:keep]) if marks else (0,) * keep,
-            answer_offsets=tuple(offsets[:keep]),
-            has_terminal=keep == len(ids),
+            input_ids=tuple(ids[:length]),
+            labels=tuple(token if index >= first else IGNORE_INDEX for index, token in enumerate(ids[:length])),
+            token_labels=None if spans is None else tuple(marks[:length]) if marks else (0,) * length,
+            answer_offsets=tuple(offsets[:length]),
+            has_terminal=length == len(ids),
         )
 
     def encode_rows(self, rows: Iterable[Example], *, what: str) -> EncodedRows:
@@ -158,47 +158,48 @@ class Encoder:
             what: name of the set in messages, such as `forget`.
 
         Returns:
-            The encoded rows, one for each row given, and counted warnings.
+            One encoded row per row, and warnings.
 
         Raises:
-            ValueError: as `encode`, naming the row.
+            ValueError: as for `encode`; the message names the row.
         """
-        cut, unmarked = [], []
+        truncated, unlabelled = [], []
 
         def every() -> Iterator[EncodedRow]:
             for number, example in enumerate(rows, start=1):
                 row = self.encode(example, where=f"{what}, row {number}")
                 if not row.has_terminal:
-                    cut.append(number)
-                    seen = max(offset[1] for offset in row.answer_offsets if offset is not None)
-                    if any(end > seen for _, end in example.forget_spans or ()):
-                        unmarked.append(number)
+                    truncated.append(number)
+                    encoded_until = max(offset[1] for offset in row.answer_offsets if offset is not None)
+                    if any(end > encoded_until for _, end in example.forget_spans or ()):
+                        unlabelled.append(number)
                 yield row
 
-        encoded, warnings = kept(every()), []
-        if cut:
+        encoded, warnings = store_rows(every()), []
+        if truncated:
             warnings.append(
-                f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "
-                f"truncated, without a terminal token (first: row {cut[0]})."
+                f"{what}: {len(truncated)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "
+                f"truncated, without a terminal token (first: row {truncated[0]})."
             )
-        if unmarked:
-            warnings.append(f"{what}: {len(unmarked)} of them lose part of their forget_spans (first: {unmarked[0]}).")
+        if unlabelled:
+            warnings.append(
+                f"{what}: {len(unlabelled)} of them lose some of their forget_spans (first: row {unlabelled[0]})."
+            )
         return EncodedRows(rows=encoded, warnings=tuple(warnings))
 
     def encode_prompt(self, example: Example, *, prefill: str = "") -> tuple[int, ...]:
-        """The ids generation starts from.
+        """Return the token ids that generation starts from.
 
         Args:
             example: the row.
-            prefill: words that the answer starts with, in place of the row's own. Spaces at their end are left out:
-                they belong to the token that comes next. Words that the prompt already ends with, as the plain form does
-                with `Answer:`, are not said twice.
+            prefill: text that the answer starts with. Trailing spaces are dropped, since they belong to the next token.
+                Text that the prompt already ends with (such as `Answer:` in the plain form) is not repeated.
 
         Returns:
-            Exactly the ids that come before the answer in training, and those of the prefill as an answer's beginning.
+            The ids before the answer as in training, followed by those of the prefill as start of the answer.
 
         Raises:
-            ValueError: a prefill too long for `max_length`, or as `encode`.
+            ValueError: the prefill is too long for `max_length`, or as for `encode`.
         """
         if not prefill.strip():
             return self.encode(example).prompt_ids
@@ -215,20 +216,20 @@ class Encoder:
         return row.input_ids[: last + 1]
 
     def _answer_tokens(self, rendered: RenderedRow, where: str) -> tuple[_Tokens, int, int]:
-        """Tokens of the row, index of the answer's first token, and index of the terminal token (added if need be)."""
+        """Return the tokens, the index of the first answer token, and that of the terminal token (added if missing)."""
         tokens, first = self._split(rendered)
         if first == len(tokens.ids):
-            raise ValueError(f"{where}: the tokenizer gives no token for the answer; change or remove the row.")
+            raise ValueError(f"{where}: the tokenizer returns no token for the answer; change or remove the row.")
         for index in range(first, len(tokens.ids)):
             if tokens.ids[index] in self._special and tokens.ranges[index][1] > rendered.end:
                 return tokens, first, index
-        if rendered.end < len(rendered.text):  # text after the answer, but nothing that ends it
+        if rendered.end < len(rendered.text):  # text after the answer without an end token
             return self._answer_tokens(replace(rendered, text=rendered.text[: rendered.end]), where)
         eos = self.tokenizer.eos_token_id
         if eos is None:
             raise ValueError(
-                f"{where}: nothing ends the answer: the template writes no special token after it and the tokenizer "
-                "has no eos_token; set tokenizer.eos_token."
+                f"{where}: no token ends the answer: the template has no special token after it, and the tokenizer has no "
+                "eos_token; set tokenizer.eos_token."
             )
         if tokens.ids[-1] != eos or len(tokens.ids) == first + 1:
             tokens.ids.append(eos)
@@ -236,34 +237,34 @@ class Encoder:
         return tokens, first, len(tokens.ids) - 1
 
     def _split(self, rendered: RenderedRow) -> tuple[_Tokens, int]:
-        """Tokens of the whole text and the index of the answer's first token."""
+        """Tokenize the whole text and return the index of the first answer token."""
         text, boundary = rendered.text, rendered.boundary
         tokens = self._tokenize(text)
         first = _first_token(tokens.ranges, rendered)
         if first < len(tokens.ids) and text[tokens.ranges[first][0] : boundary].strip():
-            # One token spans the end of the prompt and the start of the answer: tokenise the two sides on their own.
+            # One token spans prompt and answer: tokenize the two sides separately.
             left, right = self._tokenize(text[:boundary]), self._tokenize(text[boundary:])
             moved = [(start + boundary, end + boundary) for start, end in right.ranges]
             return _Tokens(left.ids + right.ids, left.ranges + moved), len(left.ids)
         return tokens, first
 
     def _tokenize(self, text: str) -> _Tokens:
-        """Ids and character ranges, the ranges made alike for all kinds of tokenizer (leading space included)."""
+        """Return ids and character ranges, with ranges normalized across tokenizers (leading space included)."""
         out = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids = list(out["input_ids"])
         ranges: list[Span] = []
         reached = 0
         for token, (start, end) in zip(ids, out["offset_mapping"], strict=True):
             if start > reached and text[reached:start].isspace():
-                start = reached  # byte-level tokenizers may leave the leading space out of the range
+                start = reached  # byte-level tokenizers may exclude the leading space
             if self._blank(token) and text[start:end].strip():
-                end = start  # SentencePiece's dummy space claims the character after it
+                end = start  # the range of SentencePiece's dummy space includes the next character
             ranges.append((start, end))
             reached = max(reached, end)
         return _Tokens(ids, ranges)
 
     def _blank(self, token: int) -> bool:
-        """Whether a token is nothing but space."""
+        """Return whether a token consists of space only."""
         found = self._blanks.get(token)
         if found is None:
             name = self.tokenizer.convert_ids_to_tokens(token)
@@ -288,11 +289,11 @@ def _within_answer(span: Span, rendered: RenderedRow) -> Span | None:
 
 
 def touches(offset: Span | None, spans: Sequence[Span], answer: str) -> bool:
-    """Whether a token overlaps one of some ranges of the answer, the space before its word aside; None is outside of it."""
+    """Return whether a token overlaps one of the ranges, ignoring spaces around its word; False outside the answer (None)."""
     if offset is None:
         return False
     start, end = offset
     piece = answer[start:end]
-    if piece.strip():  # the space before a word belongs to its token, not to the word
+    if piece.strip():  # spaces around a word do not count as overlap
         start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
     return any(start < stop and begin < end for begin, stop in spans)

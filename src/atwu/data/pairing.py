@@ -1,7 +1,7 @@
-"""Which retain row goes with which forget row, and in which order forget rows are seen.
+"""Pair retain rows with forget rows and fix the order of each epoch.
 
-Both are pure functions of (seed, epoch, index), and a dataset key carries its epoch (`epoch * n + forget_index`), so
-workers, processes and resumed runs hold no state and all see the same pairs: sharding splits keys that already exist.
+Both are pure functions of (seed, epoch, index). A dataset key contains its epoch (`epoch * n + forget_index`), so workers,
+processes and resumed runs need no state and produce the same pairs; sharding splits existing keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
 
-# Purpose constants keep the draws of one seed apart from each other and from every other use of that seed.
+# Purpose constants make draws for different purposes independent under one seed.
 _PAIRING = 0x7061_6972
 _ORDER = 0x6F72_6465
 
@@ -26,7 +26,7 @@ def _generator(purpose: int, seed: int, *key: int) -> np.random.Generator:
 
 
 def retain_index(*, seed: int, epoch: int, index: int, n_retain: int) -> int:
-    """Retain row for a forget row: uniform, with replacement.
+    """Draw the retain row for a forget row, uniformly with replacement.
 
     Args:
         seed: seed of the run.
@@ -35,13 +35,13 @@ def retain_index(*, seed: int, epoch: int, index: int, n_retain: int) -> int:
         n_retain: number of retain rows.
 
     Returns:
-        An index in [0, n_retain), the same for the same arguments.
+        An index in [0, n_retain), deterministic in the arguments.
     """
     return int(_generator(_PAIRING, seed, epoch, index).integers(n_retain))
 
 
 def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
-    """Order of the forget rows in one epoch.
+    """Return the order of the forget rows in one epoch.
 
     Args:
         seed: seed of the run.
@@ -49,7 +49,7 @@ def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
         n: number of forget rows.
 
     Returns:
-        A permutation of 0 to n - 1, shape (n,), the same for the same arguments.
+        A permutation of 0 to n - 1, shape (n,), deterministic in the arguments.
     """
     order: NDArray[np.int64] = _generator(_ORDER, seed, epoch).permutation(n).astype(np.int64)
     return order
@@ -68,7 +68,7 @@ class EpochSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration (accelerate and the Trainer call this)."""
+        """Set the epoch of the next iteration (called by accelerate and the Trainer)."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -89,13 +89,13 @@ class PairedRow:
 
     forget: PlacedRow
     retain: PlacedRow | None
-    """None when there is no retain set."""
+    """None without a retain set."""
     alternate: PlacedRow | None = None
-    """The same prompt with a preferred answer; None when no loss learns from one."""
+    """The same prompt with a preferred answer; None if no loss uses one."""
 
 
 class PairedDataset(Dataset[PairedRow]):
-    """Forget rows, each with its retain row of the epoch; made to be read with `EpochSampler` keys."""
+    """Forget rows, each with its retain row of the epoch; indexed by `EpochSampler` keys."""
 
     def __init__(
         self,
@@ -104,16 +104,16 @@ class PairedDataset(Dataset[PairedRow]):
         seed: int,
         alternates: Alternates | None = None,
     ) -> None:
-        """Hold the sets.
+        """Create the dataset.
 
         Args:
-            forget: rows to remove.
-            retain: rows to keep, or None for methods without a retain loss.
+            forget: forget rows.
+            retain: retain rows, or None for methods without a retain loss.
             seed: seed of the run.
-            alternates: preferred answers, for losses that learn from them.
+            alternates: preferred answers, for losses that use them.
 
         Raises:
-            ValueError: an empty set, or a set where only some rows have token labels.
+            ValueError: a set is empty, or only some of its rows have token labels.
         """
         for name, rows in (("forget", forget), ("retain", retain)):
             if rows is not None:
@@ -127,9 +127,9 @@ class PairedDataset(Dataset[PairedRow]):
         return len(self.forget)
 
     def __getitem__(self, key: int) -> PairedRow:
-        """Row of a key `epoch * n + forget_index`; plain indices 0 to n - 1 are epoch 0."""
+        """Return the pair of key `epoch * n + forget_index`; indices 0 to n - 1 are epoch 0."""
         if key < 0:
-            raise IndexError(f"keys are epoch * {len(self)} + forget index, 0 or more; got {key}.")
+            raise IndexError(f"key must be epoch * {len(self)} + forget index, >= 0, got {key}.")
         epoch, index = divmod(int(key), len(self))
         retain = alternate = None
         if self.retain is not None:
@@ -141,7 +141,7 @@ class PairedDataset(Dataset[PairedRow]):
         return PairedRow((index, self.forget[index]), retain, alternate)
 
     def drawn(self, epochs: int) -> set[int]:
-        """Retain rows that this many passes over the forget set draw."""
+        """Return the indices of the retain rows drawn in the given number of epochs."""
         if self.retain is None:
             return set()
         sizes = {"seed": self.seed, "n_retain": len(self.retain)}
@@ -150,17 +150,17 @@ class PairedDataset(Dataset[PairedRow]):
         }
 
     def __iter__(self) -> Iterator[PairedRow]:
-        """The rows of epoch 0 in file order (without this, Python would read keys without end)."""
+        """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""
         return (self[index] for index in range(len(self)))
 
 
 def _check(name: str, rows: Sequence[EncodedRow]) -> None:
-    """For sets that did not come from `unlearning_rows`."""
+    """Check a set that did not come from `unlearning_rows`."""
     if not rows:
-        raise ValueError(f"the {name} set is empty; give at least one row.")
-    marked = sum(row.token_labels is not None for row in rows)
-    if 0 < marked < len(rows):
+        raise ValueError(f"the {name} set is empty; pass at least one row.")
+    labelled = sum(row.token_labels is not None for row in rows)
+    if 0 < labelled < len(rows):
         raise ValueError(
-            f"{name} set: {marked} of {len(rows)} rows have token labels and the others have none; give forget_spans to "
-            "every row ([] for a row without a secret) or to none."
+            f"{name} set: {labelled} of {len(rows)} rows have token labels and the others have none; add forget_spans to "
+            "every row ([] for a row without labelled tokens) or to none."
         )

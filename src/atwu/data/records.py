@@ -1,7 +1,7 @@
-"""Files (JSONL, JSON, CSV, Parquet, Arrow) and Hub data sets into raw records, each with its place for error messages.
+"""Read files (JSONL, JSON, CSV, Parquet, Arrow) and Hub datasets as raw records with their location.
 
-A reader yields (where, columns) pairs and checks only what the format itself demands; `atwu.data.row_parsing` checks the
-columns. Lines end at `\\n` (or `\\r\\n`) only: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
+A reader yields (where, columns) pairs and checks only the file format; `atwu.data.row_parsing` checks the columns. Only
+`\\n` and `\\r\\n` end a line: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from atwu._file_reading import decoded, file_lines, file_text, parse_json
 
 _BATCH = 1024
 Record = tuple[str, Mapping[str, Any]]
-"""Where the record stands (file and line or row), and its columns."""
+"""Location of the record (file and line or row) and its columns."""
 
 
 def read_jsonl_records(path: Path) -> Iterator[Record]:
-    """One JSON object per line; blank lines are skipped."""
+    """Read one JSON object per line; blank lines are skipped."""
     for number, line in enumerate(file_lines(path), start=1):
         where = f"{path}, line {number}"
         text = decoded(line.removesuffix(b"\n"), path, first_line=number).rstrip("\r")
@@ -37,14 +37,14 @@ def read_jsonl_records(path: Path) -> Iterator[Record]:
 
 
 def read_json_records(path: Path) -> Iterator[Record]:
-    """One JSON list of objects."""
+    """Read a JSON list of objects."""
     text = file_text(path)
     if not text.strip():
         return
     value = parse_json(text, what=path)
     if isinstance(value, dict):
         lists = [key for key, item in value.items() if isinstance(item, list)]
-        hint = f" It holds a list under {lists[0]!r}: save that list alone." if len(lists) == 1 else ""
+        hint = f" It has a list under {lists[0]!r}; save only that list." if len(lists) == 1 else ""
         raise ValueError(f"{path}: expected a list of objects, got one object.{hint} One object per line is .jsonl.")
     if not isinstance(value, list):
         raise ValueError(f"{path}: expected a list of objects, got {text.strip()[:60]!r}.")
@@ -56,7 +56,7 @@ def read_json_records(path: Path) -> Iterator[Record]:
 
 
 def read_csv_records(path: Path) -> Iterator[Record]:
-    """Comma-separated values with a header; an empty cell counts as not given. Rows are numbered below the header."""
+    """Read comma-separated values with a header; an empty cell is a missing value. Row 1 follows the header."""
     text = file_text(path)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -77,7 +77,7 @@ def read_csv_records(path: Path) -> Iterator[Record]:
             if len(cells) != len(header):
                 raise ValueError(
                     f"{where} (ends on line {reader.line_num}): {len(cells)} fields, the header has {len(header)} "
-                    f"({', '.join(header)}); quote text that holds commas."
+                    f"({', '.join(header)}); quote text that contains commas."
                 )
             yield where, {name: cell or None for name, cell in zip(header, cells, strict=True)}
     except csv.Error as error:
@@ -85,7 +85,7 @@ def read_csv_records(path: Path) -> Iterator[Record]:
 
 
 def read_parquet_records(path: Path) -> Iterator[Record]:
-    """Parquet through pyarrow (extra `parquet`)."""
+    """Read Parquet with pyarrow (extra `parquet`)."""
     parquet = require("pyarrow.parquet", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
     number = 0
@@ -96,11 +96,11 @@ def read_parquet_records(path: Path) -> Iterator[Record]:
                     number += 1
                     yield f"{path}, row {number}", item
     except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}, after row {number}: not readable as Parquet, {error}.") from error
+        raise ValueError(f"{path}, after row {number}: cannot be read as Parquet, {error}.") from error
 
 
 def read_arrow_records(path: Path) -> Iterator[Record]:
-    """Arrow's file or stream format, as data sets are cached and saved, through pyarrow (extra `parquet`)."""
+    """Read Arrow's file or stream format, in which `datasets` saves and caches, with pyarrow (extra `parquet`)."""
     ipc = require("pyarrow.ipc", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
     number = 0
@@ -118,7 +118,7 @@ def read_arrow_records(path: Path) -> Iterator[Record]:
                         number += 1
                         yield f"{path}, row {number}", item
     except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}, after row {number}: not readable as Arrow, {error}.") from error
+        raise ValueError(f"{path}, after row {number}: cannot be read as Arrow, {error}.") from error
 
 
 READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
@@ -128,39 +128,39 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".parquet": read_parquet_records,
     ".arrow": read_arrow_records,
 }
-"""File name suffix to reader."""
+"""Reader by file name suffix."""
 
 
 def file_records(path: Path) -> Iterator[Record]:
-    """Records of a file, read as its suffix says.
+    """Read the records of a file; the suffix decides the format.
 
     Raises:
-        FileNotFoundError: there is no such file; near matches are named.
-        ValueError: a folder, or a file of another type.
+        FileNotFoundError: the file does not exist; the message lists similar names.
+        ValueError: the path is a folder, or the file type is not supported.
     """
     if not path.exists():
         raise FileNotFoundError(_missing_file(path))
     if path.is_dir():
         inside = sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
-        raise ValueError(f"{path} is a folder; give one file{' of: ' + ', '.join(inside) if inside else ''}.")
+        raise ValueError(f"{path} is a folder; pass one file{' of: ' + ', '.join(inside) if inside else ''}.")
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not read; use {', '.join(READERS)}.")
+        raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not supported; use {', '.join(READERS)}.")
     return reader(path)
 
 
 def hub_records(repository: str, config: str | None, split: str | None, *, without: str) -> Iterator[Record]:
-    """Records of one split.
+    """Read the records of one split of a Hub dataset.
 
     Args:
-        repository: data set as `org/name`.
-        config: its configuration; None for the default.
-        split: the split; None when there is only one.
-        without: what to know when `datasets` is missing; starts the error.
+        repository: dataset as `org/name`.
+        config: configuration; None for the default.
+        split: the split; None if there is only one.
+        without: start of the error message if `datasets` is missing.
 
     Raises:
         ImportError: `datasets` is not installed.
-        ValueError: several splits and none chosen.
+        ValueError: the dataset has several splits and none was chosen.
     """
     try:
         datasets = require("datasets", extra="hub")
@@ -172,7 +172,7 @@ def hub_records(repository: str, config: str | None, split: str | None, *, witho
         splits = list(table)
         if len(splits) != 1:
             raise ValueError(
-                f"{name!r} has the splits {', '.join(splits)}; name one, as in {repository}:{config or 'default'}:"
+                f"{name!r} has the splits {', '.join(splits)}; choose one, as in {repository}:{config or 'default'}:"
                 f"{splits[0] if splits else 'train'}."
             )
         table = table[splits[0]]
@@ -182,8 +182,8 @@ def hub_records(repository: str, config: str | None, split: str | None, *, witho
 def _missing_file(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
-        return f"{path} does not exist, nor does its folder {folder}; check the path."
+        return f"{path} does not exist, and its folder {folder} does not exist either; check the path."
     names = sorted(item.name for item in folder.iterdir())
     near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
     near = near or [name for name in names if Path(name).suffix.lower() in READERS][:3]
-    return f"{path} does not exist; near matches in {folder}: {', '.join(near) or 'none'}."
+    return f"{path} does not exist; similar names in {folder}: {', '.join(near) or 'none'}."

@@ -1,7 +1,7 @@
-"""A row as one text, with the place of the answer in it.
+"""Render a row as text and locate the answer in it.
 
-Conversations go through the tokenizer's chat template, or through "Question: ...\\nAnswer: ..." when there is none;
-plain text rows are their own text. No tokens here: `atwu.data.encode` cuts the text.
+Conversations use the tokenizer's chat template, or "Question: ...\\nAnswer: ..." without one; plain text rows are used
+unchanged. `atwu.data.encode` tokenizes the text.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ from typing import Any
 from atwu.data.schema import Example, Message
 
 TEMPLATE_DATE = "10 Apr 2025"
-"""Given to templates that print today's date (Llama-3), so that the same rows give the same ids on any day. The date is
-the one the published TOFU models were trained with."""
+"""Date for chat templates that print the current date (Llama-3), so that token ids do not depend on the day. The published
+TOFU models were trained with this date."""
 
 _REMEDY = "set tokenizer.chat_template to another one, or to None for the plain form (Question: ... Answer: ...)"
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRow:
-    """The text of a row and where the answer stands in it (character positions)."""
+    """The text of a row and the character positions of the answer."""
 
     text: str
     boundary: int
-    """Where the answer's part begins: `start`, or the spaces right before it, which its first token may absorb."""
+    """Start of the answer including spaces directly before it, which its first token may contain."""
     start: int
     """First character of the answer."""
     end: int
     """One past the last character of the answer."""
     trimmed: int
-    """Characters the template stripped from the left of the answer, so `text[start]` is `answer[trimmed]`."""
+    """Number of characters the template stripped from the left of the answer: `text[start]` is `answer[trimmed]`."""
 
 
 def with_system(messages: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
-    """The turns with a system turn in front, unless they have one; no turns (a plain text row) stay none."""
+    """Prepend a system turn unless there is one; a plain text row (no turns) is returned unchanged."""
     if system is None or not messages or messages[0].role == "system":
         return messages
     return (Message("system", system), *messages)
 
 
 def check_system(system: str | None) -> None:
-    """Refuse a system turn without text.
+    """Check that a system turn has text.
 
     Raises:
-        ValueError: it is empty.
+        ValueError: the text is empty.
     """
     if system is not None and not system.strip():
-        raise ValueError("system is empty; give the text of the system turn, or None for no such turn.")
+        raise ValueError("system is empty; pass the text of the system turn, or None for no system turn.")
 
 
 def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -> RenderedRow:
-    """Write a row as text.
+    """Render a row as text.
 
     Args:
         example: the row.
@@ -63,7 +63,7 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
         The text with the answer's position.
 
     Raises:
-        ValueError: the chat template refuses the turns, leaves a system turn out, or changes the answer beyond stripping it.
+        ValueError: the chat template rejects the turns, drops the system turn, or changes the answer beyond stripping spaces.
     """
     if not example.messages:
         return RenderedRow(text=example.answer, boundary=0, start=0, end=len(example.answer), trimmed=0)
@@ -71,7 +71,7 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
     if not tokenizer.chat_template:
         head = f"{_plain_prompt(example.messages)} "
         return _placed(head, example.answer, tail="", trimmed=0)
-    # A marker in the answer's place shows what the template writes before and after it, whatever the answer says.
+    # A marker in place of the answer shows what the template writes before and after any answer.
     marker = "ATWU-ANSWER"
     while any(marker in message.content for message in example.messages):
         marker += "-X"
@@ -83,12 +83,12 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
         )
     first = example.messages[0]
     if first.role == "system" and first.content.strip() not in head:
-        raise ValueError(f"the chat template leaves the system turn out; do without one, or {_REMEDY}.")
+        raise ValueError(f"the chat template drops the system turn; remove the system turn, or {_REMEDY}.")
     text = _apply(example.messages, example.answer, tokenizer)
     written = text[len(head) : len(text) - len(tail)]
     if not text.startswith(head) or not text.endswith(tail) or written.strip() != example.answer.strip():
         raise ValueError(
-            f"the chat template changes the answer {example.answer[:60]!r} beyond stripping spaces around it; {_REMEDY}."
+            f"the chat template changes the answer {example.answer[:60]!r} beyond stripping surrounding spaces; {_REMEDY}."
         )
     return _placed(head, written, tail, trimmed=example.answer.find(written))
 
@@ -124,6 +124,6 @@ def _apply(messages: Sequence[Message], answer: str, tokenizer: Any) -> str:
     except TemplateError as error:
         roles = ", ".join(turn["role"] for turn in turns)
         raise ValueError(
-            f"the chat template refuses the turns ({roles}): {error}; change the turns, or {_REMEDY}."
+            f"the chat template rejects the turns ({roles}): {error}; change the turns, or {_REMEDY}."
         ) from error
     return text

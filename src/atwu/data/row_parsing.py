@@ -1,7 +1,7 @@
-"""One raw record (a mapping of columns) checked and turned into an `Example`, and rows written to a file again.
+"""Check a raw record (a mapping of columns) and convert it to an `Example`; write rows back to a file.
 
-Layouts: question/answer, prompt/completion, messages, text. Everything a file, a Hub data set or a Python caller gives
-passes through `parse_row`, so the rest of the package sees only valid rows. Every error starts with `where`.
+Layouts: question/answer, prompt/completion, messages, text. All rows from files, Hub datasets and Python callers pass
+through `parse_row`, so other modules get valid rows only. Every error message starts with `where`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMN_LAYOUTS: tuple[tuple[str, ...], ...] = (
     ("messages",),
     ("text",),
 )
-"""Columns that hold the row itself; a row uses exactly one of these groups."""
+"""Columns of prompt and answer; a row uses exactly one of these groups."""
 
 OPTIONAL_COLUMNS = (
     "forget_spans",
@@ -41,30 +41,30 @@ OPTIONAL_COLUMNS = (
 )
 ROLES = ("system", "user", "assistant")
 _KNOWN = frozenset(name for layout in COLUMN_LAYOUTS for name in layout) | frozenset(OPTIONAL_COLUMNS)
-_UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
-"""What nobody can see."""
+_INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
+"""White space and invisible characters."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
-"""How a list of texts begins in a cell, and no other text does."""
+"""Start of a JSON list of strings in a cell."""
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 
 def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None = None) -> Example:
     """Check one record and build its `Example`.
 
-    A column that is absent, null, or (for optional columns) an empty string counts as not given. Lists may also come as
-    JSON text, which is how a CSV cell carries them.
+    A column that is absent, null, or (for optional columns) an empty string is a missing value. Lists may be JSON strings, as
+    in a CSV cell.
 
     Args:
         obj: column name to value.
-        where: the record's place, put in front of every error, such as `forget.jsonl, line 12`.
-        counts: receives what was mended in `target_words`; see `atwu.data.target_words`.
+        where: location of the record, the prefix of error messages, such as `forget.jsonl, line 12`.
+        counts: receives the number of corrections in `target_words`; see `atwu.data.target_words`.
 
     Returns:
         The row.
 
     Raises:
-        ValueError: unknown or ambiguous layout, empty answer, or a malformed column.
+        ValueError: the layout is unknown or ambiguous, the answer is empty, or a column is malformed.
     """
     if not isinstance(obj, Mapping):
         raise ValueError(f"{where}: expected an object with columns ({_LAYOUT_TEXT}), got {_kind(obj)}.")
@@ -89,7 +89,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
 
 
 def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
-    """Columns of a record that `parse_row` does not read; keys inside a message are named `messages.KEY`."""
+    """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`."""
     ignored = {str(name) for name in obj if name not in _KNOWN}
     turns = obj.get("messages")
     if isinstance(turns, list):
@@ -99,10 +99,10 @@ def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
 
 
 def fingerprint(rows: Iterable[Example]) -> str:
-    """Sha256 (hex) over the canonical JSON of the rows; equal for equal rows in equal order."""
+    """Compute the SHA-256 (hex) of the canonical JSON of the rows, in their order."""
     digest = hashlib.sha256()
     for row in rows:
-        plain = {each.name: getattr(row, each.name) for each in fields(row)}  # `asdict` takes five times as long
+        plain = {each.name: getattr(row, each.name) for each in fields(row)}  # five times as fast as `asdict`
         plain["messages"] = [{"role": message.role, "content": message.content} for message in row.messages]
         line = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         digest.update(line.encode("ascii") + b"\n")
@@ -110,7 +110,7 @@ def fingerprint(rows: Iterable[Example]) -> str:
 
 
 def row_record(row: Example) -> dict[str, Any]:
-    """One row as columns; optional columns only where they hold something."""
+    """Convert a row to columns, without empty optional columns."""
     if not row.messages:
         record: dict[str, Any] = {"text": row.answer}
     elif [message.role for message in row.messages] == ["user"]:
@@ -127,7 +127,7 @@ def row_record(row: Example) -> dict[str, Any]:
 
 
 def write_rows(path: str | Path, rows: Iterable[Example]) -> None:
-    """Write rows as JSONL that reads back as equal rows, in one step: a reader sees the old file or the whole new one."""
+    """Write rows as JSONL that reads back as equal rows; the file is replaced atomically."""
     write_text(path, "".join(json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows))
 
 
@@ -139,11 +139,11 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
         raise ValueError(f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}.")
     if len(used) > 1:
         raise ValueError(
-            f"{where}: columns {', '.join(present)} belong to different layouts; keep one of {_LAYOUT_TEXT}."
+            f"{where}: columns {', '.join(present)} belong to different layouts; use one of {_LAYOUT_TEXT}."
         )
     for name in used[0]:
         if name not in present:
-            raise ValueError(f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} come together.")
+            raise ValueError(f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} are both required.")
     return used[0]
 
 
@@ -158,11 +158,11 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
             raise ValueError(f"{where}, column {column!r}: role {turn['role']!r} is not one of {', '.join(ROLES)}.")
         messages.append(Message(turn["role"], _string(turn["content"], where, f"{column}.content")))
     roles = [message.role for message in messages]
-    said = roles[1:] if roles[:1] == ["system"] else roles
-    if not said or said != ["user", "assistant"] * (len(said) // 2):
+    turn_roles = roles[1:] if roles[:1] == ["system"] else roles
+    if not turn_roles or turn_roles != ["user", "assistant"] * (len(turn_roles) // 2):
         raise ValueError(
-            f"{where}, column 'messages': user and assistant take turns, a system turn may only come first, and they must end "
-            f"with a user turn and then the assistant turn that is the answer; got roles {', '.join(roles) or 'none'}."
+            f"{where}, column 'messages': roles must be an optional system turn first, then user and assistant in turn, ending "
+            f"with the assistant turn that is the answer; got roles {', '.join(roles) or 'none'}."
         )
     return tuple(messages[:-1]), messages[-1].content
 
@@ -174,7 +174,7 @@ def _parse_labels(
     if words is None or words == "":
         return _parse_spans(spans, answer, where)
     if spans is not None and spans != "":
-        raise ValueError(f"{where}: columns forget_spans and target_words both label the answer; keep one of them.")
+        raise ValueError(f"{where}: columns forget_spans and target_words both label the answer; use only one of them.")
     items = _json_list(words, where, "target_words", "a list of {word, start, end} objects")
     return target_word_spans(items, answer, where=where, counts=counts)
 
@@ -210,18 +210,18 @@ def _optional_string(obj: Mapping[str, Any], column: str, where: str) -> str | N
 
 
 def is_text(value: str) -> bool:
-    """Whether a row may hold it: something to be seen, and no control characters."""
-    return bool(_UNSEEN.sub("", value)) and not _NO_TEXT.search(value)
+    """Return whether a row may contain the value: it has visible characters and no control characters."""
+    return bool(_INVISIBLE.sub("", value)) and not _NO_TEXT.search(value)
 
 
 def _string(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{where}, column {column!r}: expected text, got {_kind(value)}: {value!r:.80}.")
-    if not _UNSEEN.sub("", value):
-        raise ValueError(f"{where}, column {column!r}: is empty; give it text or remove the row.")
-    if found := _NO_TEXT.search(value):
-        what = "half of a surrogate pair" if found[0] >= "\ud800" else f"the control character U+{ord(found[0]):04X}"
-        raise ValueError(f"{where}, column {column!r}: holds {what}, which is no text.")
+    if not _INVISIBLE.sub("", value):
+        raise ValueError(f"{where}, column {column!r}: is empty; add text or remove the row.")
+    if match := _NO_TEXT.search(value):
+        what = "an unpaired surrogate" if match[0] >= "\ud800" else f"the control character U+{ord(match[0]):04X}"
+        raise ValueError(f"{where}, column {column!r}: contains {what}, which is not allowed in text; remove it.")
     return value
 
 

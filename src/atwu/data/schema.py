@@ -1,7 +1,7 @@
-"""The one row type every source is read into, and the constant that marks uncounted labels.
+"""The row type of all sources, and the label of tokens without loss.
 
-A row is a conversation (possibly empty, for plain text) followed by the answer whose tokens carry loss. Everything
-that reads files produces `Example`; everything that makes tokens consumes it.
+A row is a conversation (empty for plain text) followed by the answer, whose tokens have loss. All file readers return
+`Example`; the encoder takes it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
-"""A half-open range of characters."""
+"""Half-open character range."""
 IGNORE_INDEX = -100
-"""Label of a position that is not counted (prompt, template, padding), as in transformers."""
+"""Label of positions without loss (prompt, template, padding), as in transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,24 @@ class Example:
     """One row: the turns before the answer, and the answer."""
 
     messages: tuple[Message, ...]
-    """Turns before the answer; empty for a plain text row, where every token of `answer` is counted."""
+    """Turns before the answer; empty for a plain text row, where every token of `answer` has loss."""
     answer: str
     forget_spans: tuple[Span, ...] | None = None
-    """Half-open character ranges of `answer` that carry the secret; None when the row has no annotation."""
+    """Half-open character ranges of the labelled words in `answer`; None without labels."""
     paraphrases: tuple[str, ...] = ()
-    """Other wordings of the last user turn; never trained on."""
+    """Paraphrases of the last user turn; never trained on."""
     wrong_answers: tuple[str, ...] = ()
     """Answers of the same form with false content."""
     alternate: str | None = None
-    """A preferred answer in place of the secret, usually a refusal."""
+    """Preferred answer in place of `answer`, usually a refusal."""
     paraphrased_answer: str | None = None
-    """The answer in other words; the wrong answers are then worded like it."""
+    """Paraphrase of the answer; wrong answers then follow its form."""
     subject: str | None = None
-    """Whom or what the row is about; rows of one subject are statistically dependent."""
+    """Person or thing that the row is about; rows with the same subject are statistically dependent."""
 
     @property
     def question(self) -> str:
-        """Text of the last turn before the answer, or an empty string for a plain text row."""
+        """Text of the last turn before the answer; empty for a plain text row."""
         return self.messages[-1].content if self.messages else ""
 
     @classmethod
@@ -76,16 +76,16 @@ class Example:
         )
 
 
-def checked_span(given: Any, answer: str, *, where: str) -> Span:
-    """What somebody gave as a range of an answer.
+def checked_span(value: Any, answer: str, *, where: str) -> Span:
+    """Check a character range of an answer.
 
     Raises:
-        ValueError: not two integers, outside the answer, or empty; begins with `where`.
+        ValueError: the value is not two integers, is outside the answer, or is empty; the message begins with `where`.
     """
-    pair = tuple(given) if isinstance(given, list | tuple) else ()
+    pair = tuple(value) if isinstance(value, list | tuple) else ()
     if len(pair) != 2 or any(type(number) is not int for number in pair):
         raise ValueError(
-            f"{where}: {given!r:.80} is not a span; give [start, end], two integer positions in the answer."
+            f"{where}: {value!r:.80} is not a span; use [start, end], two integer positions in the answer."
         )
     start, end = pair
     if not 0 <= start < end <= len(answer):
@@ -97,7 +97,7 @@ def checked_span(given: Any, answer: str, *, where: str) -> Span:
 
 
 def merged_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same characters as sorted ranges that do not overlap."""
+    """Merge ranges into sorted ranges that do not overlap."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:

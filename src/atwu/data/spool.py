@@ -1,4 +1,4 @@
-"""Rows that are too many for memory: kept in a nameless file, which goes with this process, and read one by one."""
+"""Store large sets of rows in a temporary file without a name, and read them one by one."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from atwu._cache import cache_folder
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 IN_MEMORY = 20_000
-"""Rows that are simply held: some 150 MB once they are encoded, at 110 tokens a row."""
+"""Number of rows stored in memory: about 150 MB of encoded rows with 110 tokens each."""
 
 
-def kept(rows: Iterable[T]) -> Sequence[T]:
-    """All rows of an iterable that is read once: a tuple, or a `DiskRows` where there are more than `IN_MEMORY`.
+def store_rows(rows: Iterable[_T]) -> Sequence[_T]:
+    """Read an iterable once into a tuple, or into a `DiskRows` if it has more than `IN_MEMORY` rows.
 
     Raises:
-        DiskFullError: the cache folder has no room for them.
+        DiskFullError: the cache folder has no space for the rows.
     """
     rows = iter(rows)
-    held = tuple(islice(rows, IN_MEMORY + 1))
-    if len(held) <= IN_MEMORY:
-        return held
-    spool = DiskRows(type(held[0]))
-    with room(cache_folder()):
-        spool.extend(chain(held, rows))
+    first_rows = tuple(islice(rows, IN_MEMORY + 1))
+    if len(first_rows) <= IN_MEMORY:
+        return first_rows
+    spool = DiskRows(type(first_rows[0]))
+    with explain_full_disk(cache_folder()):
+        spool.extend(chain(first_rows, rows))
     return spool
 
 
-class DiskRows(Sequence[T], Generic[T]):
-    """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file.
+class DiskRows(Sequence[_T], Generic[_T]):
+    """Sequence of rows on disk, with 8 bytes of memory per row. Forked processes share the file.
 
     Args:
-        kind: class of all rows, whose JSON pydantic makes and reads.
+        kind: class of the rows; pydantic converts them to and from JSON.
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[_T]) -> None:
         from pydantic import TypeAdapter
 
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (and not in /tmp, which may be memory)
-        self._form: TypeAdapter[T] = TypeAdapter(kind)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (not in /tmp, which may be in memory)
+        self._form: TypeAdapter[_T] = TypeAdapter(kind)
         self._ends = array("q", [0])
 
-    def extend(self, rows: Iterable[T]) -> None:
-        """Write rows at the end."""
+    def extend(self, rows: Iterable[_T]) -> None:
+        """Append rows."""
         for row in rows:
             self._ends.append(self._ends[-1] + self._file.write(self._form.dump_json(row)))
         self._file.flush()
@@ -63,11 +63,11 @@ class DiskRows(Sequence[T], Generic[T]):
         return len(self._ends) - 1
 
     @overload
-    def __getitem__(self, index: int) -> T: ...
+    def __getitem__(self, index: int) -> _T: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
 
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
         if isinstance(index, slice):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         place = range(len(self))[index]

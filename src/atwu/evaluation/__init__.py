@@ -1,1 +1,1 @@
-"""Metrics on any checkpoint, without the trainer."""
+"""Evaluation metrics for any checkpoint, independent of the trainer."""

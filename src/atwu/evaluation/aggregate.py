@@ -1,8 +1,9 @@
-"""Numbers that need several sets or a second model (FQ, RD, UQ, model utility, privleak, ...), differences, means over seeds.
+"""Values that need several sets or a reference model (FQ, RD, UQ, model utility, privleak), differences, means over
+seeds.
 
-Every metric derives its own from row values, with the same draws on every side, so intervals of differences are paired. The
-interval of a mean over seeds resamples subjects, with the same draws for every seed, and is that of the mean over these seeds;
-the spread over seeds stands beside it, and is what another training run would change.
+All are computed from row values with the same bootstrap draws for every model, so intervals of differences are paired.
+The interval of a mean over seeds resamples subjects, not seeds. The standard deviation over seeds is reported
+separately and shows how much another training run would change the value.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, Row
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
-    """Every such number that these sides allow, in the order of the panel."""
+    """Return every aggregate metric that these models allow, in table order."""
     return {name: found for metric in all_metrics().values() for name, found in metric.derive(sides)}
 
 
 def overall(sides: ModelComparison) -> dict[str, MetricValue]:
-    """The same as they are reported."""
+    """Return the aggregate metrics as values of a result."""
     return {name: _value(name, found, sides) for name, found in aggregate_metrics(sides).items()}
 
 
 def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricValue:
-    """With the smallest counts of what it was made from."""
+    """Convert an aggregate metric, with the smallest row and subject counts of its inputs."""
     this, estimate = sides.this, found.estimate
     column = find_column(name, OVERALL)
     if column is None:
-        raise ValueError(f"{name!r} was derived, and no metric has such a column on {OVERALL!r}.")
+        raise ValueError(f"{name!r} was derived, but no metric has a column of this name on {OVERALL!r}.")
     low, high = estimate.interval() or (None, None)
     return MetricValue(
         value=float(estimate.value) if np.isfinite(estimate.value) else None,
@@ -49,8 +50,8 @@ def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricV
     )
 
 
-def sides_of(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
-    """A result's numbers, and those of the models it was compared with as far as they are among the references."""
+def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
+    """Collect the row metrics of a result and of those of its reference models that are in `references`."""
     known = {other.fingerprint: RowMetrics(other.rows) for other in references}
     found = {role: known.get(fingerprint) for role, fingerprint in result.references.items()}
     return ModelComparison(
@@ -61,18 +62,18 @@ def sides_of(result: EvalResult, references: Sequence[EvalResult]) -> ModelCompa
 def paired_differences(
     first: EvalResult, second: EvalResult, references: Sequence[EvalResult] = ()
 ) -> dict[tuple[str, str], Estimate]:
-    """First minus second of every metric that both have, by (set, metric), derived ones by (`overall`, metric).
+    """Return first minus second for every metric that both have, by (set, metric); aggregates by (`overall`, metric).
 
     Raises:
-        ValueError: the two were measured on different rows.
+        ValueError: The two were measured on different rows.
     """
     for split in sorted(first.rows.keys() & second.rows.keys()):
         if first.rows[split].ids != second.rows[split].ids:
             raise ValueError(
-                f"{first.model} and {second.model} were measured on different {split} rows and cannot be compared row by "
-                "row; evaluate them again on the same rows."
+                f"{first.model} and {second.model} were measured on different {split} rows, so differences cannot be "
+                "paired; evaluate them again on the same rows."
             )
-    one, other = (sides_of(result, references) for result in (first, second))
+    one, other = (model_comparison(result, references) for result in (first, second))
     found = {}
     for split, metrics in first.sets.items():
         for metric in metrics:
@@ -85,15 +86,15 @@ def paired_differences(
     return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}
 
 
-def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
-    """Average results of one method over its seeds.
+def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
+    """Average the results of one method over its seeds.
 
     Returns:
-        A result without row values. Every metric that any seed has is there: value and interval are those of the seeds that
-        have it, `seeds` counts them, and `seed_std` is the sample deviation over them.
+        A result without row values that holds every metric of any seed. Values and intervals are means over the seeds
+        that have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
 
     Raises:
-        ValueError: no results, or results on different rows.
+        ValueError: No results, or results on different rows.
     """
     if not results:
         raise ValueError("nothing to average: give one result per seed.")
@@ -101,7 +102,7 @@ def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult
     for other in results[1:]:
         if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
             raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
-    sides = [sides_of(result, references) for result in results]
+    sides = [model_comparison(result, references) for result in results]
     derived = [aggregate_metrics(side) for side in sides]
 
     def estimates(split: str, metric: str) -> list[Estimate | None]:
@@ -128,7 +129,7 @@ def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult
 
 
 def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None]) -> MetricValue:
-    """Mean over the seeds that have a value; one cell and one estimate per seed."""
+    """Average the seeds that have a value; one cell and one estimate per seed."""
     there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
     there = [pair for pair in there if pair[0].value is not None] or there
     values = [cell for cell, _ in there]
@@ -158,27 +159,27 @@ def _summed(costs: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
 def seed_differences(
     first: Sequence[EvalResult], second: Sequence[EvalResult], references: Sequence[EvalResult]
 ) -> dict[tuple[str, str], Estimate]:
-    """First minus second, mean over pairs of runs with the same seed in the same order, with paired intervals.
+    """Return first minus second, averaged over pairs of runs in the same order of seeds, with paired intervals.
 
     Returns:
-        (set, metric) -> difference; the set of derived metrics is `overall`.
+        (set, metric) -> difference; aggregate metrics have the set `overall`.
 
     Raises:
-        ValueError: different numbers of seeds, or different rows.
+        ValueError: Different numbers of seeds, or different rows.
     """
     pairs = [paired_differences(one, other, references) for one, other in zip(first, second, strict=True)]
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
     return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}
 
 
-def over_studies(studies: Sequence[Estimate]) -> Estimate:
-    """Mean of a number over studies with different rows, every study counting alike.
+def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
+    """Average a value over studies with different rows; each study has equal weight.
 
-    Their rows are drawn independently: draws depend on how many subjects there are, so each study's come in an order of their
-    own, or two studies of ten subjects would move together.
+    Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
+    each study makes them independent.
 
     Raises:
-        ValueError: no studies.
+        ValueError: No studies.
     """
     if not studies:
         raise ValueError("nothing to average: give one estimate per study.")

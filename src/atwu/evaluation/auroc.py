@@ -1,6 +1,6 @@
-"""How well token scores find the secret: AUROC per answer and pooled.
+"""AUROC of token scores as detectors of labelled tokens, per answer and pooled.
 
-Takes scores and 0/1 labels of answer tokens (by default without the terminal token).
+Takes scores and 0/1 labels of answer tokens, usually without the terminal token.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor
 
 from atwu.data.arrays import FloatArray
 
-OneRow: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
-"""One number per token, one-dimensional."""
+TokenValues: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
+"""One number per token, shape (tokens,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleAuroc:
-    """AUROC within each answer, summarised over answers."""
+    """AUROC within each answer, averaged over answers."""
 
     mean: float | None
-    """Mean over the answers that have both classes, in [0, 1], higher is better; None when there is none."""
+    """Mean over answers with both classes, in [0, 1], higher is better; None without any."""
     std: float | None
-    """Standard deviation over those answers (divisor n); None when there is none."""
+    """Standard deviation over those answers (divisor n); None without any."""
     n: int
-    """Answers counted."""
+    """Number of answers averaged."""
     skipped: int
     """Answers left out because all their labels are equal."""
     values: tuple[float | None, ...]
@@ -38,26 +38,27 @@ class SampleAuroc:
 
 
 class RocCurve(NamedTuple):
-    """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest score first; no points for a single class."""
+    """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest first; empty if only one class occurs."""
 
     fpr: FloatArray
     tpr: FloatArray
 
 
-def auroc(scores: OneRow, labels: OneRow) -> float | None:
-    """Probability that a random positive outscores a random negative, ties one half (Mann-Whitney).
+def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
+    """Probability that a random positive scores higher than a random negative, ties count one half (Mann-Whitney).
 
-    Range [0, 1]; 1 finds every secret token first, .5 is chance or a constant score. Only the order of scores matters.
+    Range [0, 1]: 1 ranks every labelled token first, 0.5 is chance or a constant score. Only the order of scores
+    matters.
 
     Args:
-        scores: one per token, shape (tokens,); infinite values are allowed.
-        labels: 1 (or True) where the token carries the secret, else 0, shape (tokens,).
+        scores: One per token, shape (tokens,); infinite values are allowed.
+        labels: 1 (or True) for labelled tokens, else 0, shape (tokens,).
 
     Returns:
-        The area under the ROC curve; None when all labels are equal.
+        The area under the ROC curve; None if all labels are equal.
 
     Raises:
-        ValueError: if the lengths differ, a score is NaN, or a label is not 0 or 1.
+        ValueError: Different lengths, a NaN score, or a label that is not 0 or 1.
     """
     values, positive = _checked(scores, labels)
     positives, negatives = int(positive.sum()), int((~positive).sum())
@@ -67,14 +68,14 @@ def auroc(scores: OneRow, labels: OneRow) -> float | None:
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> SampleAuroc:
-    """AUROC of each answer on its own, then mean and spread over answers (the paper's figure).
+def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues]) -> SampleAuroc:
+    """AUROC of each answer, then mean and standard deviation over answers (as reported in the ATWU paper).
 
     Returns:
-        Mean, standard deviation, counts and the single values; answers with one class only are skipped and counted.
+        Mean, standard deviation, counts and single values; answers with one class only are skipped.
 
     Raises:
-        ValueError: as for `auroc`, with the number of the answer.
+        ValueError: As for `auroc`, with the index of the answer.
     """
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
@@ -92,14 +93,14 @@ def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> Samp
     )
 
 
-def roc(scores: OneRow, labels: OneRow) -> RocCurve:
+def roc(scores: TokenValues, labels: TokenValues) -> RocCurve:
     """ROC curve: false and true positive rates, both rising from 0 to 1; its trapezoid area is `auroc`.
 
-    Over the tokens of all answers together it is not comparable with the mean of `per_sample_auroc`: a score whose level
-    differs between answers loses here.
+    A curve over the tokens of all answers is not comparable with the mean of `per_sample_auroc`: it penalizes scores
+    whose level differs between answers.
 
     Raises:
-        ValueError: as for `auroc`.
+        ValueError: As for `auroc`.
     """
     values, positive = _checked(scores, labels)
     if positive.all() or not positive.any():
@@ -112,19 +113,19 @@ def roc(scores: OneRow, labels: OneRow) -> RocCurve:
     return RocCurve(fpr=np.append(0.0, false / false[-1]), tpr=np.append(0.0, true / true[-1]))
 
 
-def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Scores and labels as arrays of the same length."""
-    values, marks = one_row(scores, "scores"), one_row(labels, "labels")
+def _checked(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Convert scores and labels to arrays of the same length."""
+    values, marks = token_values(scores, "scores"), token_values(labels, "labels")
     if len(values) != len(marks):
-        raise ValueError(f"{len(values)} scores for {len(marks)} labels; give one label per scored token.")
+        raise ValueError(f"got {len(values)} scores for {len(marks)} labels; give one label per scored token.")
     odd = marks[(marks != 0) & (marks != 1)]
     if odd.size:
         raise ValueError(f"labels must be 0 or 1, got {odd[0]:g}; drop uncounted tokens first.")
     return values, marks.astype(np.bool_)
 
 
-def one_row(values: OneRow, name: str) -> FloatArray:
-    """Values as float64 on the CPU, without NaN."""
+def token_values(values: TokenValues, name: str) -> FloatArray:
+    """Convert values to float64 on the CPU; NaN is an error."""
     row = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
     if unknown := int(row.isnan().sum()):
         raise ValueError(f"{unknown} of {len(row)} {name} are NaN; check the model they come from.")

@@ -1,4 +1,4 @@
-"""SU-LLM's two auxiliary models: where the record of a run says they are, and what they say about rows."""
+"""The two auxiliary models of SU-LLM: find them from a run's record and read their log-probabilities."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from atwu.evaluation.teacher_forced import read_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Auxiliary:
-    """Names of the models; tokens on which they disagree are selected."""
+class AuxiliaryModels:
+    """Paths or Hub names of the two models; SU-LLM selects the tokens on which they disagree."""
 
     forget: str
-    """Fine-tuned on the forget set."""
+    """Model fine-tuned on the forget set."""
     retain: str
-    """Fine-tuned on the retain set."""
+    """Model fine-tuned on the retain set."""
 
     def logps(self, rows: Sequence[EncodedRow], *, device: Any, batch_tokens: int = 4096) -> AuxiliaryLogps:
-        """Ask both models, one after the other."""
+        """Load both models in turn and return their log-probabilities."""
         from atwu.modeling.load import load_model
 
         def of(name: str) -> list[FloatArray]:
@@ -37,31 +37,32 @@ class Auxiliary:
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryLogps:
-    """Log-probabilities of the counted tokens of some rows, one array of shape (tokens,) per row."""
+    """Log-probabilities under both models, one array of shape (tokens,) per row."""
 
     forget: Sequence[FloatArray]
     retain: Sequence[FloatArray]
 
 
-def find_auxiliary(folder: str | Path) -> Auxiliary | None:
-    """The models that a run in this folder selected its tokens with; None where it used none, or they are gone.
+def find_auxiliary_models(folder: str | Path) -> AuxiliaryModels | None:
+    """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist.
 
     Raises:
-        ValueError: its record is no JSON.
+        ValueError: The record is not valid JSON.
     """
     file = Path(folder).expanduser() / RECORD_NAME
     record = read_json(file) if file.is_file() else None
     recipe = record.get("recipe") if isinstance(record, dict) else None
-    return auxiliary_of(recipe.get("settings") if isinstance(recipe, dict) else None)
+    return auxiliary_models_of(recipe.get("settings") if isinstance(recipe, dict) else None)
 
 
-def auxiliary_of(settings: Any) -> Auxiliary | None:
-    """The models that a recipe's settings name; None where it names none, or they are gone."""
+def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
+    """Return the auxiliary models named in a recipe's settings; None if it names none or they no longer exist."""
     found = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")] if isinstance(settings, dict) else []
     names = [name for name in found if isinstance(name, str) and (Path(name).is_dir() or _may_be_on_the_hub(name))]
-    return Auxiliary(*names) if len(names) == 2 else None
+    return AuxiliaryModels(*names) if len(names) == 2 else None
 
 
 def _may_be_on_the_hub(name: str) -> bool:
-    """Whether a name that is no folder is OWNER/NAME; where the first part is a folder here, a folder in it is gone."""
+    """Whether a name may be a Hub name OWNER/NAME; if OWNER is a local folder, it is a local path that no longer
+    exists."""
     return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).parent.is_dir()

@@ -1,7 +1,7 @@
-"""The models that continue prompts: a transformers model in this process, a chat server, vLLM.
+"""Backends that generate text: a transformers model in this process, vLLM, and a chat server.
 
-Transformers and vLLM start from the same token ids, which are those a row is trained with; a server applies its own
-template. All texts are treated alike: no special tokens, no white space around, cut before the first stop string.
+Transformers and vLLM use the token ids of training; a server applies its own chat template. All texts are
+post-processed alike: no special tokens, no surrounding white space, cut before the first stop string.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
-_STAND_IN = "x"
-"""The answer of a prompt that has none yet; prompt ids do not depend on it."""
+_DUMMY_ANSWER = "x"
+"""Answer used to encode a prompt; the prompt's ids do not depend on it."""
 _VLLM_BATCH = 512
-"""Prompts handed to vLLM at a time; it batches by itself, this is how often texts are stored."""
+"""Prompts per vLLM call; vLLM batches by itself, so this only sets how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Values of its `max_lora_rank`."""
+"""Values that vLLM accepts as `max_lora_rank`."""
 GPU_MEMORY_UTILIZATION = 0.92
-"""Of the device's memory, vLLM's own default."""
+"""Share of GPU memory; vLLM's own default."""
 
 
 class TransformersGenerator:
-    """A causal language model of transformers, on its device."""
+    """Generate with a causal language model of transformers, on its device."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class TransformersGenerator:
         batch_tokens: int = 8192,
         fingerprint: str | None = None,
     ) -> None:
-        """Bind a model, whose weights must stay as they are from here on.
+        """Bind a model, whose weights must not change afterwards.
 
         Args:
-            model: causal language model; a PEFT wrapper works too.
-            tokenizer: its fast tokenizer.
-            max_length: cap on prompt and generated text together, in tokens; None for the model's own limit.
-            batch_tokens: tokens per batch; more is faster on a GPU and takes more memory.
-            fingerprint: the model's fingerprint if known already, which saves reading the weights.
+            model: Causal language model; a PEFT wrapper works too.
+            tokenizer: Its fast tokenizer.
+            max_length: Maximum length of prompt and generated text together, in tokens; None: the model's own limit.
+            batch_tokens: Tokens per batch; more is faster on a GPU and needs more memory.
+            fingerprint: Fingerprint of the model, if known; avoids reading the weights.
         """
         self.model = model
         self.batch_tokens = batch_tokens
@@ -76,7 +76,7 @@ class TransformersGenerator:
 
     @property
     def identity(self) -> str:
-        """Backend, weights, dtype, and hashes of the configuration and of how text becomes tokens and where an answer ends."""
+        """Backend, weights, dtype, and hashes of configuration, tokenization and end tokens."""
         if self._fingerprint is None:
             self._fingerprint = model_fingerprint(self.model)
         ends = sorted(end_ids(self.model, self._ids.tokenizer))
@@ -87,7 +87,7 @@ class TransformersGenerator:
         """See `Generator.generate`. A text also ends at `max_length`.
 
         Raises:
-            ValueError: a prompt that cannot be encoded or is too long, before anything is generated.
+            ValueError: A prompt cannot be encoded or is too long; nothing is generated.
         """
         encoded = self._ids.of(prompts)
         generate(
@@ -106,10 +106,11 @@ class TransformersGenerator:
 
 
 class VllmGenerator:
-    """A model or adapter run by vLLM (Kwon et al. 2023); greedy texts are those of transformers up to rounding.
+    """Generate with a model or adapter run by vLLM (Kwon et al. 2023).
 
-    The engine starts with the first prompts, is asked for as many positions as they need, and sleeps while it has none: its
-    weights then wait in the machine's memory and the device is free.
+    Greedy texts equal those of transformers up to numerical rounding. The engine starts with the first prompts,
+    reserves as many positions as they need, and sleeps between calls: its weights are then in CPU memory and the GPU is
+    free.
     """
 
     def __init__(
@@ -120,22 +121,22 @@ class VllmGenerator:
         max_length: int = 0,
         memory_share: float = GPU_MEMORY_UTILIZATION,
     ) -> None:
-        """Take what is needed before the engine starts.
+        """Prepare the engine without starting it.
 
         Args:
-            path: folder or Hub name of a model, or folder of an adapter.
-            loading: how it is read; by default in the checkpoint's own dtype, float32 excepted.
-            max_length: positions that the engine is asked for at least, so that it starts once.
-            memory_share: of the device's memory, for weights and key-value cache.
+            path: Folder or Hub name of a model, or folder of an adapter.
+            loading: How the checkpoint is loaded; by default in its own dtype, float32 excepted.
+            max_length: Minimum number of positions to reserve, so that the engine starts only once.
+            memory_share: Share of GPU memory for weights and key-value cache, in (0, 1].
 
         Raises:
-            ImportError: vLLM is missing; the text names the pip command.
-            ValueError: no share, or an adapter whose base model cannot be told or whose rank vLLM does not take.
-            FileNotFoundError: a folder without safetensors weights.
+            ImportError: vLLM is missing; the message names the pip command.
+            ValueError: An invalid share, or an adapter whose base model is unknown or whose rank vLLM does not support.
+            FileNotFoundError: A folder without safetensors weights.
         """
         self._vllm = require("vllm", extra="vllm")
         if not 0 < memory_share <= 1:
-            raise ValueError(f"vLLM's share of the device's memory is above 0 and at most 1, got {memory_share:g}.")
+            raise ValueError(f"vLLM's gpu_memory_utilization must be above 0 and at most 1, got {memory_share:g}.")
         loading = loading or ModelLoadArgs()
         check_model_name(path, base=loading.base)
         options = asdict(loading)
@@ -162,12 +163,12 @@ class VllmGenerator:
             self._weights += [stored_weights_fingerprint(path), file_digest(Path(path) / ADAPTER_CONFIG)]
         self._engine: Any = None
         self._positions = 0
-        self.beside: Any = None
-        """A model that leaves the device while the engine is awake."""
+        self.offloaded_model: Any = None
+        """A model that is moved to the CPU while the engine is awake."""
 
     @property
     def identity(self) -> str:
-        """Backend, hash of weights (files, or Hub name and commit) and configuration, dtype, and how text becomes tokens."""
+        """Backend, hash of weights (files, or Hub name and commit) and configuration, dtype, and tokenization."""
         return f"vllm/{short_hash(self._weights)}/{self._dtype}/{self._ids.described(())}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
@@ -186,22 +187,22 @@ class VllmGenerator:
                     )
                     for index in chosen
                 ]
-                given = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
-                outputs = engine.generate(given, settings, use_tqdm=False, lora_request=self._adapter)
-                said = [output.outputs[0].token_ids for output in outputs]
+                inputs = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
+                outputs = engine.generate(inputs, settings, use_tqdm=False, lora_request=self._adapter)
+                generated = [output.outputs[0].token_ids for output in outputs]
                 on_done(
                     [
                         (index, Generation(self._ids.text(ids, decoding), len(ids)))
-                        for index, ids in zip(chosen, said, strict=True)
+                        for index, ids in zip(chosen, generated, strict=True)
                     ]
                 )
 
     @contextmanager
     def _awake(self, positions: int) -> Iterator[Any]:
-        """The engine with at least so many positions, on a device of its own."""
-        before = None if self.beside is None else next(self.beside.parameters()).device
+        """Wake or start the engine with at least this many positions, and free the GPU for it."""
+        before = None if self.offloaded_model is None else next(self.offloaded_model.parameters()).device
         if before is not None:
-            self.beside.to("cpu")
+            self.offloaded_model.to("cpu")
             torch.cuda.empty_cache()
         try:
             if positions > self._positions:
@@ -218,27 +219,27 @@ class VllmGenerator:
             raise
         finally:
             if before is not None:
-                self.beside.to(before)
+                self.offloaded_model.to(before)
 
     def close(self) -> None:
-        """End the engine, if it runs; the next prompts start it anew."""
+        """Shut the engine down, if it runs; the next prompts start it again."""
         if self._engine is not None:
             self._engine.llm_engine.engine_core.shutdown()
         self._engine, self._positions = None, 0
 
 
 def _lora_rank(path: str, rank: int) -> int:
-    """The least of the ranks that vLLM makes room for which is enough."""
+    """Return the smallest sufficient rank that vLLM supports."""
     if rank > _VLLM_RANKS[-1]:
-        raise ValueError(f"adapter {path} has rank {rank}; vLLM takes at most {_VLLM_RANKS[-1]}.")
+        raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
     return next(each for each in _VLLM_RANKS if each >= rank)
 
 
 class EndpointGenerator:
-    """A model behind a chat interface, such as an OpenAI-compatible server, which applies its own template.
+    """Generate with a chat model, such as an OpenAI-compatible server, which applies its own template.
 
-    A prefill is sent as a last assistant message. Servers differ in what they make of it: some continue it, some repeat
-    it (the repetition is removed), some start a new turn, so results with a prefill compare only on one server.
+    A prefill is sent as the last assistant message. Servers continue it, repeat it (the repetition is removed) or start
+    a new turn, so results with a prefill are comparable only on the same server.
     """
 
     def __init__(self, chat: ChatModel) -> None:
@@ -246,37 +247,37 @@ class EndpointGenerator:
 
     @property
     def identity(self) -> str:
-        """`chat/` and what the chat model says about itself, as JSON."""
+        """`chat/` and the chat model's identity as JSON."""
         return f"chat/{json.dumps(dict(self.chat.identity), sort_keys=True)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. Tokens are those the server reports.
+        """See `Generator.generate`. Token counts are those the server reports.
 
         Raises:
-            RuntimeError: prompts without a reply, after all others were handed to `on_done`.
+            RuntimeError: Prompts without a reply, after all others were passed to `on_done`.
         """
         failures: list[str] = []
 
-        def take(index: int, reply: Reply) -> None:
+        def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None:
                 failures.append(reply.error or "no text")
                 return
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
-        self.chat.complete([_request(prompt, decoding) for prompt in prompts], take)
+        self.chat.complete([_request(prompt, decoding) for prompt in prompts], on_reply)
         if failures:
             raise RuntimeError(f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}")
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
-    """Seed of one sampled text, in [0, 2^64): different for each seed, prompt and draw."""
+    """Return the seed of one sampled text, in [0, 2^64), distinct for each seed, prompt and draw."""
     turns = [[message.role, message.content] for message in prompt.messages]
     return int(short_hash([decoding.seed, turns, prompt.prefill, prompt.draw])[:16], 16)
 
 
 class _PromptIds:
-    """Prompts as token ids within a limit, and ids as texts."""
+    """Encode prompts within a length limit, and decode generated ids."""
 
     def __init__(self, tokenizer: Any, limit: int) -> None:
         self.tokenizer = tokenizer
@@ -284,27 +285,27 @@ class _PromptIds:
         self._encoder = Encoder(tokenizer, max_length=limit)
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
-        """Ids that generation starts from, at least one below the limit."""
+        """Encode prompts; each is at least one token shorter than the limit."""
         return [self._one(prompt, number) for number, prompt in enumerate(prompts, start=1)]
 
     def _one(self, prompt: Prompt, number: int) -> tuple[int, ...]:
         if not prompt.messages and not prompt.prefill.strip():
             raise ValueError(f"prompt {number} of this call is empty; give it a message or a prefill.")
         try:
-            return self._encoder.encode_prompt(Example(prompt.messages, _STAND_IN), prefill=prompt.prefill)
+            return self._encoder.encode_prompt(Example(prompt.messages, _DUMMY_ANSWER), prefill=prompt.prefill)
         except ValueError as error:
             raise ValueError(f"prompt {number} of this call: {error}") from error
 
     def caps(self, encoded: Sequence[Sequence[int]], decoding: Decoding) -> list[int]:
-        """Tokens that may be generated for each prompt."""
+        """Return the maximum number of new tokens for each prompt."""
         return [min(decoding.max_new_tokens, self.limit - len(ids)) for ids in encoded]
 
     def text(self, ids: Sequence[int], decoding: Decoding) -> str:
-        """Generated ids as text."""
+        """Decode generated ids."""
         return _cut(self.tokenizer.decode(ids, skip_special_tokens=True), decoding)
 
     def described(self, ends: Sequence[int]) -> str:
-        """Hash of tokenizer, template and end tokens, and the limit."""
+        """Return a hash of tokenizer, template and end tokens, and the limit."""
         return f"{short_hash([self._rules, list(ends)])}/{self.limit}"
 
     @cached_property
@@ -315,12 +316,12 @@ class _PromptIds:
 
 
 def _own_limit(config: Any) -> int:
-    """Positions a model has; a million for one that has no limit."""
+    """Return the model's maximum number of positions; a million if it states none."""
     return int(getattr(config.get_text_config(), "max_position_embeddings", None) or 1_000_000)
 
 
 def _shape(config: Any) -> str:
-    """Hash of a model's configuration without what only names or describes it."""
+    """Hash a model's configuration without names and descriptions."""
     names = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
     return short_hash({key: str(value) for key, value in config.to_dict().items() if key not in names})[:16]
 
@@ -332,7 +333,7 @@ def _request(prompt: Prompt, decoding: Decoding) -> ChatRequest:
 
 
 def _cut(text: str, decoding: Decoding) -> str:
-    """The text before the first stop string, without white space around it."""
+    """Cut a text before the first stop string and strip it."""
     text = text.strip()
     places = [text.index(stop) for stop in decoding.stop if stop and stop in text]
     return text[: min(places, default=len(text))].strip()

@@ -1,4 +1,4 @@
-"""Sets of rows, and the columns that a metric records on them: their names, how to read them, where they are computed."""
+"""Names of evaluation sets, and `Column`: name, definition, range and direction of one number in a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atwu._names import place_of
+from atwu._names import source_location
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import Direction
@@ -16,42 +16,43 @@ if TYPE_CHECKING:
 FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
 INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS = "instructions", "general_text", "rwku", "tasks"
 FORGET_OR_RETAIN = "forget or retain"
-"""Stands for any set of rows to forget or to keep."""
+"""Matches the forget set, the retain set and every extra retain set."""
 OVERALL = "overall"
-"""Where numbers are that need several sets or a second model."""
-APART = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS)
-"""Sets with a purpose of their own; every other one holds rows to forget or to keep."""
-RESERVED = (FORGET, RETAIN, *APART, OVERALL, "pool")
-"""Names that further sets cannot have."""
+"""Name of the group of values that need several sets or a reference model."""
+SPECIAL_SETS = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS)
+"""Sets with their own metrics; every other set is a forget or retain set."""
+RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, "pool")
+"""Names that extra retain sets cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One number of a result."""
+    """Describe one number of a result."""
 
     name: str
-    """Its key, such as `J_P`; one field such as `{score}` stands for any word."""
+    """Key in the result, such as `J_P`; may hold one placeholder, as in `auroc_{score}`."""
     formula: Callable[..., Any] | str
-    """The function that computes it, or `module:function` where importing it is slow."""
+    """Function that computes it, or `module:function` where the import is slow."""
     title: str
-    """Short name for the head of a column; may hold the field of `name`."""
+    """Short name for table heads; may hold the placeholder of `name`."""
     meaning: str
-    """What it measures, in one sentence without a full stop."""
+    """Definition in one phrase, without a full stop."""
     sets: tuple[str, ...] = (FORGET_OR_RETAIN,)
     """Sets it is recorded on, or `OVERALL`."""
     direction: Direction | None = None
-    """Which way is better; None: down on forget rows, up on rows to keep."""
+    """Which way is better; None: lower on the forget set, higher on retain sets."""
     range: tuple[float | None, float | None] = (0.0, 1.0)
-    """Smallest and largest possible value; None for no bound."""
+    """Smallest and largest possible value; None: unbounded."""
     digits: int = 3
-    """Decimals worth printing."""
+    """Decimals to print."""
     shown: bool = True
-    """False for values that only serve other columns."""
+    """False for values that only serve as input of other columns."""
     lost: Callable[[str, float, float | None], str | None] | None = None
-    """Takes name, value and the starting model's; gives a sentence if a general ability was materially lost."""
+    """Function of (name, value, value of the original model) that returns a warning if the model is degraded."""
 
     def field(self, name: str) -> str | None:
-        """What the field of this column is in a name; empty for a column without one, None if the name is another's."""
+        """Return the placeholder's value in `name`: "" for a column without placeholder, None if the name does not
+        match."""
         before, brace, rest = self.name.partition("{")
         if not brace:
             return "" if name == self.name else None
@@ -60,23 +61,23 @@ class Column:
         return found.group(1) if found else None
 
     def on(self, split: str) -> bool:
-        """Whether it can be on a set."""
-        return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*APART, OVERALL))
+        """Return whether the column can occur on a set."""
+        return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*SPECIAL_SETS, OVERALL))
 
     def direction_on(self, split: str) -> Direction:
-        """Which way is better on a set."""
+        """Return which way is better on a set."""
         return self.direction or ("down" if split == FORGET else "none" if split == HOLDOUT else "up")
 
     @property
     def where(self) -> str:
-        """File and function of its formula, `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
+        """File and function of the formula, such as `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
         if not isinstance(self.formula, str):
-            return place_of(self.formula)
+            return source_location(self.formula)
         module, _, function = self.formula.partition(":")
         return f"{module.replace('.', '/')}.py:{function}"
 
 
 AggregateColumn = partial(Column, sets=(OVERALL,))
-"""A column that needs several sets or a second model."""
+"""A column for values that need several sets or a reference model."""
 Percent = partial(Column, range=(0.0, 100.0), digits=1)
 """A column in percent."""

@@ -1,4 +1,4 @@
-"""What a result was made with, and whether two may be put side by side: the same rows, and settings as far as they matter."""
+"""Provenance of a result, and checks that two results were measured on the same rows with the same settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from atwu.evaluation.result import EvalResult
 from atwu.evaluation.sets import Sets
 from atwu.judge.verdicts import Judge
 
-EVERYWHERE = ("max_length", "system", "dtype", "backend")
-"""What changes every number."""
+COMMON_SETTINGS = ("max_length", "system", "dtype", "backend")
+"""Settings that change the values of every metric."""
 
 
 def provenance(
@@ -29,7 +29,7 @@ def provenance(
     model: Any | None,
     generator: Generator | None,
 ) -> dict[str, Any]:
-    """Everything that was chosen, as it is read back from a file, with lists for tuples."""
+    """Return all settings, the judge and fingerprints of the rows, as plain JSON."""
     chosen_settings = {
         "metrics": list(metrics),
         **config.values,
@@ -38,15 +38,15 @@ def provenance(
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
         "questions_per_row": {
-            split: counts for split, rows in sets.items() if (counts := _wordings(rows, config.paraphrases))
+            split: counts for split, rows in sets.items() if (counts := _questions_per_row(rows, config.paraphrases))
         },
     }
     plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))
     return plain
 
 
-def _wordings(rows: Sequence[Example], most: int) -> list[int]:
-    """In how many wordings questions are asked: the different numbers that rows have."""
+def _questions_per_row(rows: Sequence[Example], most: int) -> list[int]:
+    """Return the distinct numbers of questions per row (the original question and its paraphrases)."""
     return sorted({len(variants(row, most)) for row in rows if row.messages})
 
 
@@ -56,29 +56,29 @@ def _backend(generator: Generator) -> str:
 
 
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
-    """Check that another model was measured on the same rows in the same way, in the metrics that both have.
+    """Check that another model was measured on the same rows with the same settings, for the metrics that both have.
 
     Raises:
-        ValueError: it was not; names what differs.
+        ValueError: The message names what differs.
     """
     theirs = other.settings
     shared = set(settings["metrics"]) & set(theirs.get("metrics", ()))
     different = [
-        f"{key} ({theirs.get(key)!r} there, {settings.get(key)!r} here)"
-        for key in dict.fromkeys([*EVERYWHERE, *_matter_to(shared)])
+        f"{key} ({theirs.get(key)!r} instead of {settings.get(key)!r})"
+        for key in dict.fromkeys([*COMMON_SETTINGS, *_matter_to(shared)])
         if theirs.get(key) != settings.get(key)
     ]
     rows = theirs.get("rows", {})
     different += [f"the {split} rows" for split, value in settings["rows"].items() if rows.get(split, value) != value]
     if different:
         raise ValueError(
-            f"the {role} result ({other.model}) cannot be compared with: it differs in {'; '.join(different)}. "
+            f"the {role} result ({other.model}) is not comparable; it differs in {'; '.join(different)}. "
             "Evaluate it again with the same rows and options."
         )
 
 
 def _matter_to(names: Collection[str]) -> Iterator[str]:
-    """Settings that change the numbers of some metrics."""
+    """Yield the settings that change the values of the given metrics."""
     for name, metric in all_metrics().items():
         if name in names:
             yield from metric.uses

@@ -1,4 +1,4 @@
-"""`evaluate`: the panel of metrics on a model and its rows. Works on any checkpoint, whoever made it."""
+"""`evaluate`: compute metrics of any checkpoint on forget, retain and holdout rows."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.evaluation.aggregate import overall
-from atwu.evaluation.auxiliary_logps import Auxiliary, find_auxiliary
+from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import TASKS
 from atwu.evaluation.comparability import check_comparable, provenance
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.registry import check_installed, check_measured, find_metric, selected_metrics
+from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, set_values
 from atwu.evaluation.session import Session
-from atwu.evaluation.sets import measured_rows
+from atwu.evaluation.sets import load_evaluation_rows
 from atwu.evaluation.warnings import warnings
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
@@ -47,7 +47,7 @@ def evaluate(
     config: EvaluateConfig | None = None,
     judge: Judge | None = None,
     scorer: TokenScorer | None = None,
-    auxiliary: Auxiliary | None = None,
+    auxiliary: AuxiliaryModels | None = None,
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
     generator: Generator | None = None,
@@ -58,64 +58,70 @@ def evaluate(
     progress: bool = True,
     name: str | None = None,
 ) -> EvalResult:
-    """Measure a model on rows.
+    """Evaluate a model.
 
-    Rows are of any kind that `UnlearnTrainer` takes: a source by name or path, mappings, a Hub data set, `Example`s. None, or
-    no rows, leaves a set out.
+    Row arguments accept what `UnlearnTrainer` accepts: a path or Hub name, mappings, a Hub data set, or `Example`s.
+    None or an empty source leaves a set out.
 
     Args:
-        model: causal language model, on its device; it is left as it was. Or its name, as `--model` takes it: then its
-            tokenizer and learned scorer are found. None when only its generations can be had.
-        tokenizer: its fast tokenizer; None without a model, and for one that is named.
-        forget: rows whose knowledge should be gone.
-        retain: rows whose knowledge should be there.
-        holdout: rows that no model was trained on, for membership attacks.
-        extra_retain: further sets that should be kept, by name, such as TOFU's real authors and world facts.
-        pool: every retain row there is, when `retain` is a part of them; demonstrations, counts and attacks draw from it.
-        metrics: names of metrics, or "all" for all whose rows are given; None for the quick ones.
-        config: settings.
-        judge: checks answers; the offline judge by default.
-        scorer: the learned scorer of an unlearned model, for its AUROC.
-        auxiliary: the two models that SU-LLM selected an unlearned model's tokens with, for the AUROC of its selection.
-        original: result of the starting model on the same rows and settings: adds FQ, RD, UQ, win rate and recovery.
-        retain_only: the same of a model that never saw the forget rows: adds forget quality, privleak and the reference attack.
-        generator: what generates, if not this model through transformers.
-        store: where generations are kept, so that an evaluation that was killed continues and none is made twice.
-        probes: RWKU's own probes, for their native scores.
-        reference: this model is only compared with: leave out the attacks on its weights.
-        before_judging: called with everything that is to be judged before any of it is; may raise to stop there.
-        progress: show progress bars.
-        name: how the result calls the model; the name it is read by, if it has one.
+        model: Causal language model on its device (left unchanged), or its path or Hub name, from which tokenizer and
+            learned scorer are loaded too. None if only a generator is available.
+        tokenizer: Fast tokenizer of the model; None if the model is given by name or not at all.
+        forget: Forget set.
+        retain: Retain set.
+        holdout: Holdout set (never trained on), for membership attacks.
+        extra_retain: Further retain sets by name, such as TOFU's real authors and world facts.
+        pool: All retain rows, if `retain` is a subset. In-context examples, frequency counts and attacks draw from it.
+        metrics: Metric names, or "all" for every metric whose sets are given; None for the default metrics.
+        config: Evaluation settings.
+        judge: Judge of answers; the offline judge by default.
+        scorer: Learned token scorer of the unlearned model, for its AUROC.
+        auxiliary: The two auxiliary models of a SU-LLM run, for the AUROC of its token selection.
+        original: Result of the original model on the same rows with the same settings; adds judged forget quality (FQ),
+            retain degradation (RD), unlearning quality (UQ), win rate and recovery under attacks.
+        retain_only: Result of a model trained without the forget set; adds forget quality (p-value), privleak and the
+            reference attack.
+        generator: Generates answers instead of this model through transformers.
+        store: Cache of generations, so that an interrupted evaluation continues.
+        probes: RWKU's own probes.
+        reference: Whether this model is a reference; attacks on its weights are skipped.
+        before_judging: Called with all claims and pairs before any is judged; may raise to stop.
+        progress: Show progress bars.
+        name: Name of the model in the result; by default its path or Hub name.
 
     Returns:
-        The result; equal inputs give equal results, also after a restart.
+        The result. Equal inputs give equal results, also after an interruption.
 
     Raises:
-        ValueError: no rows, unknown metrics, metrics whose rows are missing, probes or tasks that no metric measures, or a
-            reference result made with other rows or settings.
-        ImportError: a metric needs a package that is not installed.
+        ValueError: No rows, unknown metrics, metrics whose sets are missing, unused probes or tasks, or a reference
+            result with other rows or settings.
+        ImportError: A metric needs a package that is not installed.
     """
-    config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
-    judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
+    config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # adds settings registered since
+    judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     if model is None and generator is None:
         raise ValueError("nothing to evaluate: give a model or a generator.")
     if model is not None and not isinstance(model, str | Path) and tokenizer is None:
-        raise ValueError("give the model's tokenizer, or the name of the model instead of the model.")
-    rows = measured_rows(forget, retain, holdout, extra_retain=extra_retain or {}, pool=pool, probes=probes)
+        raise ValueError("tokenizer is missing: give the model's tokenizer, or give the model by name.")
+    rows = load_evaluation_rows(forget, retain, holdout, extra_retain=extra_retain or {}, pool=pool, probes=probes)
     if not rows.sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     given = [*rows.sets, *([TASKS] if config.tasks else [])]
     names = selected_metrics(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
-    check_measured(names, sets=given if model is None else rows.sets, weights=model is not None)
+    check_inputs_used(names, sets=given if model is None else rows.sets, weights=model is not None)
     check_installed(names, config)
     if config.tasks and TASKS not in names:
         rows.warnings.append(
-            f"tasks {', '.join(config.tasks)} were not run: the metrics {', '.join(names)} leave them out."
+            f"tasks {', '.join(config.tasks)} were not run: they need the metric tasks, got {', '.join(names)}."
         )
     measured = [find_metric(each) for each in names]
-    rows = rows.with_own({split: own for metric in measured for split, own in metric.own_rows().items()})
+    rows = rows.with_metric_rows({split: own for metric in measured for split, own in metric.own_rows().items()})
     if isinstance(model, str | Path):
-        name, scorer, auxiliary = name or str(model), scorer or find_scorer(model), auxiliary or find_auxiliary(model)
+        name, scorer, auxiliary = (
+            name or str(model),
+            scorer or find_scorer(model),
+            auxiliary or find_auxiliary_models(model),
+        )
         rows.warnings.extend(filter(None, [check_system_prompt(name, config.system)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
     settings = provenance(config, judge, rows.every, names, model=model, generator=generator)
@@ -150,7 +156,7 @@ def evaluate(
 
 
 def _plain(model: Any | None) -> bool:
-    """Whether a model's weights, or those behind its name, are plain numbers."""
+    """Whether a model, or the checkpoint of this name, is not quantized."""
     if isinstance(model, str | Path):
         check_model_name(str(model))
         return getattr(load_config(str(model)), "quantization_config", None) is None
@@ -164,10 +170,10 @@ def _measure(
     *,
     by_name: bool,
 ) -> None:
-    """Ask all metrics, answer and judge once, and have everything recorded.
+    """Run all metrics: generate and judge once, then record.
 
     Args:
-        by_name: whether somebody asked for these metrics, and wants to know which of them had nothing to measure.
+        by_name: Whether the metrics were named explicitly; warn about those without any value.
     """
     working = [metric(session) for metric in metrics]
     for metric in working:
@@ -184,7 +190,7 @@ def _measure(
         before = _recorded(session)
         metric.record()
         if by_name and _recorded(session) == before:
-            session.warnings.append(f"{metric.name}: these rows have nothing that it could be measured on.")
+            session.warnings.append(f"{metric.name}: no values, since these rows lack what the metric needs.")
 
 
 def _recorded(session: Session) -> int:
@@ -200,11 +206,11 @@ def _result(
     fingerprint: str,
     settings: Mapping[str, Any],
 ) -> EvalResult:
-    """The result of a session in which everything is recorded.
+    """Build the result of a session whose metrics are recorded.
 
     Args:
-        references: `original` and `retain-only`, as far as they are compared with.
-        model: what the result calls the model.
+        references: Results of the original and retain-only models, if given.
+        model: Name of the model in the result.
     """
     values = {split: _row_values(session, split) for split in session.sets}
     original, retain_only = references.get("original"), references.get("retain-only")
@@ -241,14 +247,14 @@ def _row_values(session: Session, split: str) -> RowValues:
 
 
 def _cost(session: Session) -> dict[str, float]:
-    """The same whether it was paid now or earlier: calls answered from the store count like new ones."""
+    """Return tokens and price; replies from the cache count as if paid now."""
     cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
     if isinstance(session.judge, PromptedJudge):
         usage = session.judge.asker.usage
         cost |= {
             "judge_calls": usage.replies,
             "judge_prompt_tokens": usage.prompt_tokens,
-            "judge_max_tokens": usage.completion_tokens,
+            "judge_reply_tokens": usage.completion_tokens,
         }
         if usage.usd is not None:
             cost["judge_usd"] = usage.usd

@@ -1,4 +1,4 @@
-"""Settings of an evaluation: those of all metrics together. They are written into the result."""
+"""Settings of one evaluation run; they are stored in the result."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from atwu.evaluation.registry import all_settings
 
 
 class EvaluateConfig(SimpleNamespace):
-    """How to measure; names, defaults and meanings are those of `atwu.evaluation.registry.all_settings()`, read as attributes.
+    """Settings of one evaluation run; see `atwu.evaluation.registry.all_settings()` for names, defaults and help texts.
 
-    The defaults are those of the ATWU paper where it states them.
+    Defaults follow the ATWU paper where it states them.
     """
 
     def __init__(self, **given: Any) -> None:
-        """Take settings by name.
+        """Set values by name.
 
         Raises:
-            ValueError: there is no such setting, or its value is not allowed.
+            ValueError: An unknown setting, or a value that is not allowed.
         """
         known = {setting.name: setting for setting in all_settings()}
         for name in given:
             if name not in known:
-                hint = did_you_mean(name, known, f" There are {', '.join(known)}.")
-                raise ValueError(f"an evaluation has no setting {name!r}.{hint}")
+                hint = did_you_mean(name, known, f" Settings: {', '.join(known)}.")
+                raise ValueError(f"unknown evaluation setting {name!r}.{hint}")
         super().__init__(
             **{
                 name: setting.checked(given[name]) if name in given else setting.default
@@ -35,12 +35,12 @@ class EvaluateConfig(SimpleNamespace):
         )
 
     @classmethod
-    def flagged(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
-        """From values by flag, as the command line has them."""
+    def from_flags(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
+        """Create a config from values by command line flag."""
         names = {setting.flag or setting.name: setting.name for setting in all_settings()}
         return cls(**{names[flag]: value for flag, value in flags.items()})
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Every setting by name."""
+        """All settings by name."""
         return vars(self)

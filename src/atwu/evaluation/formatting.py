@@ -1,4 +1,4 @@
-"""A result for people: how its numbers are printed, its text for a terminal, its data frame and its table in a notebook."""
+"""Format results: numbers, plain text for a terminal, a data frame, and an HTML table for notebooks."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}
 FIELDS = ("value", "low", "high", "n", "direction", "std", "clusters", "skipped", "unscored", "seeds", "seed_std")
-"""Of a number, in the data frame."""
+"""Columns of the data frame, after set and metric."""
 TERMINAL_WIDTH = 80
-"""Of a terminal."""
+"""Line width of the text output in characters."""
 
 
 def format_number(value: float | None, digits: int) -> str:
-    """A number as printed, without a minus in front of zero."""
+    """Format a number; zero has no minus sign."""
     shown = f"{value:.{digits}f}"
     return shown[1:] if shown.startswith("-") and not shown.strip("-0.") else shown
 
 
 def format_interval(cell: MetricValue) -> str:
-    """`[low, high]`, or nothing where a value has no interval."""
+    """Return `[low, high]`, or "" if the value has no interval."""
     if cell.low is None or cell.high is None:
         return ""
     return f"[{format_number(cell.low, cell.digits)}, {format_number(cell.high, cell.digits)}]"
 
 
 def measured_numbers(result: EvalResult) -> Iterator[tuple[str, str, MetricValue]]:
-    """Set, metric and value of every number that there is, set by set, derived ones last."""
+    """Yield (set, metric, value) of every defined value, set by set, aggregate metrics last."""
     for split, values in [*result.sets.items(), (OVERALL, result.overall)]:
         for metric, value in values.items():
             if value.value is not None and not math.isnan(value.value):
@@ -44,7 +44,7 @@ def measured_numbers(result: EvalResult) -> Iterator[tuple[str, str, MetricValue
 
 
 def result_frame(result: EvalResult) -> pd.DataFrame:
-    """One row per number: its set and metric, then `FIELDS`."""
+    """Return one row per value: set, metric, then `FIELDS`."""
     import pandas as pd
 
     rows = [
@@ -55,13 +55,13 @@ def result_frame(result: EvalResult) -> pd.DataFrame:
 
 
 def result_text(result: EvalResult) -> str:
-    """Every number with its interval, for a terminal of 80 columns; warnings below."""
+    """Return every value with its interval, and the warnings, as text of 80 columns."""
     found = [(split, metric + ARROWS[value.direction], value) for split, metric, value in measured_numbers(result)]
     width = max((len(name) for _, name, _ in found), default=0) + 2
     lines, last = [result.model], ""
     for split, name, value in found:
         if split != last:
-            rows = f" ({value.n} rows{', to be forgotten' if split == FORGET else ''})" if split != OVERALL else ""
+            rows = f" ({value.n} rows{', lower is better' if split == FORGET else ''})" if split != OVERALL else ""
             lines += ["", f"{split + rows:<{width}}{'value':>9}  95 % interval"]
             last = split
         number = format_number(value.value, value.digits)
@@ -72,7 +72,7 @@ def result_text(result: EvalResult) -> str:
 
 
 def result_html(result: EvalResult) -> str:
-    """Every number as a table for a notebook."""
+    """Return every value as an HTML table."""
     rows = "".join(
         f"<tr><th>{html.escape(split)}</th><td>{html.escape(metric + ARROWS[value.direction])}</td>"
         f"<td>{format_number(value.value, value.digits)}</td><td>{format_interval(value)}</td><td>{value.n}</td></tr>"

@@ -1,9 +1,9 @@
-"""What is generated from and what comes back, and generating many texts once: kept on disk, a killed run continued.
+"""Prompts, decoding settings and generated texts, and a store on disk so that no text is generated twice.
 
-A store is a folder with one JSON-lines file per generator. Its first line says whose texts follow, every other line is
-one text under a hash of its prompt and decoding. Lines are only ever appended, a batch at a time, so several processes
-may use one store and a killed one loses no batch but its last. Only the user may read the files, whose texts may hold
-what a model knows; deleting the folder forgets them.
+A store is a folder with one JSON-lines file per generator. The first line identifies the generator; every other line is
+one text under a hash of its prompt and decoding. Lines are only appended, one batch at a time, so several processes can
+share a store and an interrupted one loses at most its last batch. Files are readable by the user only, since texts may
+contain what a model knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 
 from atwu._cache import cache_folder, short_hash, warn_uncached
 from atwu._disk_errors import cannot_write
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.schema import Message
 
 logger = logging.getLogger(__name__)
@@ -27,44 +27,44 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation that ends with the user's turn, and the beginning of the answer if it is given."""
+    """A conversation that ends with the user's turn, and optionally the beginning of the answer."""
 
     messages: tuple[Message, ...]
     prefill: str = ""
-    """Words the answer starts with; not part of the generated text."""
+    """Beginning of the answer; not part of the generated text."""
     draw: int = 0
-    """Number of the sample; only matters at a temperature above 0, where it tells repeated draws apart."""
+    """Index of the sample, to distinguish repeated draws at a temperature above 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How text is generated."""
+    """Decoding settings."""
 
     max_new_tokens: int = 64
     temperature: float = 0.0
-    """0 is greedy."""
+    """0 is greedy decoding."""
     seed: int = 0
-    """Of the draws at a temperature above 0; each (seed, prompt, draw) has its own, whatever is in the batch."""
+    """Seed for a temperature above 0; each (seed, prompt, draw) has its own noise, independent of the batch."""
     stop: tuple[str, ...] = ()
-    """The text is cut before the first of these."""
+    """The text is cut before the first of these strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a model said."""
+    """A generated text."""
 
     text: str
-    """Without special tokens and white space around it."""
+    """Text without special tokens and surrounding white space."""
     tokens: int
-    """Tokens generated for it, an end token included."""
+    """Number of generated tokens, including the end token."""
 
 
 class Generator(Protocol):
-    """A model that continues prompts."""
+    """Interface of a model that continues prompts."""
 
     @property
     def identity(self) -> str:
-        """Names everything about the model that can change a text: backend, weights, template, length limits."""
+        """Everything about the model that can change a text: backend, weights, template, length limits."""
 
     def generate(
         self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Sequence[tuple[int, Generation]]], None]
@@ -72,25 +72,25 @@ class Generator(Protocol):
         """Generate for all prompts, in any order.
 
         Args:
-            prompts: distinct prompts.
-            decoding: settings.
-            on_done: called after every batch with (index, generation) pairs.
+            prompts: Distinct prompts.
+            decoding: Decoding settings.
+            on_done: Called after every batch with (index, generation) pairs.
         """
 
 
 class GenerationStore:
-    """Generations on disk, found by generator, prompt and decoding."""
+    """Generations on disk, keyed by generator, prompt and decoding."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        """Use a folder, by default that of the cache."""
+        """Use a folder; by default one in the cache."""
         self.folder = cache_folder() / "generations" if folder is None else Path(folder)
 
     def path(self, identity: str) -> Path:
-        """The file of a generator."""
+        """Return the file of a generator."""
         return self.folder / f"{short_hash(identity)}.jsonl"
 
     def read(self, identity: str) -> dict[str, Generation]:
-        """Generations by key; of several for one key the first. Lines that are not whole are counted in a warning."""
+        """Return the generations by key (the first of duplicates); a warning counts damaged lines."""
         try:
             content = self.path(identity).read_bytes()
         except FileNotFoundError:
@@ -99,7 +99,7 @@ class GenerationStore:
         head, *lines = content.split(b"\n")
         damaged = int(head != _head(identity))
         for line in filter(None, lines):
-            if line == head:  # of a second process that found the file empty, too
+            if line == head:  # a second process also found the file empty
                 continue
             entry = _entry(line)
             if entry is not None:
@@ -107,14 +107,14 @@ class GenerationStore:
             damaged += entry is None
         if damaged:
             logger.warning(
-                "warning: %s has %d damaged lines; texts that are missing are generated again",
+                "warning: %s has %d damaged lines; missing texts are generated again",
                 self.path(identity),
                 damaged,
             )
         return found
 
     def append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
-        """Add (key, generation) pairs; on return they are on disk, or it was said once that nothing can be kept there."""
+        """Append (key, generation) pairs durably; warn once if the folder cannot be written to."""
         try:
             self._append(identity, entries)
         except OSError as error:
@@ -141,7 +141,7 @@ class GenerationStore:
 
 
 def generation_key(prompt: Prompt, decoding: Decoding) -> str:
-    """Hash of all that decides a text of a given generator; greedy texts have no seed and no draw."""
+    """Hash everything that determines a text of a given generator; greedy texts have neither seed nor draw."""
     sampled = decoding.temperature > 0
     return short_hash(
         {
@@ -162,22 +162,22 @@ def generate_all(
     store: GenerationStore | None = None,
     progress: str | None = None,
 ) -> list[Generation]:
-    """Generate a text for each prompt, in their order; each distinct one once, and none that is stored.
-
-    The store is written to after every batch.
+    """Generate a text for each prompt, in order; skips duplicates and stored texts and stores after every batch.
 
     Raises:
-        RuntimeError: the generator left prompts out; what it did generate is stored.
+        RuntimeError: The generator skipped prompts; what it did generate is stored.
     """
     keys = [generation_key(prompt, decoding) for prompt in prompts]
-    distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))  # the first of equal prompts stays
+    distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))  # keeps the first of equal prompts
     identity = generator.identity if store is not None else ""
     stored = store.read(identity) if store is not None else {}
     found = {key: stored[key] for key in distinct if key in stored}
     missing = [key for key in dict.fromkeys(keys) if key not in found]
     if missing:
         start, spent = time.perf_counter(), 0
-        with bar_of(total=len(missing), desc=progress, unit="prompt", shown=progress is not None, leave=False) as bar:
+        with progress_bar(
+            total=len(missing), desc=progress, unit="prompt", shown=progress is not None, leave=False
+        ) as bar:
 
             def keep(done: Sequence[tuple[int, Generation]]) -> None:
                 nonlocal spent
@@ -194,24 +194,24 @@ def generate_all(
     left = sum(key not in found for key in missing)
     if left:
         raise RuntimeError(
-            f"the generator returned without {left} of {len(missing)} texts; run again to ask for those."
+            f"the generator returned no text for {left} of {len(missing)} prompts; run again to retry them."
         )
     return [found[key] for key in keys]
 
 
 def _head(identity: str) -> bytes:
-    """The first line of a generator's file."""
+    """Return the first line of a generator's file."""
     return json.dumps({"generator": identity}).encode()
 
 
 def _line(key: str, made: Generation) -> bytes:
-    """One generation, with a hash of it."""
+    """Return one generation as a line, with its hash."""
     line = {"key": key, "text": made.text, "tokens": made.tokens}
     return json.dumps(line | {"hash": short_hash(line)}).encode()
 
 
 def _entry(line: bytes) -> tuple[str, Generation] | None:
-    """Key and generation of a line, or None if it is anything else."""
+    """Parse a line into key and generation; None if it is damaged."""
     try:
         value = json.loads(line)
     except ValueError:

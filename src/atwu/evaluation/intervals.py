@@ -1,7 +1,7 @@
-"""Bootstrap intervals of means and of anything computed from means, with rows drawn in clusters (Field and Welsh 2007).
+"""Bootstrap intervals of means and of functions of means, with rows resampled by cluster (Field and Welsh 2007).
 
 Rows about one subject are dependent, so whole subjects are drawn with replacement. The draws depend on the clusters
-alone: two models measured on the same rows get the same draws, which makes every difference between them paired.
+only: models measured on the same rows share them, so every difference between models is paired.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and what it would have been on resampled rows."""
+    """A value and its bootstrap draws."""
 
     value: float
-    """NaN when nothing was measured."""
+    """NaN if nothing was measured."""
     draws: FloatArray
-    """Shape (draws,); NaN where a draw holds no measured row."""
+    """Shape (draws,); NaN where a draw contains no measured row."""
 
     def interval(self) -> tuple[float, float] | None:
-        """Percentile interval; None when the number or most of its draws are undefined, as those of a single cluster are."""
+        """Return the percentile interval; None if the value or most draws are undefined, as with a single cluster."""
         known = self.draws[np.isfinite(self.draws)]
         if not np.isfinite(self.value) or known.size < len(self.draws) / 2 or known.size == 0:
             return None
@@ -36,11 +36,11 @@ class Estimate:
 
 
 def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Estimate:
-    """A function of estimates, applied to the numbers and to every draw alike.
+    """Apply a function to the values and, draw by draw, to the draws of estimates.
 
     Args:
-        function: takes one array (or number) per part, element-wise, and gives the same.
-        parts: estimates with equally many draws.
+        function: Elementwise function of one array (or number) per estimate.
+        parts: Estimates with the same number of draws.
     """
     with np.errstate(all="ignore"):
         value = float(function(*(np.float64(part.value) for part in parts)))
@@ -49,24 +49,24 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
 
 
 def in_percent(share: Estimate) -> Estimate:
-    """A share as it is published."""
+    """Convert a share to percent."""
     return combine(lambda part: 100 * part, share)
 
 
 def mean_of(*estimates: Estimate) -> Estimate:
-    """Their mean, such as that over seeds."""
+    """Return the mean of estimates, for example over seeds."""
     return combine(lambda *parts: np.mean(parts, axis=0), *estimates)
 
 
 class Resampler:
-    """Draws the rows of one set by cluster."""
+    """Bootstrap resampler of one set: draws rows by cluster."""
 
     def __init__(self, clusters: Sequence[str], *, draws: int = DRAWS, seed: int = 0) -> None:
-        """Draw.
+        """Draw the clusters.
 
         Args:
-            clusters: cluster of every row, such as its subject; shape (rows,).
-            seed: of the draws; with the sorted cluster names it decides them.
+            clusters: Cluster of every row, such as its subject, shape (rows,).
+            seed: Seed of the draws; they depend only on it and on the number of clusters.
         """
         names = sorted(set(clusters))
         self.clusters = len(names)
@@ -75,10 +75,11 @@ class Resampler:
         generator = np.random.default_rng([seed, len(names)])
         times = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
         self.weights: IntArray = times[:, member] * (len(names) > 1)
-        """How often each row was drawn, shape (draws, rows); never with a single cluster, which tells nothing of others."""
+        """How often each row was drawn, shape (draws, rows); all zero with a single cluster, which gives no
+        interval."""
 
     def mean(self, values: Sequence[float | None] | FloatArray) -> Estimate:
-        """Mean over the rows that have a value; None and NaN are none."""
+        """Return the mean over the rows that have a value (neither None nor NaN)."""
         known = as_floats(values)
         there = np.isfinite(known)
         filled = np.where(there, known, 0.0)

@@ -1,8 +1,8 @@
-"""Supervised linear probe: how well one linear layer, shown the labels, finds the secret in a model's hidden states.
+"""Supervised linear probe: how well a linear layer, trained with labels, detects labelled tokens in hidden states.
 
-Takes rows with `forget_spans`; gives, per layer and kind of state, the AUROC on rows of subjects the probe was not trained
-on. A learned scorer is the same linear layer trained without labels, so the probe says what it could reach (the ATWU paper,
-appendix): held-out for a scorer on rows it never saw, train for one on its own rows.
+Takes rows with `forget_spans`; returns the AUROC per layer and position, on rows of subjects the probe was not trained
+on. A learned scorer is the same linear layer trained without labels, so the probe is an upper reference (ATWU paper,
+appendix): compare held-out AUROC with a scorer on new rows, training AUROC with a scorer on its own rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atwu._files import versions
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
@@ -36,25 +36,25 @@ PROBE_SCHEMA = "atwu.probe/1"
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a linear layer finds in one layer's states."""
+    """Result of the probe on one layer and position."""
 
     layer: int
-    """0 for the embeddings, k for decoder layer k; the last one is taken after the final norm."""
+    """0 for the embeddings, k for decoder layer k; the last one is after the final norm."""
     position: ProbePosition
     auroc: SampleAuroc
-    """Per answer, by the probe that was not trained on its subject; one value per probed row, in order."""
+    """Held-out AUROC per answer, one value per probed row, in order."""
     train_auroc: float | None
-    """Mean over folds and the answers trained on; far above `auroc` when the probe learned its rows by heart.
-    None if no answer outside a fold has both kinds of tokens."""
+    """Mean AUROC over folds and the answers trained on; far above `auroc` if the probe overfits. None if no answer
+    outside a fold has both classes."""
     rows: int
-    """Rows with forget_spans."""
+    """Number of rows with forget_spans."""
     tokens: int
-    """Answer tokens of these rows, without terminal tokens."""
+    """Number of answer tokens of these rows, without terminal tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearProbe:
-    """`<w, (h - mean) / deviation> + b`; larger for tokens that look secret. Vectors have shape (hidden,)."""
+    """`<w, (h - mean) / deviation> + b`; larger for tokens predicted as labelled. Vectors have shape (hidden,)."""
 
     mean: Tensor
     deviation: Tensor
@@ -63,7 +63,7 @@ class LinearProbe:
     """Scalar."""
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Scores (logits) of states, shape (tokens,)."""
+        """Return scores (logits) of states, shape (tokens,)."""
         return (features - self.mean) / self.deviation @ self.weight + self.bias
 
 
@@ -82,46 +82,46 @@ def probe(
     system: str | None = None,
     progress: bool = True,
 ) -> list[ProbeResult]:
-    """Cross-validate a linear probe on every asked for layer and position.
+    """Cross-validate a linear probe on each requested layer and position.
 
-    The model runs once over the rows. Choosing the best layer by its held-out AUROC makes that one number a little
+    The model runs once over the rows. Selecting the best layer by its held-out AUROC makes that value slightly
     optimistic.
 
     Args:
-        layers: layer numbers as in transformers' hidden states, negative ones from the end; None for all of them.
-        folds: parts for cross-validation, at least 2; rows of one subject stay together, rows without subject stand alone. With
-            fewer subjects than folds each subject is held out once.
-        seed: decides which subjects share a fold.
-        l2: weight of the ridge penalty, >= 0; larger keeps a probe from learning its rows by heart.
+        layers: Layer numbers as in transformers' hidden states, negative ones from the end; None: all.
+        folds: Number of folds >= 2; rows of one subject share a fold, rows without subject are their own group. With
+            fewer subjects than folds, each subject is held out once.
+        seed: Seed of the assignment of subjects to folds.
+        l2: Weight of the ridge penalty >= 0; larger values reduce overfitting.
 
     Returns:
         One result per layer and position, in that order.
 
     Raises:
-        ValueError: no row has forget_spans or both kinds of tokens, too few subjects or folds, or an unknown
-            layer or position.
+        ValueError: No row with forget_spans or with both classes, too few subjects or folds, or an unknown layer or
+            position.
     """
     check_positions(positions)
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
-    annotated = annotated_rows(examples)
+    annotated = labelled_rows(examples)
     fold_of_row = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")
     for warning in encoded.warnings:
         logger.warning(warning)
-    # Not at the terminal token, which is no secret and easy to tell.
+    # The terminal token is never labelled and trivial to detect.
     rows = [dataclasses.replace(row, labels=row.text_labels) for row in encoded.rows]
     labels = [_labels(row) for row in rows]
     if not any(0 < int(row.sum()) < len(row) for row in labels):
         raise ValueError(
-            f"none of the {len(rows)} answers has both secret and other tokens; "
-            "give forget_spans that mark a part of the answer."
+            f"none of the {len(rows)} answers has both labelled and unlabelled tokens; give forget_spans that mark "
+            "only a part of the answer."
         )
     read = read_states(model, rows, layers=layers, batch_tokens=batch_tokens, progress=progress)
     device = next(model.parameters()).device
     results = []
     count = len(read.states) * len(set(positions))
-    with bar_of(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
+    with progress_bar(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
         for layer in read.states:
             for position in dict.fromkeys(positions):
                 features = [row.to(device) for row in read.features(layer, position)]
@@ -134,7 +134,7 @@ def probe(
 def probe_record(
     results: Sequence[ProbeResult], *, model: str, network: nn.Module, rows: LoadedRows, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The results as JSON, without the values of single answers, and what they were made from."""
+    """Return the results, without values of single answers, and their provenance as JSON."""
     plain = [dataclasses.asdict(result) for result in results]
     for each in plain:
         del each["auroc"]["values"]
@@ -149,26 +149,26 @@ def probe_record(
     }
 
 
-def annotated_rows(examples: Sequence[Example]) -> list[Example]:
-    """The rows that can be probed.
+def labelled_rows(examples: Sequence[Example]) -> list[Example]:
+    """Return the rows with labels.
 
     Raises:
-        ValueError: there is none.
+        ValueError: There are none.
     """
     rows = [example for example in examples if example.forget_spans is not None]
     if not rows:
         raise ValueError(
-            f"none of the {len(examples)} rows has forget_spans, the labels a probe learns from; add the column: "
-            "[start, end] character positions of the answer that carry the secret."
+            f"none of the {len(examples)} rows has forget_spans, the labels of the probe; add the column with "
+            "[start, end] character positions of the labelled parts of the answer."
         )
     return rows
 
 
 def check_positions(positions: Sequence[str]) -> None:
-    """Refuse unknown kinds of states, and none at all.
+    """Check the names of positions.
 
     Raises:
-        ValueError: naming what is allowed.
+        ValueError: An unknown position, or none.
     """
     unknown = [position for position in positions if position not in POSITIONS]
     if unknown or not positions:
@@ -176,23 +176,23 @@ def check_positions(positions: Sequence[str]) -> None:
 
 
 def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> list[int]:
-    """Deal subjects into folds.
+    """Distribute subjects over folds.
 
     Args:
-        subjects: one per row; None stands for a subject of its own.
+        subjects: One per row; None is a subject of its own.
 
     Returns:
-        Fold of each row, from 0; no subject is in two folds, and the folds' numbers of subjects differ by at most 1.
+        Fold of each row, from 0. No subject is in two folds, and numbers of subjects per fold differ by at most 1.
 
     Raises:
-        ValueError: fewer than 2 subjects.
+        ValueError: Fewer than 2 subjects.
     """
     names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
     groups = list(dict.fromkeys(names))
     if len(groups) < 2:
         raise ValueError(
-            f"all {len(subjects)} annotated rows are about one subject; a probe is tested on subjects it was not "
-            "trained on, so add rows of at least one more."
+            f"all {len(subjects)} labelled rows are about one subject; a probe is tested on subjects it was not "
+            "trained on, so add rows of another subject."
         )
     random.Random(f"probe folds/{seed}").shuffle(groups)
     fold_of_group = {group: place % min(folds, len(groups)) for place, group in enumerate(groups)}
@@ -202,14 +202,14 @@ def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> l
 def cross_validate(
     features: Sequence[Tensor], labels: Sequence[Tensor], fold_of_row: Sequence[int], *, l2: float
 ) -> tuple[SampleAuroc, float | None]:
-    """AUROC of every row by the probe that did not see its fold, and the mean AUROC on rows trained on.
+    """Return the held-out AUROC of every row, and the mean AUROC on training rows.
 
     Args:
-        features: for each row, shape (tokens, hidden).
-        labels: for each row, 0 or 1 per token, shape (tokens,).
+        features: One tensor per row, shape (tokens, hidden).
+        labels: One tensor per row, 0 or 1 per token, shape (tokens,).
 
     Raises:
-        ValueError: the rows outside some fold have tokens of one kind only.
+        ValueError: The rows outside some fold have one class only.
     """
     scores: list[Tensor] = [torch.empty(0)] * len(features)
     trained_on: list[float] = []
@@ -218,28 +218,28 @@ def cross_validate(
         targets = torch.cat([labels[index] for index in train])
         if not 0 < int(targets.sum()) < len(targets):
             raise ValueError(
-                f"outside fold {fold + 1} all {len(targets)} tokens have the label {int(targets.sum() > 0)}; secret and "
-                "other tokens must come from several subjects: add rows, or use another seed or more folds."
+                f"outside fold {fold + 1} all {len(targets)} tokens have label {int(targets.sum() > 0)}; both classes "
+                "must occur in several subjects: add rows, or use another seed or more folds."
             )
         fitted = fit_probe(torch.cat([features[index] for index in train]), targets, l2=l2)
         fitted_scores = [fitted(features[index]).cpu() for index in train]
-        seen = per_sample_auroc(fitted_scores, [labels[index] for index in train])
-        trained_on += [value for value in seen.values if value is not None]
+        train_auroc = per_sample_auroc(fitted_scores, [labels[index] for index in train])
+        trained_on += [value for value in train_auroc.values if value is not None]
         for index in set(range(len(features))) - set(train):
             scores[index] = fitted(features[index]).cpu()
     return per_sample_auroc(scores, labels), sum(trained_on) / len(trained_on) if trained_on else None
 
 
 def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
-    """Logistic regression: mean binary cross-entropy + l2/2 |w|^2, on features scaled to mean 0 and deviation 1.
+    """Fit logistic regression: mean binary cross-entropy + l2/2 |w|^2, on features scaled to mean 0 and deviation 1.
 
-    Solved by full-batch L-BFGS from zero, so the result is the optimum and needs neither a learning rate nor a seed; the
-    published probe takes one epoch of SGD instead.
+    Full-batch L-BFGS from zero finds the optimum, so there is no learning rate and no seed; the published probe uses
+    one epoch of SGD instead.
 
     Args:
-        features: shape (tokens, hidden).
+        features: Shape (tokens, hidden).
         labels: 0 or 1, shape (tokens,).
-        l2: weight of the penalty, >= 0; the bias is free.
+        l2: Weight of the penalty >= 0; the bias is not penalized.
     """
     mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0)
     deviation = torch.where(deviation > 0, deviation, 1.0)
@@ -267,6 +267,6 @@ def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
 
 
 def _labels(row: EncodedRow) -> Tensor:
-    """Token labels of the counted tokens, shape (tokens,)."""
+    """Return the labels of a row's counted tokens, shape (tokens,)."""
     assert row.token_labels is not None
     return torch.tensor(row.counted(row.token_labels), dtype=torch.long)

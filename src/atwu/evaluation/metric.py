@@ -1,8 +1,8 @@
-"""A metric: what it needs, what it wants generated and judged, and what it records. One file in `metrics/` is one metric.
+"""Base class of metrics. Each file in `metrics/` defines one metric.
 
-`evaluate` asks all metrics for their prompts and has them answered in one go, then for their claims and pairs and has
-them judged in one go, and then has every metric record its values. So nothing is generated or judged twice. Metrics are
-listed without torch: their files import what is heavy inside functions.
+`evaluate` collects the prompts of all metrics and generates their answers in one pass. It then collects their claims
+and pairs, has the judge rate them in one pass, and lets every metric record its values. No answer is generated or
+judged twice. Listing metrics does not import torch: their files import heavy packages inside functions.
 """
 
 from __future__ import annotations
@@ -24,104 +24,105 @@ if TYPE_CHECKING:
 
 
 class Metric:
-    """A metric overrides what it needs; the base class measures nothing."""
+    """Base class of metrics; subclasses override the hooks they need."""
 
     name: ClassVar[str] = ""
-    """As `--metrics` and the settings of a result call it."""
+    """Name in `--metrics` and in the settings of a result."""
     about: ClassVar[str]
-    """What it measures, in a few words."""
+    """One-line description, shown by `atwu evaluate --list`."""
     cost: ClassVar[str] = ""
-    """What it takes, in a few words."""
+    """Cost in model passes, answers and judge calls."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Sets without which there is nothing to measure."""
+    """Sets that are required."""
     needs_weights: ClassVar[bool] = True
-    """Whether generations alone are not enough."""
+    """Whether it needs the model's weights; False if generated answers are enough."""
     needs_plain_weights: ClassVar[bool] = False
-    """Whether it changes weights or takes their gradients, which weights stored in 4 or 8 bits do not allow."""
+    """Whether it changes weights or takes gradients, which 4-bit and 8-bit weights do not support."""
     needs_moments: ClassVar[bool] = False
-    """Whether it reads the variance of log-probabilities under teacher forcing."""
+    """Whether it reads the variance of token log-probabilities."""
     default: ClassVar[bool] = False
-    """Measured when no metrics are named, as far as its rows are given."""
+    """Whether it runs when no metrics are named and its sets are given."""
     judged: ClassVar[bool] = False
-    """Asks the judge."""
+    """Whether it calls the judge."""
     attack: ClassVar[bool] = False
-    """Tells what an attack or an adversarial question brings back."""
-    of_references: ClassVar[bool] = True
-    """Also asked of models that are only compared with."""
+    """Whether it measures an attack or adversarial questions."""
+    runs_on_references: ClassVar[bool] = True
+    """Whether it also runs on the reference models (original and retain-only)."""
     settings: ClassVar[tuple[MetricSetting, ...]] = ()
-    """Its own settings."""
+    """Settings that the metric adds."""
     uses: ClassVar[tuple[str, ...]] = ()
-    """Settings of others that change its numbers."""
+    """Shared settings, and settings of other metrics, that change its values."""
     columns: ClassVar[tuple[Column, ...]] = ()
-    """Everything it records or derives."""
-    compares: ClassVar[tuple[str, str] | None] = None
-    """Model that it compares with, `original` or `retain-only`, and what is missing without that one's numbers."""
-    compares_by: ClassVar[tuple[str, ...]] = ()
-    """Metrics of that model which are compared with; its own if empty."""
+    """Columns that it records or derives."""
+    needs_reference: ClassVar[tuple[str, str] | None] = None
+    """(reference model, what needs it): `original` or `retain-only`, and the values that are missing without its
+    result."""
+    reference_metrics: ClassVar[tuple[str, ...]] = ()
+    """Metrics required in the reference result; empty: this metric."""
 
     def __init__(self, session: Session) -> None:
-        """Bind the session."""
+        """Store the session."""
         self.session = session
 
     @classmethod
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """Sets of rows that the metric brings itself, by name."""
+        """Return the sets of rows that ship with the metric, by name."""
         return {}
 
     @classmethod
     def check(cls, config: EvaluateConfig) -> None:
-        """Whether what it takes is installed; asked before anything is spent.
+        """Check that required packages are installed, before any work starts.
 
         Raises:
-            ImportError: it is not; names how to install it.
+            ImportError: A package is missing; the message says how to install it.
         """
 
     def read(self) -> None:
-        """Teacher-forced passes, before anything is generated: what is wrong with rows or weights shows early."""
+        """Run teacher-forced passes. They precede generation, so that bad rows or weights fail early."""
 
     def prompts(self) -> Iterable[Prompt]:
-        """Prompts to be answered greedily by the model as it is."""
+        """Return prompts to be answered greedily by the unchanged model."""
         return ()
 
     def prepare(self) -> None:
-        """Work with the model that is the metric's own: altered weights, other decoding, further passes."""
+        """Do work that is specific to the metric: altered weights, other decoding, further passes."""
 
     def claims(self) -> Iterable[Claim]:
-        """Answers to be checked."""
+        """Return the answers to be judged."""
         return ()
 
     def pairs(self) -> Iterable[Pair]:
-        """Answers to be compared."""
+        """Return the pairs of answers to be compared."""
         return ()
 
     def record(self) -> None:
-        """Record the values of every row with `keep`."""
+        """Record the values of every row with `record_column`."""
 
-    def keep(self, split: str, name: str, values: Sequence[float | None], *, unscored: int = 0) -> None:
-        """Record one value per row of a set under one of the metric's columns.
+    def record_column(self, split: str, name: str, values: Sequence[float | None], *, unscored: int = 0) -> None:
+        """Record one value per row of a set in one of the metric's columns.
 
         Args:
-            values: one per row, None where there is none.
-            unscored: answers without a readable verdict.
+            values: One value per row; None where undefined.
+            unscored: Number of answers without a readable verdict.
 
         Raises:
-            ValueError: no column of the metric has this name.
+            ValueError: No column of the metric has this name.
         """
         from atwu.evaluation.row_statistics import Recorded
 
         column = next((column for column in self.columns if column.field(name) is not None), None)
         if column is None:
-            raise ValueError(f"metric {self.name} records {name!r}, which none of its columns has.")
-        kept = tuple(None if value is None else float(value) for value in values)
-        found = Recorded(kept, column.direction_on(split), unscored, column.digits, column.shown)
-        self.session.recorded.setdefault(split, {})[name] = found
+            raise ValueError(f"metric {self.name} records {name!r}, but none of its columns has this name.")
+        row_values = tuple(None if value is None else float(value) for value in values)
+        recorded = Recorded(row_values, column.direction_on(split), unscored, column.digits, column.shown)
+        self.session.recorded.setdefault(split, {})[name] = recorded
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Numbers that need several sets or a second model, by name, from row values."""
+        """Yield (name, value) of metrics that need several sets or a reference model."""
         return iter(())
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
-        """One sentence for everything about its numbers that a reader must not overlook."""
+        """Yield one sentence for each caveat about the metric's values."""
         return iter(())

@@ -1,4 +1,4 @@
-"""Settings of an evaluation as data: name, kind, default, allowed values, help. Whatever can change a number is one."""
+"""`MetricSetting`: name, type, default, allowed values and help text of one evaluation setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atwu.data.render import check_system
 
 @dataclass(frozen=True, slots=True)
 class MetricSetting:
-    """One setting; a tuple as its default means that it takes several values, None that it may be left out."""
+    """One setting. A tuple as default means a list of values; None as default means that the setting is optional."""
 
     name: str
     kind: type
@@ -20,37 +20,37 @@ class MetricSetting:
     default: Any
     help: str
     least: float | None = None
-    """Smallest allowed number."""
+    """Smallest allowed number, inclusive."""
     above: float | None = None
-    """Numbers must be larger than this."""
+    """Lower bound, exclusive."""
     most: float | None = None
-    """Largest allowed number."""
+    """Largest allowed number, inclusive."""
     choices: tuple[str, ...] = ()
     check: Callable[[Any], None] | None = None
-    """Raises for values that are refused for another reason."""
+    """Further check; raises ValueError for a value that is not allowed."""
     compared: bool = True
-    """Whether it changes the numbers of its metric, so that results with different values do not compare."""
+    """Whether it changes the metric's values, so that results with different values are not comparable."""
     flag: str = ""
-    """On the command line, where it is not the name with hyphens."""
+    """Command line flag, if it differs from the name."""
     metric: str = ""
-    """Name of the metric it belongs to; empty for those of all metrics."""
+    """Metric that the setting belongs to; empty for shared settings."""
 
     @property
     def many(self) -> bool:
-        """Whether it takes several values."""
+        """Whether the setting is a list of values."""
         return isinstance(self.default, tuple)
 
     def checked(self, value: Any) -> Any:
-        """The value as this setting keeps it.
+        """Validate a value and convert it to the setting's type.
 
         Raises:
-            ValueError: of another kind, out of range or not among the choices.
+            ValueError: Wrong type, out of range, or not among the choices.
         """
         if value is None and self.default is None:
             return None
         if self.many:
             if isinstance(value, str) or not isinstance(value, Iterable):
-                raise ValueError(f"{self.name} takes several values; give a list, not {value!r}.")
+                raise ValueError(f"{self.name} must be a list of values, got {value!r}.")
             return tuple(self._one(each) for each in value)
         return self._one(value)
 
@@ -82,24 +82,30 @@ class MetricSetting:
         return low if self.most is None else f"{low} and at most {self.most:g}"
 
 
-SHARED = (
-    MetricSetting("max_length", int, 512, "Longest row in tokens; longer answers are cut, with a warning.", least=1),
+SHARED_SETTINGS = (
+    MetricSetting(
+        "max_length",
+        int,
+        512,
+        "Maximum row length in tokens; longer answers are truncated with a warning.",
+        least=1,
+    ),
     MetricSetting(
         "system",
         str,
         None,
-        "System turn put before conversations that have none, as the model was trained with.",
+        "System prompt for conversations without one; use the one from training.",
         check=check_system,
     ),
-    MetricSetting("max_new_tokens", int, 64, "Cap on a generated answer.", least=1),
+    MetricSetting("max_new_tokens", int, 64, "Maximum number of new tokens per answer.", least=1),
     MetricSetting(
         "batch_tokens",
         int,
         8192,
-        "Tokens per batch, read or generated; changes speed and memory, no number.",
+        "Tokens per batch, for forward passes and generation; changes speed and memory, not results.",
         least=1,
         compared=False,
     ),
-    MetricSetting("seed", int, 42, "Of demonstrations, draws and attacks."),
+    MetricSetting("seed", int, 42, "Random seed for in-context examples, sampling and attacks."),
 )
-"""Settings of all metrics."""
+"""Settings shared by all metrics."""

@@ -1,4 +1,4 @@
-"""The panel: every metric there is, made from the files of `metrics/` and from what other packages register."""
+"""Registry of all metrics: those in `metrics/` and those registered by other packages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
-from atwu.evaluation.columns import APART, FORGET_OR_RETAIN, RWKU, TASKS, Column
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RWKU, SPECIAL_SETS, TASKS, Column
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import SHARED, MetricSetting
+from atwu.evaluation.metric_settings import SHARED_SETTINGS, MetricSetting
 
 if TYPE_CHECKING:
     from atwu.evaluation.evaluate_config import EvaluateConfig
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METRIC_ENTRY_POINTS = "atwu.metrics"
-"""Entry points of this group name a `Metric`, or a function that registers some."""
-ORDER = (
+"""Entry point group; each entry names a `Metric`, or a function that registers some."""
+METRIC_ORDER = (
     "memorization",
     "scores",
     "rouge",
@@ -41,14 +41,14 @@ ORDER = (
     "relearning",
     "quantization",
 )
-"""Order in tables; a file that is not named comes after these."""
+"""Order in tables; metrics not listed here come last."""
 
 _METRICS: dict[str, type[Metric]] = {}
 _M = TypeVar("_M", bound=type[Metric])
 
 
 def all_metrics() -> Mapping[str, type[Metric]]:
-    """Every metric by name, in the order of tables."""
+    """Return every metric by name, in table order."""
     if not _METRICS:
         names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
         modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in sorted(names)]
@@ -58,17 +58,19 @@ def all_metrics() -> Mapping[str, type[Metric]]:
             for found in vars(module).values()
             if _is_metric(found) and found.name and found.__module__ == module.__name__
         ]
-        for metric in sorted(shipped, key=lambda each: ORDER.index(each.name) if each.name in ORDER else len(ORDER)):
+        for metric in sorted(
+            shipped, key=lambda each: METRIC_ORDER.index(each.name) if each.name in METRIC_ORDER else len(METRIC_ORDER)
+        ):
             _add(metric)
         _load_entry_points()
     return _METRICS
 
 
 def register_metric(metric: _M) -> _M:
-    """Add a metric to `evaluate`, `compare` and `report`. Can be used as a decorator.
+    """Add a metric to `evaluate`, `compare` and `report`. Usable as a decorator.
 
     Raises:
-        ValueError: a name is taken or unusable; nothing was added.
+        ValueError: A name is taken or invalid; nothing is added.
     """
     all_metrics()
     _add(metric)
@@ -76,14 +78,14 @@ def register_metric(metric: _M) -> _M:
 
 
 def _add(metric: type[Metric]) -> None:
-    """Check everything, then add."""
+    """Validate a metric, then add it."""
     if not metric.name.isidentifier() or metric.name == "all":
-        raise ValueError(f"names of metrics are made of letters, digits and underscores, got {metric.name!r}.")
+        raise ValueError(f"a metric's name must consist of letters, digits and underscores, got {metric.name!r}.")
     if metric.name in _METRICS:
-        raise ValueError(f"there are metrics {metric.name!r} already; choose another name.")
+        raise ValueError(f"metric {metric.name!r} already exists; choose another name.")
     if not getattr(metric, "about", ""):
-        raise ValueError(f"the metrics {metric.name!r} do not say what they are about.")
-    settings = {setting.name for setting in SHARED}
+        raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
+    settings = {setting.name for setting in SHARED_SETTINGS}
     columns: set[str] = set()
     for other in _METRICS.values():
         settings |= {setting.name for setting in other.settings}
@@ -94,10 +96,10 @@ def _add(metric: type[Metric]) -> None:
     ):
         for name in new:
             if name in taken or new.count(name) > 1:
-                raise ValueError(f"there is a {kind} {name!r} already; the metrics {metric.name!r} need another name.")
+                raise ValueError(f"{kind} {name!r} already exists; metric {metric.name!r} needs another name.")
     for column in metric.columns:
         if ":" not in column.where.removesuffix(":"):
-            raise ValueError(f"the formula of {column.name!r} must be a function or 'module:function'.")
+            raise ValueError(f"the formula of column {column.name!r} must be a function or 'module:function'.")
     for setting in metric.settings:
         setting.checked(setting.default)
     _METRICS[metric.name] = metric
@@ -108,7 +110,7 @@ def _is_metric(found: Any) -> TypeGuard[type[Metric]]:
 
 
 def _load_entry_points() -> None:
-    """Let installed packages register; one that fails is named in a warning and left out."""
+    """Load metrics of installed packages; warn about those that fail and skip them."""
     for point in importlib.metadata.entry_points(group=METRIC_ENTRY_POINTS):
         try:
             found = point.load()
@@ -117,13 +119,13 @@ def _load_entry_points() -> None:
             elif _METRICS.get(found.name) is not found:  # its module may have registered it
                 _add(found)
         except Exception as error:
-            logger.warning("entry point %s = %s failed and was left out: %s", point.name, point.value, error)
+            logger.warning("entry point %s = %s failed and is skipped: %s", point.name, point.value, error)
 
 
 def all_settings() -> tuple[MetricSetting, ...]:
-    """Every setting of an evaluation: those of all metrics, then those of each."""
+    """Return every setting of an evaluation: shared settings first, then those of each metric."""
     return (
-        *SHARED,
+        *SHARED_SETTINGS,
         *(replace(setting, metric=name) for name, metric in all_metrics().items() for setting in metric.settings),
     )
 
@@ -136,87 +138,89 @@ def selected_metrics(
     plain: bool = True,
     references: bool = False,
 ) -> list[str]:
-    """The metrics to run, in the order of tables.
+    """Return the names of the metrics to run, in table order.
 
     Args:
-        names: names of metrics, "all" for all whose sets are given, or None for the default ones.
-        sets: names of the sets that are given.
-        weights: whether the model's weights are at hand.
-        plain: whether they are plain numbers, not rounded to 4 or 8 bits.
-        references: leave out what is not asked of models that are only compared with.
+        names: Metric names, "all" for every metric whose sets are given, or None for the default metrics.
+        sets: Names of the sets that are given.
+        weights: Whether the model's weights are available.
+        plain: Whether the weights are not quantized.
+        references: Leave out metrics that do not run on reference models.
 
     Raises:
-        ValueError: an unknown name, or metrics whose sets or weights are not given.
+        ValueError: An unknown name, or a metric whose sets or weights are missing.
     """
-    there = all_metrics()
-    have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(APART) else set())
+    metrics = all_metrics()
+    have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(SPECIAL_SETS) else set())
 
     def lacking(metric: type[Metric]) -> str | None:
         if missing := [need for need in metric.needs if need not in have]:
             return f"{' and '.join(missing)} rows, which are not given"
         if metric.needs_weights and not weights:
-            return "the model's weights; an endpoint only generates"
+            return "the model's weights; a served model only generates answers"
         if metric.needs_plain_weights and not plain:
-            return "plain weights; those of this model are rounded to few bits"
+            return "weights that are not quantized"
         return None
 
     if names is None or names == "all":
-        fitting = [name for name, metric in there.items() if lacking(metric) is None]
-        wanted = [name for name in fitting if names == "all" or there[name].default]
+        fitting = [name for name, metric in metrics.items() if lacking(metric) is None]
+        wanted = [name for name in fitting if names == "all" or metrics[name].default]
     else:
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
             if what := lacking(find_metric(name)):
-                raise ValueError(f"the metrics {name!r} need {what}.")
-    return [name for name, metric in there.items() if name in wanted and (metric.of_references or not references)]
+                raise ValueError(f"metric {name!r} needs {what}.")
+    return [
+        name for name, metric in metrics.items() if name in wanted and (metric.runs_on_references or not references)
+    ]
 
 
-def check_measured(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
-    """Refuse probes of RWKU, or tasks, that none of the chosen metrics measures.
+def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
+    """Reject RWKU probes or tasks that no selected metric uses.
 
     Raises:
-        ValueError: naming them, and what they lack or how they are measured.
+        ValueError: The message names the unused input and the metric that would use it.
     """
     for given in (RWKU, TASKS):
         if given in sets and given not in names:
             selected_metrics(given, sets=sets, weights=weights)
             raise ValueError(
-                f"{given} is given, and the metrics {', '.join(names) or 'chosen'} do not measure it; choose {given} too, or "
-                "leave it out."
+                f"{given} is given, but the metrics {', '.join(names) or 'selected'} do not use it; add the metric "
+                f"{given} or leave it out."
             )
 
 
 def check_installed(names: Iterable[str], config: EvaluateConfig) -> None:
-    """Refuse metrics that need a package which is not there, before anything is spent.
+    """Check that the packages the metrics need are installed.
 
     Raises:
-        ImportError: names how to install it.
+        ImportError: A package is missing; the message says how to install it.
     """
     for name in names:
         find_metric(name).check(config)
 
 
 def find_metric(name: str) -> type[Metric]:
-    """A metric by name.
+    """Return a metric by name.
 
     Raises:
-        ValueError: there is none; names what there is.
+        ValueError: An unknown name.
     """
-    there = all_metrics()
-    if name not in there:
-        hint = did_you_mean(name, there)
-        raise ValueError(f"unknown metrics {name!r}; choose from all, {', '.join(there)}.{hint}")
-    return there[name]
+    metrics = all_metrics()
+    if name not in metrics:
+        hint = did_you_mean(name, metrics)
+        raise ValueError(f"unknown metric {name!r}; choose from all, {', '.join(metrics)}.{hint}")
+    return metrics[name]
 
 
 def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Column, str] | None:
-    """The column that a number of a result belongs to.
+    """Return the column that a number of a result belongs to.
 
     Args:
-        split: set that it is on, or `overall`; None for any but tasks, which may be called anything.
+        split: Set of the number, or `overall`; None: any set but `tasks`, where any name is possible.
 
     Returns:
-        Its metric, the column, and what its field is (empty without one); None for a number that no metric here records.
+        The metric, the column and the value of its placeholder ("" without one); None if no metric records the name.
     """
     found = [
         (metric, column, field)
@@ -225,11 +229,11 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
         if (split is None and TASKS not in column.sets) or (split is not None and column.on(split))
         if (field := column.field(name)) is not None
     ]
-    return min(found, key=lambda each: bool(each[2]), default=None)  # a name of its own before one with a field
+    return min(found, key=lambda each: bool(each[2]), default=None)  # an exact name before one with a placeholder
 
 
 def short_name(name: str, split: str | None = None) -> str:
-    """Short name of a number, for the head of a column."""
+    """Return the short name of a number, for table heads."""
     found = find_column(name, split)
     if found is None:
         return name.replace("_", " ") if name.islower() else name
@@ -239,24 +243,39 @@ def short_name(name: str, split: str | None = None) -> str:
 
 
 def metric_definition(name: str, split: str | None = None) -> str | None:
-    """What a number measures, in one sentence without a full stop; None where no metric here records it."""
+    """Return the definition of a number, without a full stop; None if no metric records it."""
     found = find_column(name, split)
     return None if found is None else found[1].meaning
 
 
 def where_computed(name: str, split: str | None = None) -> str | None:
-    """File and function that compute a number: `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
+    """Return file and function of a number's formula, such as `atwu/evaluation/metrics/memorization.py:es_delta`."""
     found = find_column(name, split)
     return None if found is None else found[1].where
 
 
 def listing() -> str:
-    """Every metric with what it needs and costs, and the file and function of every number, for people to read."""
-    lines = []
+    """Return the text of `atwu evaluate --list`: each metric with its columns, their definition, range and
+    direction."""
+    lines = ["(↓ lower is better, ↑ higher is better, ↕ lower on the forget set and higher on retain sets)"]
     for name, metric in all_metrics().items():
-        needs = f" (needs {', '.join(metric.needs)})" if metric.needs else ""
-        lines.append(f"{name:<15} {metric.about}{needs}" + (f"; {metric.cost}" if metric.cost else ""))
+        lines += ["", f"{name:<15} {metric.about}"]
+        lines += [" " * 16 + f"needs: {', '.join(metric.needs)}"] if metric.needs else []
+        lines += [" " * 16 + f"cost: {metric.cost}"] if metric.cost else []
         shown = [column for column in metric.columns if column.shown]
         width = max((len(column.name) for column in shown), default=0)
-        lines += [f"    {column.name:<{width}}  {column.where}" for column in shown]
+        for column in shown:
+            head = f"    {column.name:<{width}}  {_arrow(column)} {_range(column):<11}  "
+            lines += [head + column.meaning, " " * len(head) + column.where]
     return "\n".join(lines)
+
+
+def _arrow(column: Column) -> str:
+    if column.direction is None:
+        return "↓" if column.sets == (FORGET,) else "↕" if FORGET_OR_RETAIN in column.sets else "↑"
+    return {"up": "↑", "down": "↓", "none": " "}[column.direction]
+
+
+def _range(column: Column) -> str:
+    low, high = column.range
+    return f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"

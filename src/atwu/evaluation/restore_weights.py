@@ -1,4 +1,4 @@
-"""Changing a model's weights in place for a while: all that training or rounding changes is put back, byte for byte."""
+"""Change a model's weights in place temporarily, for training and quantization attacks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from itertools import chain
 import torch
 from torch import nn
 
-from atwu.modeling.modes import same_modes
+from atwu.modeling.modes import restored_modes
 
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
-    """Put the model back on leaving, also after an error.
+    """Restore the model exactly on leaving, also after an error.
 
-    Restored are the bytes of parameters and buffers, requires_grad flags, gradients and train/eval modes. Inside,
-    weights may only be changed in place, and gradients start out empty. A copy of the weights is held in CPU memory
-    meanwhile.
+    Restores parameters, buffers, requires_grad flags, gradients and train/eval modes. Inside, weights may only be
+    changed in place, and gradients are None at the start. A copy of the weights is kept in CPU memory.
     """
     kept = [
         (tensor, tensor.detach().to("cpu", copy=True), tensor.requires_grad, tensor.grad)
@@ -27,7 +26,7 @@ def restored(model: nn.Module) -> Iterator[None]:
     for tensor, *_ in kept:
         tensor.grad = None
     try:
-        with same_modes(model):
+        with restored_modes(model):
             yield
     finally:
         with torch.no_grad():

@@ -1,7 +1,7 @@
-"""The result of an evaluation: a declared, versioned type that is applied on reading, and its JSON.
+"""The result of an evaluation: a typed, versioned record and its JSON file, validated by pydantic on reading.
 
-Numbers come with what is needed to read them, and with the values of the single rows, from which intervals and paired
-differences between models are computed again at any time. Reading goes through pydantic.
+Besides aggregate values it holds the values of single rows, from which intervals and paired differences can be
+recomputed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
-_OLDER = " Files of atwu.eval/1 hold no values of single rows and cannot be converted."
+_OLDER = " Files of atwu.eval/1 have no row values and cannot be converted."
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
-"""Files hold the declared keys and kinds and nothing else."""
+"""Unknown keys and wrong types are errors."""
 
 Direction = Literal["up", "down", "none"]
 Count = Annotated[int, Field(ge=0)]
@@ -33,61 +33,61 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """One number with what is needed to read it."""
+    """One value with its uncertainty."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     value: float | None
-    """None when nothing could be measured."""
+    """None if undefined."""
     n: Count
-    """Rows it was measured on."""
+    """Number of rows."""
     direction: Direction
     """Which way is better on this set."""
     std: float | None = None
     """Standard deviation over rows."""
     low: float | None = None
-    """Lower end of the 95 % bootstrap interval, subjects drawn with replacement; None with fewer than two subjects."""
+    """Lower end of the 95 % bootstrap interval over subjects; None with fewer than two subjects."""
     high: float | None = None
-    """Upper end."""
+    """Upper end of the interval."""
     clusters: Count = 0
-    """Subjects the interval rests on; with few of them it is too narrow."""
+    """Number of subjects; with few subjects the interval is too narrow."""
     skipped: Count = 0
-    """Rows left out because the metric is undefined on them."""
+    """Rows on which the metric is undefined."""
     unscored: Count = 0
-    """Answers without a readable verdict; they count neither as right nor as wrong."""
+    """Answers without a readable verdict; left out of the value."""
     digits: Count = 3
-    """Decimals worth printing."""
+    """Decimals to print."""
     seeds: Count = 1
-    """Training runs it is the mean of."""
+    """Number of training runs averaged."""
     seed_std: float | None = None
-    """Standard deviation over these runs; None for a single one."""
+    """Standard deviation over training runs; None for a single run."""
 
     def __post_init__(self) -> None:
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"an interval from {self.low} to {self.high} is upside down.")
+            raise ValueError(f"interval [{self.low}, {self.high}]: the lower end is above the upper end.")
 
 
 @dataclass(frozen=True, slots=True)
 class RowValues:
-    """What was measured on the single rows of one set, in order."""
+    """Values of the rows of one set, in order."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     ids: tuple[str, ...]
-    """Name of every row, a hash of its text; the same row has the same name in every result."""
+    """ID of every row: a hash of its text, equal in all results."""
     subjects: tuple[str, ...]
-    """Cluster of every row: its subject, or its own name where none is known."""
+    """Cluster of every row: its subject, or its ID if it has no subject."""
     metrics: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """Metric name -> one value per row; None where there is none."""
+    """Metric name -> one value per row; None where undefined."""
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name -> what the model said to every row."""
+    """Name -> generated text per row."""
     unscored: Mapping[str, Count] = field(default_factory=dict)
-    """Metric name -> answers without a readable verdict."""
+    """Metric name -> number of answers without a readable verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """Everything one evaluation measured."""
+    """All values of one evaluation."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -96,36 +96,36 @@ class EvalResult:
     sets: Mapping[str, Mapping[str, MetricValue]]
     """Set name (forget, retain, ...) -> metric name -> value."""
     overall: Mapping[str, MetricValue]
-    """Metrics that need several sets or a second model, by name."""
+    """Values that need several sets or a reference model, by name."""
     rows: Mapping[str, RowValues]
     settings: Mapping[str, Any]
-    """Everything that was chosen: limits, variants, seeds, judge."""
+    """All settings: limits, metric variants, seeds, judge."""
     versions: Mapping[str, str]
     references: Mapping[str, str] = field(default_factory=dict)
-    """`original` and `retain-only`, where given -> fingerprint of that model."""
+    """`original` and `retain-only`, if given -> fingerprint of that model."""
     cost: Mapping[str, int | float | None] = field(default_factory=dict)
-    """Tokens generated and judged and their price for this result, whether paid now or in an earlier, stored run."""
+    """Generated tokens, judge tokens and price; replies from the cache count as if paid now."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """Name -> curve, such as pooled ROC curves of token scores."""
+    """Name -> curve, such as the pooled ROC curves of token scores."""
     warnings: tuple[str, ...] = ()
     schema: Literal["atwu.eval/3"] = EVAL_SCHEMA_NAME
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
+        """Return plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
         return {"schema": self.schema, **json.loads(type_adapter(EvalResult).dump_json(self))}
 
     def write(self, path: str | Path) -> None:
-        """Write the JSON so that a reader sees the old file or the whole new one."""
+        """Write the JSON file atomically."""
         write_json(path, self.to_json())
 
     def summary(self) -> str:
-        """Every number with its interval, and the warnings, for a terminal of 80 columns."""
+        """Return every value with its interval, and the warnings, as text of 80 columns."""
         from atwu.evaluation.formatting import result_text
 
         return result_text(self)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per number: set, metric, value, low, high, n, direction, and what is needed to read it."""
+        """Return one row per value: set, metric, value, low, high, n, direction and further fields."""
         from atwu.evaluation.formatting import result_frame
 
         return result_frame(self)
@@ -137,16 +137,16 @@ class EvalResult:
 
 
 def row_id(example: Example) -> str:
-    """Name of a row: equal rows have equal names."""
+    """Return the ID of a row; equal rows have equal IDs."""
     return short_hash([[message.role, message.content] for message in example.messages] + [example.answer])[:16]
 
 
 def read_result(path: str | Path) -> EvalResult:
-    """Read what `EvalResult.write` wrote.
+    """Read a result file; files of older schemas are upgraded if possible.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
+        FileNotFoundError: No such file.
+        ValueError: Not a result, or an unsupported schema; the message names the place and what is allowed.
     """
     return read_declared(
         path, EvalResult, EVAL_SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER

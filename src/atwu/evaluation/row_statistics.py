@@ -1,4 +1,5 @@
-"""Estimates of one model's metrics from its row values. Rows are drawn alike for all models that were measured on them."""
+"""Means and bootstrap intervals of one model's metrics. All models measured on the same rows share the resampled
+rows."""
 
 from __future__ import annotations
 
@@ -17,62 +18,65 @@ from atwu.evaluation.result import Direction, MetricValue, RowValues
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One column on one set, a value per row."""
+    """Values of one column on one set, one per row."""
 
     values: tuple[float | None, ...]
     direction: Direction
     unscored: int = 0
     digits: int = 3
     shown: bool = True
-    """False for values that only serve other columns."""
+    """False for values that only serve as input of other columns."""
 
 
 @lru_cache(maxsize=32)
 def resampler(split: str, subjects: tuple[str, ...]) -> Resampler:
-    """The draws of a set: they follow from its name and the subjects of its rows."""
+    """Return the bootstrap resampler of a set; its draws depend only on the set's name and the rows' subjects."""
+    # Sets that were renamed keep the draws of their old names, and with them the recorded intervals.
+    for new, old in (("holdout_rows", "unseen"), ("other_prompts", "reworded"), ("general_text", "prose")):  # old name
+        split = split.replace(new, old)
     return Resampler(subjects, seed=zlib.crc32(split.encode()))
 
 
 class RowMetrics:
-    """Means, intervals and raw values of one model."""
+    """Means, intervals and row values of one model."""
 
     def __init__(self, rows: Mapping[str, RowValues]) -> None:
-        """Bind the row values of every set."""
+        """Store the row values of every set."""
         self.rows = rows
 
     def has(self, split: str, metric: str) -> bool:
-        """Whether a metric was measured on any row of a set."""
+        """Return whether a metric has a value on any row of a set."""
         return split in self.rows and any(v is not None for v in self.rows[split].metrics.get(metric, ()))
 
     def values(self, split: str, metric: str) -> FloatArray:
-        """One value per row, NaN where there is none."""
+        """Return one value per row, NaN where undefined."""
         return as_floats(self.rows[split].metrics[metric])
 
     def weights(self, split: str) -> Resampler:
-        """The draws of a set."""
+        """Return the bootstrap resampler of a set."""
         return resampler(split, self.rows[split].subjects)
 
     def mean(self, split: str, metric: str, *, where: FloatArray | None = None) -> Estimate:
-        """Mean over rows, or over those that also have a value in `where`."""
+        """Return the mean over rows, or over the rows that also have a value in `where`."""
         values = self.values(split, metric)
         if where is not None:
             values = np.where(np.isfinite(where), values, np.nan)
         return self.weights(split).mean(values)
 
     def derived(self, formula: Callable[..., Any], used: Sequence[tuple[str, str]]) -> AggregateMetric | None:
-        """A formula of the means of some (set, column) pairs; None without pairs, or where one was not measured."""
+        """Apply a formula to the means of (set, column) pairs; None without pairs, or if one was not measured."""
         if not used or not all(self.has(*pair) for pair in used):
             return None
         return AggregateMetric(combine(formula, *(self.mean(*pair) for pair in used)), tuple(used))
 
     def count(self, split: str, metric: str) -> int:
-        """Rows with a value."""
+        """Return the number of rows with a value."""
         return int(np.isfinite(self.values(split, metric)).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """The evaluated model and those it is compared with."""
+    """Row metrics of the evaluated model and of its reference models."""
 
     this: RowMetrics
     original: RowMetrics | None = None
@@ -81,19 +85,19 @@ class ModelComparison:
 
 @dataclass(frozen=True, slots=True)
 class AggregateMetric:
-    """A number that needs several sets or a second model."""
+    """A value that needs several sets or a reference model."""
 
     estimate: Estimate
     used: tuple[tuple[str, str], ...]
-    """The (set, column) pairs of the evaluated model it was made from."""
+    """(set, column) pairs of the evaluated model that it is computed from."""
     rows: int | None = None
-    """Rows it rests on, where that is not the smallest count of `used`."""
+    """Number of rows; None: the smallest count of `used`."""
 
 
 def set_values(
     numbers: RowMetrics, recorded: Mapping[str, Mapping[str, Recorded]]
 ) -> dict[str, dict[str, MetricValue]]:
-    """What is shown of every set: mean, spread over rows and interval of each metric."""
+    """Return mean, standard deviation and interval of each shown metric, by set and name."""
     shown: dict[str, dict[str, MetricValue]] = {}
     for split, metrics in recorded.items():
         for name, kept in metrics.items():

@@ -1,4 +1,4 @@
-"""One evaluation after the other on the same rows: the models that are compared with, then the one that is asked about."""
+"""Run `evaluate` on several models with the same rows: reference models first, then the evaluated model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atwu._files import check_writable
 from atwu.benchmarks.rwku.rwku_probes import CAPS, RwkuProbes, load_probes
 from atwu.benchmarks.rwku.rwku_tables import rwku_tables
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
-from atwu.evaluation.auxiliary_logps import find_auxiliary
+from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -23,13 +23,13 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.training.progress import Say
 
 
-class _Estimated(Exception):  # noqa: N818
-    """Everything was gathered, and nothing is to be judged."""
+class _EstimateOnly(Exception):  # noqa: N818
+    """Stops an evaluation before judging, if only the cost estimate is wanted."""
 
 
 @dataclass
 class EvaluationRunner:
-    """Runs `evaluate` on several models with the same rows and options."""
+    """Evaluate several models with the same rows and options."""
 
     options: Mapping[str, Any]
     """Arguments of `evaluate` that all models share."""
@@ -37,51 +37,52 @@ class EvaluationRunner:
     loading: ModelLoadArgs
     device: str | None = None
     backend: str = "transformers"
-    """What generates: transformers or vllm."""
+    """Generation backend, `transformers` or `vllm`."""
     gpu_memory_utilization: float | None = None
-    """Of the device's memory, for vLLM; None for its own default."""
+    """Share of GPU memory for vLLM; None: vLLM's default."""
     url: str | None = None
-    """Of the server behind which the model that is asked about is, which then only generates."""
+    """Address of the server of the evaluated model, which then only generates answers."""
     key: str = "ATWU_MODEL_KEY"
     """Environment variable with that server's key."""
     concurrency: int = 8
-    """Calls to it in flight at once."""
+    """Concurrent requests to the server."""
     estimate_only: bool = False
-    """Stop before anything is judged, and add up what it would cost."""
+    """Stop before judging and add up the estimated cost."""
     say: Say = print
     _estimates: list[Any] = field(default_factory=list)
-    _free: int = 0
+    _judged_offline: int = 0
 
     def measure(
         self, model: str, references: Mapping[str, str], *, output: Path | None
     ) -> tuple[EvalResult | None, dict[str, EvalResult]]:
-        """Measure the models that are compared with, by role, then the one that is asked about, and write what was measured.
+        """Evaluate the reference models, then the model, and write the results.
 
         Returns:
-            Its result, None if only the estimate was wanted; and those of the others.
+            The model's result (None for an estimate), and the results of the reference models by role.
         """
-        found: dict[str, EvalResult] = {}
+        references_found: dict[str, EvalResult] = {}
         plain = replace(self.loading, revision=None, base=None)
-        for role, name in references.items():  # the original model first, which the other one is compared with
+        for role, name in references.items():  # the original model first, since retain-only is compared with it
             if name.endswith(".json"):
-                found[role] = read_result(name)
+                references_found[role] = read_result(name)
                 continue
-            self.say(f"measuring the {role} model {name}")
-            result = self._measure(name, plain, name=role, reference=True, references=found)
+            self.say(f"evaluating the {role} model {name}")
+            result = self._measure(name, plain, name=role, reference=True, references=references_found)
             if result is not None:
-                found[role] = result
+                references_found[role] = result
                 if output is not None:
-                    result.write(result_beside(output, role))
-        if found:
-            self.say(f"measuring {model}")
+                    result.write(reference_result_path(output, role))
+        if references_found:
+            self.say(f"evaluating {model}")
         if self.url is None:
-            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary(model)}
-            result = self._measure(model, self.loading, name=model, references=found, **own)
+            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
+            result = self._measure(model, self.loading, name=model, references=references_found, **own)
         else:
-            result = self._evaluate(None, None, self._endpoint(model, self.url), name=model, references=found)
+            endpoint = self._endpoint(model, self.url)
+            result = self._evaluate(None, None, endpoint, name=model, references=references_found)
         if result is not None and output is not None:
             result.write(output)
-        return result, found
+        return result, references_found
 
     def _endpoint(self, model: str, url: str) -> Generator:
         from atwu.evaluation.backends import EndpointGenerator
@@ -90,11 +91,11 @@ class EvaluationRunner:
         return EndpointGenerator(OpenAIChat(model, base_url=url, api_key_env=self.key, concurrency=self.concurrency))
 
     def total(self) -> str:
-        """What judging would cost over all models."""
+        """Return the estimated judge cost over all models."""
         if not self._estimates:
-            return f"{self._free} answers, judged offline at no cost"
+            return f"{self._judged_offline} answers, judged offline at no cost"
         total = sum(self._estimates[1:], start=self._estimates[0])
-        return f"{total} (all models; without comparisons to answers that are not there yet)"
+        return f"{total} (all models; comparisons with answers not yet generated are not included)"
 
     def _measure(self, model: str, loading: ModelLoadArgs, **options: Any) -> EvalResult | None:
         if self.backend != "vllm":
@@ -109,7 +110,7 @@ class EvaluationRunner:
             memory_share=GPU_MEMORY_UTILIZATION if self.gpu_memory_utilization is None else self.gpu_memory_utilization,
         )
         network, tokenizer = open_model(model, loading, device=self.device)
-        generator.beside = None if getattr(network, "is_quantized", False) else network
+        generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
         try:
             return self._evaluate(network, tokenizer, generator, **options)
         finally:
@@ -137,25 +138,25 @@ class EvaluationRunner:
                 **self.options,
                 **options,
             )
-        except _Estimated:
+        except _EstimateOnly:
             return None
 
     def _announce(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
-        """Say what judging will cost before it starts; stop there if only the estimate was asked for."""
+        """Report the judge cost before judging; stop if only the estimate is wanted."""
         estimate = getattr(self.judge, "estimate", None)
         if estimate is None:
-            self._free += len(claims) + len(pairs)
+            self._judged_offline += len(claims) + len(pairs)
         else:
             self._estimates.append(estimate(claims, pairs))
             self.say(f"judge: {self._estimates[-1]}")
         if self.estimate_only:
-            raise _Estimated
+            raise _EstimateOnly
 
 
 def check_names(
     model: str | None, references: Mapping[str, str], *, base: str | None, output: Path | None, overwrite: bool
 ) -> None:
-    """Check models, result files and places to write before anything is loaded."""
+    """Check models, result files and output paths before anything is loaded."""
     check_writable(output, overwrite=overwrite)
     if model is not None:
         check_model_name(model, base=base)
@@ -164,16 +165,16 @@ def check_names(
             read_result(name)
         else:
             check_model_name(name)
-            check_writable(None if output is None else result_beside(output, role), overwrite=overwrite)
+            check_writable(None if output is None else reference_result_path(output, role), overwrite=overwrite)
 
 
 def rwku_probes(folder: Path, subjects: Sequence[str] = (), *, limit: int | None = None) -> RwkuProbes:
-    """RWKU's own probes about some subjects, those of the ATWU paper where none is named; at most `limit` of each kind."""
+    """Load RWKU's probes for some subjects (default: those of the ATWU paper), at most `limit` of each kind."""
     named = [name.strip() for name in subjects if name.strip()]
     caps = {kind: min(cap, limit or cap) for kind, cap in CAPS.items()}
     return load_probes(rwku_tables(folder), subjects=named or CANONICAL_FORGET, caps=caps)
 
 
-def result_beside(output: Path, role: str) -> Path:
-    """Where the result of a model that is compared with goes: eval.json -> eval.original.json."""
+def reference_result_path(output: Path, role: str) -> Path:
+    """Return the output path of a reference model's result: eval.json -> eval.original.json."""
     return output.with_name(f"{output.stem}.{role}{output.suffix}")

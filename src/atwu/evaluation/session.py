@@ -1,4 +1,4 @@
-"""One model and its rows while they are measured: every pass is made once, whichever metrics ask for it."""
+"""State of one evaluation: model, rows and cached passes, shared by all metrics so that each pass runs once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import Auxiliary, AuxiliaryLogps
+from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
@@ -25,43 +25,43 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 
 @dataclass(kw_only=True)
 class Session:
-    """What the metrics work with. Checks nothing; `evaluate` has checked."""
+    """State that the metrics share. Inputs were validated by `evaluate`."""
 
     model: Any | None
-    """The causal language model, or None when only its generations can be had."""
+    """Causal language model; None if only a generator is available."""
     tokenizer: Any | None
     generator: Generator
-    """Continues prompts with this model."""
+    """Generates answers of this model."""
     sets: Mapping[str, Sequence[Example]]
     """Set name -> rows."""
     pool: Sequence[Example]
-    """Every retain row there is: for demonstrations, counts and the relearning attack."""
+    """All retain rows, for in-context examples, frequency counts and the relearning attack."""
     apart: Collection[str]
-    """Names of the sets that are neither to forget nor to keep."""
+    """Names of the sets that are neither forget nor retain sets."""
     judge: Judge
     config: EvaluateConfig
     scorer: TokenScorer | None
-    """Learned scorer of the model."""
-    auxiliary: Auxiliary | None = None
-    """The two models that SU-LLM selected this model's tokens with."""
+    """Learned token scorer of the model."""
+    auxiliary: AuxiliaryModels | None = None
+    """Auxiliary models of a SU-LLM run."""
     store: GenerationStore | None
-    """Where generations are kept."""
+    """Cache of generations."""
     original: EvalResult | None
-    """Result of the starting model."""
+    """Result of the original model."""
     probes: RwkuProbes | None
     """RWKU's own probes."""
     moments: bool
-    """Whether the shared pass also takes the moments that min-k++ needs."""
+    """Whether the shared pass also computes the moments for min-k++."""
     progress: bool
     """Whether to show progress bars."""
     warnings: list[str] = field(default_factory=list)
     recorded: dict[str, dict[str, Recorded]] = field(default_factory=dict)
-    """Set -> column -> values."""
+    """Set -> column -> row values."""
     texts: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Set -> name -> what the model said to every row."""
+    """Set -> name -> generated text per row."""
     curves: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, dict[str, MetricValue]] = field(default_factory=dict)
-    """Set -> numbers that have no values of rows."""
+    """Set -> values that have no row values."""
     generated_tokens: int = 0
 
     def __post_init__(self) -> None:
@@ -82,17 +82,17 @@ class Session:
         return self.model
 
     @property
-    def answers_before(self) -> dict[str, Sequence[Example]]:
-        """The sets of rows to forget or to keep."""
+    def forget_and_retain_sets(self) -> dict[str, Sequence[Example]]:
+        """The forget set and all retain sets."""
         return {split: rows for split, rows in self.sets.items() if split not in self.apart}
 
     @property
     def decoding(self) -> Decoding:
-        """Greedy, as every metric without a reason to differ decodes."""
+        """Greedy decoding, the default of all metrics."""
         return Decoding(max_new_tokens=self.config.max_new_tokens)
 
     def encoded(self, split: str) -> Sequence[EncodedRow]:
-        """The rows of a set as tokens."""
+        """Return the rows of a set as tokens."""
         if split not in self._encoded:
             assert self.encoder is not None
             encoded = self.encoder.encode_rows(self.sets[split], what=split)
@@ -101,7 +101,7 @@ class Session:
         return self._encoded[split]
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
-        """The pool as tokens."""
+        """Return the pool as tokens."""
         if self.pool == self.sets.get(RETAIN):
             return self.encoded(RETAIN)
         assert self.encoder is not None
@@ -110,7 +110,7 @@ class Session:
         return encoded.rows
 
     def tokens(self, split: str) -> list[TokenRow]:
-        """What the model says about every token of a set under teacher forcing; read once."""
+        """Return the teacher-forced outputs for every token of a set; the pass runs once."""
         if split not in self._tokens:
             rows = self.read(self.encoded(split), label=f"read {split}", moments=self.moments)
             if any(np.isnan(row.logps).any() for row in rows):
@@ -121,7 +121,7 @@ class Session:
         return self._tokens[split]
 
     def read(self, rows: Sequence[EncodedRow], *, label: str, moments: bool = False) -> list[TokenRow]:
-        """A teacher-forced pass over rows, with the model as it is now."""
+        """Run a teacher-forced pass over rows with the model in its current state."""
         assert self.model is not None
         return read_tokens(
             self.model,
@@ -133,7 +133,7 @@ class Session:
         )
 
     def auxiliary_logps(self, split: str) -> AuxiliaryLogps | None:
-        """What SU-LLM's two models say about the tokens of a set; None without them."""
+        """Return the log-probabilities of a set under SU-LLM's auxiliary models; None without them."""
         if self.auxiliary is None:
             return None
         device = next(self.network.parameters()).device
@@ -147,9 +147,9 @@ class Session:
         decoding: Decoding | None = None,
         generator: Generator | None = None,
     ) -> dict[Prompt, Generation]:
-        """Generations of distinct prompts, from the store where they are there.
+        """Generate for distinct prompts; stored generations are reused.
 
-        The system turn is put before them here, so that every backend sees it and the store tells it apart.
+        The system prompt is added here, so that all backends use it and it is part of the store's key.
         """
         distinct = list(dict.fromkeys(prompts))
         system = self.config.system
@@ -164,32 +164,32 @@ class Session:
         return dict(zip(distinct, found, strict=True))
 
     def answer_all(self, prompts: Iterable[Prompt]) -> None:
-        """Answer the prompts of all metrics, greedily and in one go."""
+        """Answer the prompts of all metrics greedily in one pass."""
         self._generations |= self.generate(prompts, label="generate")
 
     def answer(self, prompt: Prompt) -> str:
-        """The model's answer to a prompt that some metric asked for."""
+        """Return the answer to a prompt that a metric requested."""
         return self._generations[prompt].text
 
     def judge_all(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
-        """Judge the distinct claims and pairs of all metrics in one go."""
+        """Judge the distinct claims and pairs of all metrics in one pass."""
         if claims:
             self._verdicts = dict(zip(claims, self.judge.judge(claims), strict=True))
         if pairs:
             self._preferences = dict(zip(pairs, self.judge.prefer(pairs), strict=True))
 
     def verdict(self, claim: Claim) -> bool | None:
-        """Whether an answer was right; None without a readable verdict."""
+        """Return whether an answer is correct; None without a readable verdict."""
         return self._verdicts[claim].correct
 
     def verdicts(self, claims: Iterable[Iterable[Claim]]) -> list[list[bool | None]]:
-        """The same for all answers of every row."""
+        """Return the verdicts of all answers of every row."""
         return [[self.verdict(claim) for claim in row] for row in claims]
 
     def preference(self, pair: Pair) -> Preference:
-        """How two answers were rated."""
+        """Return the ratings of a pair of answers."""
         return self._preferences[pair]
 
     def ids(self, split: str) -> tuple[str, ...]:
-        """Names of the rows of a set."""
+        """Return the IDs of a set's rows."""
         return tuple(row_id(row) for row in self.sets[split])

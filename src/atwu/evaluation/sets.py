@@ -1,4 +1,4 @@
-"""The rows of an evaluation: sets by name, of any accepted kind, as text."""
+"""Load the rows of an evaluation: named sets, from any accepted source."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any
 from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.benchmarks.sources import LoadedRows
 from atwu.data.schema import Example
-from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RWKU
+from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, RWKU, SPECIAL_SETS
 from atwu.training.training_rows import RowSet, RowsInput, text_rows
 
 Sets = Mapping[str, Sequence[Example]]
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRows:
-    """What a model is measured on."""
+class EvaluationRows:
+    """Rows that a model is evaluated on."""
 
     sets: Sets
     """Set name -> rows."""
     pool: Sequence[Example]
-    """Every retain row there is."""
-    apart: tuple[str, ...] = APART
-    """Names of the sets that are neither to forget nor to keep."""
+    """All retain rows, also those not in the evaluated subset."""
+    apart: tuple[str, ...] = SPECIAL_SETS
+    """Names of the sets that are neither forget nor retain sets."""
     warnings: list[str] = field(default_factory=list)
-    """What is odd about them."""
+    """Warnings about the rows."""
 
     @property
     def every(self) -> Sets:
-        """All sets, the pool among them."""
+        """All sets and the pool."""
         return {**self.sets, **({"pool": self.pool} if self.pool else {})}
 
-    def with_own(self, own: Mapping[str, Any]) -> MeasuredRows:
-        """With rows that metrics bring along."""
+    def with_metric_rows(self, own: Mapping[str, Any]) -> EvaluationRows:
+        """Add the sets that ship with metrics."""
         sets = {**self.sets, **{split: tuple(rows) for split, rows in own.items()}}
         return replace(self, sets=sets, apart=(*self.apart, *own))
 
 
-def measured_rows(
+def load_evaluation_rows(
     forget: RowsInput | None,
     retain: RowsInput | None,
     holdout: RowsInput | None,
@@ -48,24 +48,27 @@ def measured_rows(
     extra_retain: Mapping[str, RowsInput],
     pool: RowsInput | None,
     probes: RwkuProbes | None,
-) -> MeasuredRows:
-    """Read the rows that `evaluate` was given; what is None or empty is left out.
+) -> EvaluationRows:
+    """Load the rows given to `evaluate`; None and empty sources are left out.
 
     Raises:
-        ValueError: a set of `extra_retain` has a name that means something else, or as `text_rows`.
+        ValueError: A reserved name in `extra_retain`, or as `text_rows`.
     """
-    if reserved := sorted(set(extra_retain) & set(RESERVED)):
-        raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED)}.")
+    if reserved := sorted(set(extra_retain) & set(RESERVED_SET_NAMES)):
+        raise ValueError(
+            f"extra retain set {reserved[0]!r} has a reserved name; choose a name other than "
+            f"{', '.join(RESERVED_SET_NAMES)}."
+        )
     odd: list[str] = []
     given = {FORGET: forget, RETAIN: retain, **extra_retain, HOLDOUT: holdout}
     sets = {split: found for split, rows in given.items() if (found := _examples(rows, split, odd))}
     if probes is not None:
         sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
-    return MeasuredRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
+    return EvaluationRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
 
 
 def _examples(rows: RowsInput | None, split: str, odd: list[str]) -> Sequence[Example]:
-    """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
+    """Load one set as text and append its warnings to `odd`; an empty tuple without rows."""
     listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
     if not listed:
         return ()

@@ -1,4 +1,4 @@
-"""One teacher-forced pass over a set of rows, shared by every metric that needs no generation."""
+"""Teacher-forced pass over a set of rows, shared by all metrics that need no generation."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray, IntArray
-from atwu.data.collate import by_length, collate_rows
+from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """What a model says about the counted tokens of one row; every array has shape (tokens,)."""
+    """Model outputs on the counted tokens of one row; every array has shape (tokens,)."""
 
     targets: IntArray
     predictions: IntArray
-    """Greedy token before each target."""
+    """Argmax token at the position before each target."""
     logps: FloatArray
     entropy: FloatArray
-    """Of the next-token distribution, in nats."""
+    """Entropy of the next-token distribution, in nats."""
     scores: FloatArray | None
-    """The scorer's scores, or None without a scorer."""
+    """Scores of the learned scorer; None without a scorer."""
     labels: IntArray | None
-    """1 on secret tokens, or None without annotation."""
+    """1 on labelled tokens; None without labels."""
     offsets: tuple[tuple[int, int] | None, ...]
-    """Character range in the answer; None for the terminal token and template white space."""
+    """Character range in the answer; None for the terminal token and white space of the template."""
     variance: FloatArray | None = None
-    """Of the log-probability under the next-token distribution, or None if not asked for; its mean is `-entropy`."""
+    """Variance of the log-probability under the next-token distribution, or None; the mean is `-entropy`."""
 
     @property
     def content(self) -> NDArray[np.bool_]:
-        """True on tokens of the answer's text."""
+        """True on tokens of the answer text."""
         return np.array([offset is not None for offset in self.offsets], dtype=bool)
 
 
@@ -55,14 +55,14 @@ def read_tokens(
     batch_tokens: int = 4096,
     progress: str | None = None,
 ) -> list[TokenRow]:
-    """Read every row once, with the scorer's scores and the variance of log-probabilities (for Min-K%++) if asked for."""
+    """Read every row once; optionally with scores of the scorer and variances of log-probabilities (for Min-K%++)."""
     results: list[TokenRow | None] = [None] * len(rows)
     device = next(model.parameters()).device
     if scorer is not None:
         scorer = scorer.to(device)
-    shown = bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
-    with evaluating(model), shown as bar:
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+    shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
+    with eval_mode(model), shown as bar:
+        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             tensors = {
                 k: v.to(device)
                 for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
@@ -95,4 +95,4 @@ def _scores(scorer: TokenScorer | None, out: TokenOutputs, rows: Sequence[Encode
         return None
     offsets = [offset for offset in (scorer.offset(row) for row in rows) if offset is not None]
     offset = torch.cat(offsets).to(out.logps.device) if offsets else None
-    return out.spread(scorer(out.hidden(scorer.hidden_position), offset))
+    return out.to_grid(scorer(out.hidden(scorer.hidden_position), offset))

@@ -1,4 +1,4 @@
-"""Hidden states at and before the answer tokens of rows, of every layer, in one plain padded pass without the output layer."""
+"""Hidden states of every layer at and before the answer tokens of rows, in one padded pass without the output layer."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
-from atwu.data.collate import by_length, collate_rows
+from atwu._progress import progress_bar
+from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 ProbePosition = Literal["own", "pred", "both"]
 POSITIONS: tuple[ProbePosition, ...] = get_args(ProbePosition)
-"""State after the token was read, state that predicts it, and the two side by side."""
+"""State after the token (own), state that predicts it (pred), and both concatenated."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenStates:
-    """Hidden states that belong to the answer tokens of some rows, kept once where tokens share them."""
+    """Hidden states of the answer tokens of some rows; states shared by tokens are stored once."""
 
     states: Mapping[int, Tensor]
     """Layer -> float32 on the CPU, shape (slots, hidden)."""
     own: tuple[Tensor, ...]
-    """For each row, the slot of each answer token's own state, shape (tokens,)."""
+    """Per row, the slot of each answer token's own state, shape (tokens,)."""
     pred: tuple[Tensor, ...]
-    """For each row, the slot of the state before each answer token, shape (tokens,)."""
+    """Per row, the slot of the state before each answer token, shape (tokens,)."""
 
     def features(self, layer: int, position: ProbePosition) -> list[Tensor]:
-        """For each row, what the probe sees, shape (tokens, hidden), or twice as wide for `both`."""
+        """Return the probe's input per row, shape (tokens, hidden), or (tokens, 2 * hidden) for `both`."""
         states = self.states[layer]
         if position == "both":
             return [torch.cat([states[a], states[b]], dim=1) for a, b in zip(self.own, self.pred, strict=True)]
@@ -53,10 +53,10 @@ def read_states(
     """Run the model once and keep the states at and before the counted tokens.
 
     Args:
-        layers: which layers to keep, negative ones from the end; None for all.
+        layers: Layers to keep, negative ones from the end; None: all.
 
     Raises:
-        ValueError: a layer the model does not have.
+        ValueError: A layer the model does not have.
     """
     inner = unwrap(model)
     body = getattr(inner, "base_model", inner)  # without the output layer: no logits are needed
@@ -65,8 +65,11 @@ def read_states(
     own: list[Tensor] = [torch.empty(0)] * len(rows)
     pred = list(own)
     slots = 0
-    with evaluating(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+    with (
+        eval_mode(model),
+        progress_bar(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar,
+    ):
+        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
             tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
             arranged = lay_out([tokens], packed=False)
@@ -92,15 +95,15 @@ def read_states(
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
-    """Distinct layer numbers from 0, in order.
+    """Return distinct layer numbers from 0, in ascending order.
 
     Raises:
-        ValueError: none, or one that a model with so many hidden states does not have.
+        ValueError: No layer, or one outside the model's `count` hidden states.
     """
     if layers is None:
         return list(range(count))
     wrong = [layer for layer in layers if not -count <= layer < count]
     if wrong or not layers:
         got = wrong[0] if wrong else "none"
-        raise ValueError(f"layers must be between 0 (embeddings) and {count - 1} (final states) here, got {got}.")
+        raise ValueError(f"layers must be from 0 (embeddings) to {count - 1} (final states) for this model, got {got}.")
     return sorted({layer % count for layer in layers})

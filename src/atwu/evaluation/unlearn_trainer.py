@@ -1,4 +1,4 @@
-"""The trainer that also measures: `trainer.evaluate()` and `eval_strategy` give the numbers of `atwu evaluate`."""
+"""`UnlearnTrainer`: training with evaluation; `trainer.evaluate()` returns the values of `atwu evaluate`."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from atwu.training.method_trainer import MethodTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, text_rows
 
 TRAINER_METRICS = ("memorization", "rouge")
-"""What is measured unless something else is asked for."""
-_WHILE_SHARDED = "a sharded model cannot be measured while it trains; save it, and use atwu.evaluate."
+"""Metrics that are computed by default."""
+_SHARDED_ERROR = "a sharded model cannot be evaluated while it trains; save it and use atwu.evaluate."
 ONE_SET = "rows"
-"""What rows without a name are called."""
+"""Name of a single unnamed set."""
 
 
 class UnlearnTrainer(MethodTrainer):
-    """Unlearn a forget set while keeping a retain set, and measure both.
+    """Unlearn a forget set while preserving a retain set, and evaluate both.
 
-    `evaluate()` measures with the metrics of `atwu.evaluate` and logs what it finds; so does training with `eval_strategy`. Its
-    numbers are called `eval_SET_METRIC`, or `eval_METRIC` where `eval_dataset` is one set.
+    `evaluate()` computes metrics of `atwu.evaluate` and logs them; training with `eval_strategy` does the same. Logged
+    names are `eval_SET_METRIC`, or `eval_METRIC` if `eval_dataset` is a single set.
 
     Args:
-        model: what unlearns, as `atwu.training.method_trainer.MethodTrainer` takes it.
-        args: the run's configuration.
-        forget_dataset: rows to remove, of any kind that it takes.
-        retain_dataset: rows to keep, likewise.
-        eval_dataset: rows to measure, of any kind that `forget_dataset` takes, or several sets by name; `forget`, `retain` and
-            `holdout` are what they are for `atwu.evaluate`, others should be kept. By default the forget and retain rows.
-        eval_metrics: names of metrics (`atwu evaluate --list`), or "all" for all whose rows are given.
-        eval_config: settings of the metrics; by default those of `args` for length and system turn.
-        options: everything else that `atwu.training.method_trainer.MethodTrainer` takes.
+        model: Model to unlearn, as for `atwu.training.method_trainer.MethodTrainer`.
+        args: Configuration of the run.
+        forget_dataset: Forget set, of any accepted kind.
+        retain_dataset: Retain set, likewise.
+        eval_dataset: Rows to evaluate, of the same kinds, or several sets by name. `forget`, `retain` and `holdout`
+            have the same meaning as in `atwu.evaluate`; other sets are retain sets. Default: forget and retain sets.
+        eval_metrics: Metric names (`atwu evaluate --list`), or "all" for every metric whose sets are given.
+        eval_config: Evaluation settings; by default length and system prompt of `args`.
+        options: Further arguments of `atwu.training.method_trainer.MethodTrainer`.
 
     Raises:
-        TypeError: arguments of transformers' `Trainer` that mean something else here; names the right one.
-        ValueError: rows that cannot be used, unknown metrics, or metrics whose rows are missing.
+        TypeError: Arguments of transformers' `Trainer` with another meaning here; the message names the right one.
+        ValueError: Unusable rows, unknown metrics, or metrics whose sets are missing.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class UnlearnTrainer(MethodTrainer):
             selected_metrics(eval_metrics, sets=given, weights=True)
         self.eval_metrics, self.eval_config, self._retain = eval_metrics, eval_config, retain_dataset
         self.eval_result: EvalResult | None = None
-        """All that the last `evaluate` found: intervals, values of rows, answers."""
+        """Full result of the last `evaluate()`: intervals, row values, answers."""
         super().__init__(
             model,
             args,
@@ -80,9 +80,9 @@ class UnlearnTrainer(MethodTrainer):
             **options,
         )
         if self.sharded and self.args.eval_strategy != "no":
-            raise ValueError(_WHILE_SHARDED)
+            raise ValueError(_SHARDED_ERROR)
         if given is None and self.args.eval_strategy != "no":
-            self._own_sets()  # rows that cannot be measured are refused now
+            self._default_sets()  # unusable rows fail now
 
     def evaluate(
         self,
@@ -90,22 +90,23 @@ class UnlearnTrainer(MethodTrainer):
         ignore_keys: Any = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Measure the model as it is now, and log it.
+        """Evaluate the model in its current state and log the values.
 
         Args:
-            eval_dataset: rows instead of the trainer's, of the same kinds; the name of one of its sets; or sets by name.
-            ignore_keys: has no use here.
-            metric_key_prefix: what every name starts with.
+            eval_dataset: Rows instead of the trainer's, of the same kinds; the name of one of its sets; or sets by
+                name.
+            ignore_keys: Ignored; part of transformers' signature.
+            metric_key_prefix: Prefix of every name.
 
         Returns:
-            Name -> number; further facts are in `eval_result`.
+            Name -> value; the full result is in `eval_result`.
 
         Raises:
-            ValueError: rows or metrics as for `atwu.evaluate`; or weights that are spread over processes.
+            ValueError: Rows or metrics as for `atwu.evaluate`; or weights that are sharded over processes.
         """
         if self.sharded:
-            raise ValueError(_WHILE_SHARDED)
-        known: Mapping[str, Sequence[Example]] = cast(Any, self.eval_dataset) or self._own_sets()
+            raise ValueError(_SHARDED_ERROR)
+        known: Mapping[str, Sequence[Example]] = cast(Any, self.eval_dataset) or self._default_sets()
         if isinstance(eval_dataset, str) and eval_dataset in known:
             sets: Mapping[str, Sequence[Example]] = {eval_dataset: known[eval_dataset]}
         else:
@@ -129,8 +130,8 @@ class UnlearnTrainer(MethodTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
         return numbers
 
-    def _own_sets(self) -> dict[str, Sequence[Example]]:
-        """What the trainer forgets and keeps, also where its method does not look at rows to keep."""
+    def _default_sets(self) -> dict[str, Sequence[Example]]:
+        """Return the trainer's forget and retain sets, also if the method uses no retain set."""
         sets: dict[str, Any] = dict(self.sets)
         if self._retain is not None:
             sets.setdefault(RETAIN, self._retain)
@@ -143,7 +144,7 @@ def _sets(given: Any) -> dict[str, Sequence[Example]]:
 
 
 def _flat(result: EvalResult) -> dict[str, float]:
-    """Every number of a result by one name; that of its set is left out where there is one set without a name."""
+    """Flatten the values of a result; the set's name is omitted for a single unnamed set."""
     return {
         name if split in (ONE_SET, OVERALL) else f"{split}_{name}": cast(float, value.value)
         for split, name, value in measured_numbers(result)

@@ -1,4 +1,4 @@
-"""Marks and warnings in words: what would otherwise be read too kindly."""
+"""Warnings about a result: degraded generation, missing references, unscored answers, unreliable intervals."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from atwu.evaluation.registry import all_metrics
 from atwu.evaluation.result import EvalResult
 
 FEW_CLUSTERS = 10
-"""With fewer subjects a bootstrap interval is noticeably too narrow."""
+"""With fewer subjects, a bootstrap interval is clearly too narrow."""
 
 Degraded = tuple[str, str, str]
-"""Set, metric, sentence."""
+"""Set, metric, warning."""
 
 
 def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[Degraded]:
-    """General abilities that were materially lost."""
+    """Yield the metrics that show a degraded model."""
     for metric in all_metrics().values():
         for column in metric.columns:
             if column.lost is None:
@@ -32,16 +32,21 @@ def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[Degrad
 
 
 def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalResult | None = None) -> Iterator[str]:
-    """One sentence for everything that a reader must not overlook."""
+    """Yield every warning about a result, one sentence each."""
     measured = result.settings.get("metrics", ())
     for role, other in (("original", original), ("retain-only", retain_only)):
         for name, metric in all_metrics().items():
-            if other is None or metric.compares is None or metric.compares[0] != role or name not in measured:
+            if (
+                other is None
+                or metric.needs_reference is None
+                or metric.needs_reference[0] != role
+                or name not in measured
+            ):
                 continue
-            wanted = metric.compares_by or (name,)
+            wanted = metric.reference_metrics or (name,)
             if not set(wanted) & set(other.settings.get("metrics", wanted)):
-                missing = metric.compares[1]
-                yield f"{missing} cannot be told: the {role} result lacks the metrics {' and '.join(wanted)}."
+                missing = metric.needs_reference[1]
+                yield f"{missing} not computed: the {role} result lacks the metric {' and '.join(wanted)}."
     for _, _, sentence in degraded(result, original):
         yield sentence
     for metric in all_metrics().values():
@@ -49,26 +54,26 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
     for split, metrics in result.sets.items():
         for name, value in metrics.items():
             if value.unscored:
-                yield f"{split}: {value.unscored} answers are unscored in {name}; they count neither way."
-    nameless = [split for split in (FORGET, RETAIN) if _nameless(result, split)]
-    if nameless:
+                yield f"{split}: {value.unscored} answers have no verdict in {name}; they are left out of its value."
+    without_subjects = [split for split in (FORGET, RETAIN) if _has_no_subjects(result, split)]
+    if without_subjects:
         yield (
-            f"{' and '.join(nameless)}: rows name no subject, so intervals take them for independent; they are too narrow if "
-            "several rows are about one (give a column 'subject')."
+            f"{' and '.join(without_subjects)}: rows have no subjects, so intervals treat them as independent; they are too "
+            "narrow if several rows are about the same subject (add a column 'subject')."
         )
     for split in (FORGET, RETAIN):
         clusters = max((value.clusters for value in result.sets.get(split, {}).values()), default=0)
         if 1 < clusters < FEW_CLUSTERS:
-            yield f"{split}: intervals rest on {clusters} subjects only and are too narrow."
+            yield f"{split}: intervals are based on only {clusters} subjects and are too narrow."
         elif clusters == 1:
             yield one_subject(split)
 
 
 def one_subject(split: str) -> str:
-    """What is said of a set that has a single subject."""
-    return f"{split}: all rows are about one subject, so its numbers have no intervals."
+    """Return the warning for a set with a single subject."""
+    return f"{split}: all rows are about one subject, so there are no intervals."
 
 
-def _nameless(result: EvalResult, split: str) -> bool:
+def _has_no_subjects(result: EvalResult, split: str) -> bool:
     rows = result.rows.get(split)
     return rows is not None and len(rows.ids) > 1 and rows.subjects == rows.ids

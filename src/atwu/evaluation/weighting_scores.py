@@ -1,7 +1,7 @@
-"""The score that each weighting gives every token of a row, on whatever model read the rows: for AUROC and heat maps.
+"""Scores in [0, 1] that each token weighting assigns to the tokens of rows, for AUROC and heat maps.
 
-Left out is what says of itself that it is no score: `uniform`, which is constant. Scores lie in [0, 1].
-Counts are those of the rows given, so scores of a part of the forget or retain set are not those of the whole.
+Weightings without a score, such as the constant `uniform`, are left out. Frequencies are counted on the given rows, so
+scores of a subset differ from those of the full forget or retain set.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from atwu.modeling.forward import TokenOutputs
 
 MISSING_REASONS = {
     "scorer": "needs a learned scorer; use a model folder that has one",
-    "labels": "needs secret-token labels; give rows that all have forget_spans",
+    "labels": "needs labelled tokens; give rows that all have forget_spans",
     "retain": "compares with retain answers; give retain rows",
-    "auxiliary_models": "compares two auxiliary models; use the folder of a su_llm run whose auxiliary models are still "
-    "there",
+    "auxiliary_models": "compares two auxiliary models; use the folder of a su_llm run whose auxiliary models still "
+    "exist",
 }
-"""What a weighting needs, where it may be missing -> what an error says about it."""
+"""Input of a weighting that may be missing -> what the error says about it."""
 
 _SETTINGS = {"noun_finder": "simple", "auxiliary_forget": "forget", "auxiliary_retain": "retain"}
-"""Settings that scores are made with, of every weighting that takes them; the models are fields of `AuxiliaryLogps`."""
+"""Settings passed to every weighting that has them; the auxiliary models are fields of `AuxiliaryLogps`."""
 _AT_ONCE = 1024
-"""Rows that are padded to one length."""
+"""Rows that are padded to a common length."""
 
 
-def met(*, scorer: bool = False, labels: bool = False, retain: bool = False, auxiliary: bool = False) -> frozenset[str]:
-    """The needs of weightings that are met by rows as text and a model that reads them, and by what else is there."""
+def met_needs(
+    *, scorer: bool = False, labels: bool = False, retain: bool = False, auxiliary: bool = False
+) -> frozenset[str]:
+    """Return the inputs of weightings that are available: rows as text, a model, and the flagged extras."""
     further = {
         "scorer": scorer,
         "labels": labels,
@@ -54,36 +56,37 @@ def met(*, scorer: bool = False, labels: bool = False, retain: bool = False, aux
         "retain_text": retain,
         "auxiliary_models": auxiliary,
     }
-    return frozenset({"text", "starting_logps", "noun_finder", *(need for need, yes in further.items() if yes)})
+    return frozenset({"text", "original_logps", "noun_finder", *(need for need, yes in further.items() if yes)})
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreContext:
-    """What scores may look at. The first three are of the same rows in the same order."""
+    """Inputs of token scores. The first three fields are about the same rows in the same order."""
 
     tokens: Sequence[TokenRow]
-    """What the model says about the rows."""
+    """Model outputs on the rows."""
     encoded: Sequence[EncodedRow]
     examples: Sequence[Example]
     retain: Sequence[EncodedRow] | None = None
-    """Rows whose answers are counted."""
+    """Rows whose answers are counted for frequencies."""
     retain_text: Sequence[Example] | None = None
     """The same rows as text."""
     auxiliary: AuxiliaryLogps | None = None
-    """What SU-LLM's two models say about the rows."""
+    """Log-probabilities under SU-LLM's auxiliary models."""
 
     @property
-    def there(self) -> frozenset[str]:
-        """Which needs are met."""
-        return met(
+    def met_needs(self) -> frozenset[str]:
+        """Inputs of weightings that are available."""
+        return met_needs(
             scorer=all(row.scores is not None for row in self.tokens),
             labels=all(row.token_labels is not None for row in self.encoded),
             retain=bool(self.retain and self.retain_text),
             auxiliary=self.auxiliary is not None,
         )
 
-    def before_training(self) -> PrecomputeContext:
-        """The same as training's weightings take it; the model that read the rows is the starting model."""
+    def precompute_context(self) -> PrecomputeContext:
+        """Return the inputs of precomputed weightings; the model that read the rows takes the role of the original
+        model."""
         return PrecomputeContext(
             forget=self.encoded,
             retain=self.retain,
@@ -94,23 +97,22 @@ class ScoreContext:
         )
 
     def in_steps(self) -> Iterator[WeightingContext]:
-        """The same as weightings take it that look at the model in every step, some rows after the other, in float64 and
-        without hidden states."""
+        """Yield the inputs of model-based weightings, in float64 and without hidden states, some rows at a time."""
         labelled = all(row.token_labels is not None for row in self.encoded)
         for start in range(0, len(self.encoded), _AT_ONCE):
             few = slice(start, start + _AT_ONCE)
             rows = [row if labelled else dataclasses.replace(row, token_labels=None) for row in self.encoded[few]]
-            yield _seen(self.tokens[few], TokenBatch.of(collate_rows(rows)))
+            yield _weighting_context(self.tokens[few], TokenBatch.of(collate_rows(rows)))
 
 
-def _seen(tokens: Sequence[TokenRow], batch: TokenBatch) -> WeightingContext:
+def _weighting_context(tokens: Sequence[TokenRow], batch: TokenBatch) -> WeightingContext:
     def spread(values: Iterable[FloatArray]) -> torch.Tensor:
         given = torch.as_tensor(np.concatenate([*values]))
         return given.new_zeros(batch.mask.shape).masked_scatter(batch.mask, given)
 
     none = torch.empty(0)
     out = TokenOutputs(
-        # A log-probability of 0 may come out a rounding error above it, and its probability above 1.
+        # Rounding may give a log-probability slightly above 0, and so a probability above 1.
         logps=spread(row.logps for row in tokens).clamp(max=0),
         mask=batch.mask,
         predictions=None,
@@ -124,16 +126,16 @@ def _seen(tokens: Sequence[TokenRow], batch: TokenBatch) -> WeightingContext:
 
 
 def scored_weightings() -> dict[str, Weighting]:
-    """The weightings that have a score, by name, learned ones first.
+    """Return the weightings that have a score, by name, learned ones first.
 
-    Their numbers are those of the method of their name, if there is one, else their defaults; entropy is that at
-    temperature 1.
+    Their options are those of the method with the same name, if there is one, else defaults; entropy is at temperature
+    1.
     """
     load_plugins()
     found = {}
     for name in sorted(WEIGHTINGS, key=lambda name: not issubclass(WEIGHTINGS[name], LearnedScores)):
         made = WEIGHTINGS[name]
-        if made.scored:
+        if made.is_score:
             values = {**_SETTINGS, **(METHODS[name].defaults if name in METHODS else {})}
             taken = {option.name for option in options_of_component(made)}
             found[name] = made(**{key: value for key, value in values.items() if key in taken})
@@ -141,21 +143,21 @@ def scored_weightings() -> dict[str, Weighting]:
 
 
 def available(there: Collection[str]) -> list[str]:
-    """Names of the scores whose needs (`met`) are met."""
+    """Return the names of the scores whose inputs are available."""
     return [name for name, weighting in scored_weightings().items() if not _missing(weighting, there)]
 
 
 def check_scores(names: Iterable[str], there: Collection[str]) -> None:
-    """Whether scores can be computed.
+    """Check that scores can be computed.
 
     Raises:
-        ValueError: an unknown score, or one whose needs (`met`) are not met; says what to give.
+        ValueError: An unknown score, or one whose inputs are missing; the message says what to give.
     """
     every = scored_weightings()
     for name in names:
         for need in _missing(lookup("score", name, every), there):
             raise ValueError(
-                f"the score {name!r} {MISSING_REASONS.get(need) or f'needs {NEEDS[need]}, which no score has'}."
+                f"score {name!r} {MISSING_REASONS.get(need) or f'needs {NEEDS[need]}, which no score has'}."
             )
 
 
@@ -166,34 +168,34 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
         Name -> one array of shape (counted tokens,) per row, values in [0, 1].
 
     Raises:
-        ValueError: as `check_scores`.
+        ValueError: As for `check_scores`.
     """
     names = list(dict.fromkeys(names))
-    check_scores(names, context.there)
+    check_scores(names, context.met_needs)
     every = scored_weightings()
     found: dict[str, list[FloatArray]] = {name: [] for name in names}
-    looking = {}
+    model_based = {}
     for name in names:
         weighting = every[name]
         if isinstance(weighting, LearnedScores):
             found[name] += [row.scores for row in context.tokens if row.scores is not None]
         elif isinstance(weighting, FixedWeighting):
-            found[name] += weighting.once(context.before_training())
+            found[name] += weighting.precompute(context.precompute_context())
         else:
-            looking[name] = weighting
-    for seen in context.in_steps() if looking else ():
-        for name, weighting in looking.items():
-            found[name] += _rows(weighting.weights(seen), seen.mask)
+            model_based[name] = weighting
+    for inputs in context.in_steps() if model_based else ():
+        for name, weighting in model_based.items():
+            found[name] += _rows(weighting.weights(inputs), inputs.mask)
     return found
 
 
 def _missing(weighting: Weighting, there: Collection[str]) -> list[str]:
-    # Auxiliary models stand for the rows that they were trained on.
-    spared = "retain" if "auxiliary_models" in weighting.needs else None
-    return [need for need in weighting.needs if need not in there and need != spared]
+    # Auxiliary models replace the retain rows that they were trained on.
+    not_needed = "retain" if "auxiliary_models" in weighting.needs else None
+    return [need for need in weighting.needs if need not in there and need != not_needed]
 
 
 def _rows(weights: torch.Tensor, mask: torch.Tensor) -> list[FloatArray]:
-    """Row by row; what is above 1, as shares of a row are, counts relative to the row's largest."""
+    """Split into rows; a row with values above 1 (shares of the row) is divided by its largest value."""
     found = [row[counted] for row, counted in zip(weights.double().numpy(), mask.numpy(), strict=True)]
     return [row / max(1.0, row.max(initial=0.0)) for row in found]

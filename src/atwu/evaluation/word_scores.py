@@ -1,6 +1,4 @@
-"""Scores of words for display, from those of tokens. Words are made from an answer and its tokens' character offsets, and
-know no tokenizer.
-"""
+"""Scores of words for display, from token scores and the tokens' character offsets in the answer."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atwu.evaluation.auroc import OneRow, one_row
+from atwu.evaluation.auroc import TokenValues, token_values
 
 # A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
 # `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
@@ -32,26 +30,26 @@ class WordScore:
     end: int
     """One past the last character."""
     score: float | None
-    """Mean over the tokens that overlap the word; None when no token does (the answer was cut)."""
+    """Mean over the tokens that overlap the word; None if no token does (the answer was truncated)."""
 
 
-def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: OneRow) -> list[WordScore]:
-    """Scores of the words of an answer, each the mean over the tokens that overlap it.
+def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: TokenValues) -> list[WordScore]:
+    """Return a score for each word of an answer: the mean over the tokens that overlap it.
 
-    Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
-    a word stay ("author's", "Yun-Hwa", "3.5"). A script written without spaces comes out as long words.
+    Words are split at white space; punctuation marks are words of their own; apostrophes, hyphens and decimal points
+    inside a word stay ("author's", "Yun-Hwa", "3.5"). Scripts without spaces give long words.
 
     Args:
-        offsets: half-open character range of each token in `answer`; None or an empty range for special tokens.
-            A leading space inside a token's range is not counted as overlap.
+        offsets: Half-open character range of each token in `answer`; None or an empty range for special tokens.
+            A leading space inside a token's range does not count as overlap.
 
     Returns:
-        The words in order; joining `answer[word.start:word.end]` with the gaps between gives the answer back.
+        The words in order; joining `answer[word.start:word.end]` with the gaps between them gives the answer.
 
     Raises:
-        ValueError: if the lengths differ or a score is NaN.
+        ValueError: Different lengths, or a NaN score.
     """
-    values = one_row(scores, "scores")
+    values = token_values(scores, "scores")
     if len(values) != len(offsets):
         raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
     spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
@@ -72,5 +70,5 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
 
 
 def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """1 for each word that overlaps one of the half-open character spans, else 0."""
+    """Return 1 for each word that overlaps one of the half-open character spans, else 0."""
     return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]

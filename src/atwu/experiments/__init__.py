@@ -1,1 +1,1 @@
-"""Studies and searches: many runs, planned, run and compared."""
+"""Studies (comparisons of methods) and hyperparameter searches: plan, run and compare many runs."""

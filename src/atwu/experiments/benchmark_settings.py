@@ -1,9 +1,11 @@
-"""Settings: a benchmark with a starting model, the settings that all methods share, and what is measured; by name, from
-`benchmark_settings.yaml`, or from a file of one's own.
+"""Settings: a benchmark with an original model, the options shared by all methods, and the evaluation; built-in ones
+are in `benchmark_settings.yaml`.
 
-`people-*`, `tofu-small` and `rwku-small` train their starting model from scratch and run on a laptop; `*-smollm2` start from a
-pretrained model of 135M parameters and need a night on one; `tofu-1b`, `tofu-8b` and `rwku-phi3` are those of the ATWU paper
-and start from published checkpoints.
+`people-*`, `tofu-small` and `rwku-small` train their original model from scratch and run on a laptop; `*-smollm2` start
+from a
+pretrained model of 135M parameters and need a night on a laptop; `tofu-1b`, `tofu-8b` and `rwku-phi3` are those of the
+ATWU
+paper and start from published checkpoints.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
-from atwu.benchmarks.load import OwnRows
+from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.benchmarks.people.people_rows import SIZES
 from atwu.methods.presets import settings_with_presets
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -29,91 +31,99 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FinetunedTarget:
-    """A starting model that is trained for its benchmark first, from nothing or from another model."""
+    """An original model that is first fine-tuned on its benchmark, from scratch or from another model."""
 
     training: Mapping[str, Any]
     """Fields of `FinetuneConfig`."""
     shape: str | None = None
-    """From nothing: a name in `atwu.modeling.scratch.SHAPES`."""
+    """Architecture to train from scratch: a name in `atwu.modeling.scratch.SHAPES`."""
     model: str | None = None
-    """From a model: folder, Hub name or short name."""
+    """Model to fine-tune: folder, Hub name or short name."""
 
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.model is None):
-            raise ValueError("a target that is trained first needs a shape (from nothing) or a model, one of the two.")
+            raise ValueError(
+                "a target to be trained needs either a shape (from scratch) or a model, exactly one of them."
+            )
 
     def __str__(self) -> str:
-        return f"trained from scratch ({self.shape})" if self.model is None else f"{self.model}, taught the benchmark"
+        return (
+            f"trained from scratch ({self.shape})"
+            if self.model is None
+            else (f"{self.model}, fine-tuned on the benchmark")
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSetting:
-    """One setting in which methods are compared."""
+    """A setting in which methods are compared: model, benchmark and budget."""
 
     name: str
     about: str
     benchmark: str | OwnRows
-    """A name that `load_benchmark` takes, or rows of one's own."""
+    """Benchmark name for `load_benchmark`, or the user's own rows."""
     target: str | FinetunedTarget
-    """Starting model: folder or Hub name, or how to train it."""
+    """Original model: folder or Hub name, or how to train it."""
     retain_only: str | None = None
-    """A model that never saw the forget rows, where one is published."""
+    """A retain-only model, if one is published."""
     presets: str | None = None
-    """Setting whose tuned values its methods start from; its own name by default."""
+    """Setting whose tuned values are used; by default its own name."""
     train_retain_only: bool = True
-    """Train one, with a `FinetunedTarget` target."""
+    """Train a retain-only model, if the target is a `FinetunedTarget`."""
     forget: str | None = None
-    """Source of the rows to remove, instead of the benchmark's own."""
+    """Source of the forget set, instead of the benchmark's."""
     retain: str | None = None
-    """Source of the rows to keep, likewise."""
+    """Source of the retain set, instead of the benchmark's."""
     paired: str | None = None
-    """Source of the rows to remove for methods that prefer another answer, each with its own."""
+    """Source of the forget set with preferred answers, for methods that use them."""
     paraphrases: tuple[str, ...] = ()
-    """Files with other wordings of measured questions, as `atwu paraphrase` writes them."""
+    """Files with paraphrases of evaluated questions, as `atwu paraphrase` writes them."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `UnlearnConfig` shared by all methods."""
     learning_rate: float = 2e-5
-    """Where searches start, and what a method without a preset gets."""
+    """First value of searches, and the default for methods without a preset."""
     learning_rates: tuple[float, float] = (1e-6, 5e-5)
     """Search range."""
     first_rates: tuple[float, ...] = ()
-    """Learning rates of a search's first trials, in turn, instead of `learning_rate`: the same few for all that is compared."""
-    objective: TableLine = ("overall", "ES_delta")
-    """What tuning makes large."""
+    """Learning rates of a search's first trials, in turn, instead of `learning_rate`; the same for all methods
+    compared."""
+    objective: MetricKey = ("overall", "ES_delta")
+    """Objective that tuning maximizes."""
     metrics: tuple[str, ...] = ("memorization", "scores", "rouge", "judge", "membership", "open_ended")
-    """Groups of metrics that a study measures."""
+    """Groups of metrics that a study computes."""
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `EvaluateConfig`."""
     surrogate: str | None = None
-    """Cheaper setting on which a two-stage search looks for everything but the learning rate."""
+    """Cheaper setting on which a two-stage search tunes everything but the learning rate."""
     seconds: float = 60.0
-    """One run with its evaluation, roughly, for the estimate before any run of the study is finished."""
+    """Approximate duration of one run with its evaluation, for estimates before the first finished run."""
     hardware: str = "one CPU core"
-    """Where `seconds` was measured or taken from."""
-    taught_seconds: float = 0.0
-    """Training the starting and the retain-only model, roughly, where the cache has neither."""
+    """Hardware on which `seconds` was measured, or source of the number."""
+    target_seconds: float = 0.0
+    """Approximate duration of training the original and the retain-only model, if they are not cached."""
     product_speed: float | None = None
-    """GFLOP/s of float32 products on the core where both were measured, where it is these that take the time."""
+    """GFLOP/s of float32 matrix products on the core where both durations were measured, if matrix products dominate
+    them."""
 
     def __post_init__(self) -> None:
         low, high = self.learning_rates
         if outside := [rate for rate in self.first_rates if not low <= rate <= high]:
             raise ValueError(
-                f"first_rates of a setting lie within its learning_rates, {low:g} to {high:g}; "
-                f"got {', '.join(f'{rate:g}' for rate in outside)}."
+                f"first_rates of a setting must be within its learning_rates, {low:g} to {high:g}; got "
+                f"{', '.join(f'{rate:g}' for rate in outside)}."
             )
 
 
 FILE = Path(__file__).with_name("benchmark_settings.yaml")
 BENCHMARK_SETTINGS: dict[str, BenchmarkSetting] = {}
-"""Those that come with the package, by name."""
+"""Built-in settings, by name."""
 
 
 def find_setting(name: str) -> BenchmarkSetting:
-    """The setting of that name, or the one written in a YAML file; `tiny` and `small` are those of the embedded benchmark.
+    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no such setting.
     """
     if name.endswith((".yaml", ".yml")):
         return _read(Path(name))
@@ -127,19 +137,19 @@ def _read(path: Path) -> BenchmarkSetting:
         raise ValueError(f"setting {path} not found; give a file, or one of {', '.join(BENCHMARK_SETTINGS)}.")
     values = read_yaml(path)
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold fields of a setting, one 'key: value' per line.")
+        raise ValueError(f"{path} must contain fields of a setting, one 'key: value' per line.")
     with prefix_errors(path):
         return setting_from({"name": path.stem} | values)
 
 
 def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
-    """A setting written in a study's file: fields of `BenchmarkSetting`, on top of those of the setting named `like`.
+    """Build a setting from a study's file: fields of `BenchmarkSetting`, on top of those of the setting named `like`.
 
-    Keys of `training` and `evaluation` are set one by one. Another target or benchmark leaves the other's retain-only model,
-    sources, system turn, tuned values and surrogate behind; other rows of the same benchmark leave the first two.
+    Keys of `training` and `evaluation` are set one by one. Another target or benchmark drops the other's retain-only
+    model, sources, system prompt, tuned values and surrogate; other rows of the same benchmark drop only the first two.
 
     Raises:
-        ValueError: unknown fields, or fields that are missing.
+        ValueError: unknown or missing fields.
     """
     known = {entry.name: entry for entry in dataclasses.fields(BenchmarkSetting)}
     for name in values:
@@ -150,25 +160,26 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
     setting = _setting(values)
     if setting.name in BENCHMARK_SETTINGS:
         raise ValueError(
-            f"{setting.name} is a built-in setting, whose tuned values are not this one's; take another name."
+            f"{setting.name} is a built-in setting whose tuned values do not apply to this one; choose another name."
         )
     return setting
 
 
 def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
-    """A setting from its fields as YAML has them."""
+    """Build a setting from its fields as in YAML."""
     base = find_setting(str(values["like"])) if "like" in values else None
     given: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is None:
         if missing := [name for name in ("name", "benchmark", "target") if name not in given]:
             raise ValueError(
-                f"a setting needs {', '.join(missing)}, or `like: SCALE` to start from one of {', '.join(BENCHMARK_SETTINGS)}."
+                f"a setting needs {', '.join(missing)}, or `like: SETTING` to start from one of "
+                f"{', '.join(BENCHMARK_SETTINGS)}."
             )
         return BenchmarkSetting(**({"about": ""} | given))
     given.setdefault("name", f"{base.name}-changed")
     for name in ("training", "evaluation"):
         given[name] = {**getattr(base, name), **given.get(name, {})}
-    if {"target", "benchmark"} & set(given):  # what belongs to the other rows
+    if {"target", "benchmark"} & set(given):  # these belong to other rows
         given = {"retain_only": None, "forget": None, "retain": None, "paired": None} | given
     if "target" not in given and _of_one_benchmark(base.benchmark, given.get("benchmark", base.benchmark)):
         given = {"presets": base.presets or base.name} | given
@@ -182,7 +193,7 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
 
 @functools.cache
 def _written() -> TypeAdapter[Any]:
-    """What a setting's fields may hold in a file."""
+    """Return the adapter that validates a setting's fields in a file."""
     from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
     hints = typing.get_type_hints(BenchmarkSetting)
@@ -201,14 +212,14 @@ def _of_one_benchmark(one: str | OwnRows, other: str | OwnRows) -> bool:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A value from YAML as the field wants it."""
+    """Convert a value from YAML to the type of its field."""
     kinds = {"target": FinetunedTarget, "benchmark": OwnRows}
     if name in kinds and isinstance(value, Mapping):
         try:
             return kinds[name](**value)
         except TypeError:
             fields = ", ".join(entry.name for entry in dataclasses.fields(kinds[name]))
-            raise ValueError(f"{name} of a setting is a name or has {fields}; got {', '.join(value)}.") from None
+            raise ValueError(f"{name} of a setting must be a name or have {fields}; got {', '.join(value)}.") from None
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -1,8 +1,8 @@
-"""The queue of a Ray cluster: every task is done on some node, and the files it leaves come back to the folder here.
+"""Queue on a Ray cluster: tasks run on any node, and their files are copied back to this machine.
 
-Nothing needs to be shared. What a task reads (the folder it goes on with, a scorer, models and rows that lie on this machine)
-travels with it; models named on the Hub are loaded by each node. A worker or a node that is lost is reported, and what it was
-doing is done again from the start, as soon as there is a place for it.
+No shared file system is needed. The inputs of a task (a folder to resume, a scorer, local models and rows) are sent
+with it; models named on the Hub are loaded by each node. If a worker or node is lost, its task starts again from the
+beginning on another one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from atwu.experiments.queue import Queue, Task, TaskResult, attempt, cpu_threads
 from atwu.training.progress import Say
 
 Files = Mapping[str, bytes]
-"""Contents by the path inside a folder; of a single file, by an empty one."""
+"""Contents by relative path; a single file has an empty path."""
 
 CARRIED = 1 << 30
-"""Bytes up to which a model or a file is sent along; what is larger must lie at the same path on every node."""
+"""Size limit in bytes for models and files that are sent; larger ones must exist at the same path on every node."""
 
 
 class RayExecutor(Queue):
-    """Gives tasks to the nodes of a cluster.
+    """Runs tasks on the nodes of a cluster.
 
     Args:
-        address: of its head, HOST:PORT, or auto for the one that this machine belongs to.
-        slots: tasks at once; None for as many as the cluster has room for, whatever joins or leaves it.
-        gpus_per_run: GPUs of each task; None for one where the cluster has any.
+        address: HOST:PORT of the head node, or auto for the cluster of this machine.
+        slots: number of parallel tasks; None for the cluster's capacity, which may change.
+        gpus_per_run: GPUs of each task; None for one if the cluster has any.
     """
 
     def __init__(self, address: str, *, slots: int | None = None, gpus_per_run: float | None = None, say: Say) -> None:
@@ -42,7 +42,7 @@ class RayExecutor(Queue):
         try:
             self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except ConnectionError as error:
-            raise ConnectionError(f"no Ray cluster answers at {address}; `ray start --head` starts one.") from error
+            raise ConnectionError(f"no Ray cluster at {address}; start one with `ray start --head`.") from error
         super().__init__(say)
         self._slots = slots
         self._gpus = float("GPU" in self._ray.cluster_resources()) if gpus_per_run is None else gpus_per_run
@@ -69,10 +69,10 @@ class RayExecutor(Queue):
         carried = {}
         for path in task.needs:
             if path not in self._carried and size(path.expanduser()) <= CARRIED:
-                self._carried[path] = self._ray.put(pack(path.expanduser()))
+                self._carried[path] = self._ray.put(read_files(path.expanduser()))
             if path in self._carried:
                 carried[path] = self._carried[path]
-        folders = [None if folder is None else pack(folder) for folder in (task.folder, task.source)]
+        folders = [None if folder is None else read_files(folder) for folder in (task.folder, task.source)]
         reference = self._there.remote(task, *folders, list(carried), versions(), *carried.values())
         self._running[reference] = key, task
 
@@ -87,7 +87,7 @@ class RayExecutor(Queue):
                 self.submit(key, task)
                 continue
             if files and task.folder is not None:
-                put(files, task.folder)
+                replace_files(files, task.folder)
             del self._attempts[key]
             return key, done
 
@@ -100,13 +100,13 @@ def run_remotely(
     wanted: Mapping[str, str],
     *carried: Files,
 ) -> tuple[TaskResult, Files]:
-    """Do a task on a node, in a folder for the time being.
+    """Run a task on a node, in a temporary folder.
 
     Args:
-        wanted: the driver's versions of the packages that decide the numbers.
+        wanted: package versions of the driver.
 
     Returns:
-        What came of it, and the files it left; none when it failed.
+        The result, and the files written; no files if the task failed.
     """
     if (here := versions()) != wanted:
         differ = ", ".join(
@@ -121,55 +121,55 @@ def run_remotely(
             folders.append(None if folder is None else Path(scratch) / kind / folder.name)
             if folders[-1] is not None:
                 folders[-1].parent.mkdir()
-                unpack(files or {}, folders[-1])
+                write_files(files or {}, folders[-1])
         try:
             for path, files in zip(paths, carried, strict=True):
-                bring(path.expanduser(), files)
+                receive_input(path.expanduser(), files)
         except (OSError, WorkerError) as error:
             return TaskResult(error=error), {}
         with cpu_threads(1):
             done = attempt(dataclasses.replace(task, folder=folders[0], source=folders[1]))
-        left = {} if folders[0] is None or done.error is not None else pack(folders[0])
+        left = {} if folders[0] is None or done.error is not None else read_files(folders[0])
     return done, left
 
 
-def bring(path: Path, files: Files) -> None:
-    """Put a model or a file of rows where the driver has it, unless it is there already.
+def receive_input(path: Path, files: Files) -> None:
+    """Write a model or a file of rows to its path on the driver, unless it already exists there.
 
     Raises:
-        WorkerError: something else is there.
-        OSError: it cannot be written there.
+        WorkerError: other contents exist there.
+        OSError: the path is not writable.
     """
     if not path.exists():
         with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
-                put(files, path)
-    elif pack(path) != files:
-        raise WorkerError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
+                replace_files(files, path)
+    elif read_files(path) != files:
+        raise WorkerError(f"{path} on {platform.node()} differs from the same path on the driver.")
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     return sum(file.stat().st_size for file in _files(path))
 
 
-def pack(path: Path) -> Files:
-    """The contents of a file or a folder; nothing where there is none."""
+def read_files(path: Path) -> Files:
+    """Read the contents of a file or a folder; empty if it does not exist."""
     return {file.relative_to(path).as_posix() if file != path else "": file.read_bytes() for file in _files(path)}
 
 
-def put(files: Files, path: Path) -> None:
-    """Write a file or a folder as a whole, in the place of what is there."""
+def replace_files(files: Files, path: Path) -> None:
+    """Replace a file or a folder as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_sibling(path) as staging:
-        unpack(files, staging / "new")
+        write_files(files, staging / "new")
         if path.is_dir():
             os.replace(path, staging / "old")
         move(staging / "new", path)
 
 
-def unpack(files: Files, path: Path) -> None:
-    """Write contents where they belong, file by file."""
+def write_files(files: Files, path: Path) -> None:
+    """Write contents file by file."""
     for name, content in files.items():
         file = path / name if name else path
         file.parent.mkdir(parents=True, exist_ok=True)

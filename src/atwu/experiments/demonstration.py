@@ -1,6 +1,6 @@
-"""The demonstration: make a model memorise invented people, unlearn some of them, and measure.
+"""The demo: make a model memorize fictitious people, unlearn some of them, and evaluate.
 
-Everything runs on the embedded benchmark. The target and the retain-only model are trained once and cached.
+It uses the built-in benchmark. The target and the retain-only model are trained once and cached.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from atwu.benchmarks.subsample import evenly_spaced
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.job_files import Jobs
+from atwu.experiments.job_files import JobFiles
 from atwu.experiments.study_models import prepare_models
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.score_words import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 DEMO_METHODS = ("grad_diff", "wga", "atwu")
-"""Methods shown, each with its published weights."""
+"""Methods of the demo, with their published weights."""
 LEARNING_RATE = 3e-4
-"""Of all methods: that of a small model trained from scratch."""
+"""Learning rate of all methods, for a small model trained from scratch."""
 HEATMAP: Mapping[str, str] = {"wga": "saturation", "atwu": "scorer"}
-"""Which score of which unlearned model the heat map shows."""
+"""Scores of unlearned models shown in the heat map."""
 MEASURED, SHOWN = 100, 40
-"""Rows of each set that are measured, and forget rows in the heat map."""
-COLUMNS: Mapping[TableLine, str] = {
+"""Number of evaluated rows per set, and of forget rows in the heat map."""
+COLUMNS: Mapping[MetricKey, str] = {
     ("forget", "extraction_strength"): "forget\nES",
     ("forget", "probability"): "forget\nprob.",
     ("forget", "rouge_l_recall"): "forget\nROUGE",
@@ -42,36 +42,36 @@ COLUMNS: Mapping[TableLine, str] = {
     ("retain", "rouge_l_recall"): "retain\nROUGE",
     ("forget", "auroc_scorer"): "score\nAUROC",
 }
-"""The demo's table: set and metric -> head of its column."""
+"""Table of the demo: set and metric -> column title."""
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrated:
-    """What the demonstration made."""
+class DemoResult:
+    """Results of the demo."""
 
     target: str
-    """Folder of the model that memorised all rows."""
+    """Folder of the model that memorized all rows."""
     folders: Mapping[str, Path]
     """Method -> unlearned model."""
     results: Mapping[str, EvalResult]
-    """Of the target, of the model that never saw the forget rows, and of every method, on the same rows."""
+    """Results of the target, the retain-only model and each method, on the same rows."""
     scored: list[ScoredRow]
     """Word scores of the methods on forget rows."""
 
 
-def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated:
-    """Train (or find in the cache), unlearn with every method of the demo, measure, and score words.
+def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
+    """Train the models (or load them from the cache), unlearn with each method of the demo, evaluate, and score words.
 
     Raises:
-        FileExistsError: a model lies in the output that no demo made.
+        FileExistsError: the output contains a model that was not made by a demo.
     """
-    folders, jobs = {method: output / method for method in DEMO_METHODS}, Jobs(output)
+    folders, jobs = {method: output / method for method in DEMO_METHODS}, JobFiles(output)
     for folder in folders.values():
         if folder.exists() and jobs.known(folder) is None:
-            raise FileExistsError(f"{folder} exists and is no demo's; choose another --output.")
+            raise FileExistsError(f"{folder} exists and was not made by atwu demo; choose another --output.")
     rows = people(size)
     models = prepare_models(find_setting(f"people-{size}"), seed=seed, say=say)
-    # Ten passes over the forget rows, more where that would be fewer than about a hundred steps.
+    # Ten epochs over the forget set, or more to reach about a hundred steps.
     passes = max(10, round(800 / len(rows.forget)))
     for method, folder in folders.items():
         say(f"unlearning with {method}")
@@ -95,7 +95,7 @@ def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated
             overwrite=True,
             say=lambda line: None,
         )
-    say("measuring five models")
+    say("evaluating five models")
     everything = {"original": models.target, "retain-only": models.retain_only, **folders}
     results = {
         name: evaluate(
@@ -120,4 +120,4 @@ def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated
         )
         for method, score in HEATMAP.items()
     ]
-    return Demonstrated(models.target, folders, results, side_by_side(scored))
+    return DemoResult(models.target, folders, results, side_by_side(scored))

@@ -1,4 +1,4 @@
-"""One run, of a study or of a search: unlearn into a folder, measure, and keep what is needed."""
+"""One run of a study or search: unlearn into a folder, evaluate, and keep the files that are needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from atwu.benchmarks.sources import JOIN, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import find_auxiliary
+from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.columns import HOLDOUT, RWKU
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
@@ -43,7 +43,7 @@ from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.records import EVAL_NAME
+from atwu.report.run_records import EVAL_NAME
 from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.config import UnlearnConfig
 from atwu.training.output_folder import drop_unfinished
@@ -53,16 +53,16 @@ from atwu.training.unlearn_run import ModelSource, run_unlearn
 logger = logging.getLogger(__name__)
 
 CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
-"""Callbacks for an `UnlearnTrainer`."""
+"""Creates callbacks for an `UnlearnTrainer`."""
 
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
-"""Models that runs are compared with."""
+"""Reference models that runs are compared with."""
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
 """Options that name files and folders."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
-"""Rows whose weights are looked at during a run."""
+"""Number of rows whose token weights are recorded during a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +74,20 @@ class RunContext:
     metrics: tuple[str, ...]
     """Groups of metrics."""
     judging: JudgeOptions | None = None
-    """The judge, opened once in every process; None for that of `evaluate`."""
+    """Options of the judge, opened once per process; None for the default of `evaluate`."""
     store: bool = False
     """Keep generated answers in the cache."""
     keep_models: bool = False
-    """Keep the unlearned weights; else only scorer, records and measurements stay."""
+    """Keep the unlearned weights; otherwise only scorer, records and results are kept."""
     trace: bool = False
-    """Record token weights while training."""
+    """Record token weights during training."""
     watch: CallbacksOf | None = None
     """Further callbacks of every run."""
     command: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Tells the judge of one command from that of another."""
+    """Distinguishes the judges of different commands in one process."""
 
     def needs(self, options: Mapping[str, Any] = MappingProxyType({})) -> tuple[Path, ...]:
-        """Models, files of rows and of words that lie on this machine, of a run with such options beside the setting's."""
+        """Local models and files of rows and words that a run with these options reads."""
         given, benchmark = {**self.setting.training, **options}, self.models.benchmark
         sources = (benchmark.forget_source, benchmark.retain_source, benchmark.paired_source)
         parts = (part.strip() for source in sources if source is not None for part in (source, *source.split(JOIN)))
@@ -98,42 +98,42 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRun:
-    """One model to unlearn and measure."""
+    """One model to unlearn and evaluate."""
 
     name: str
     """Label and seed: `atwu-s1`."""
     method: str
     options: Mapping[str, Any]
-    """Options of `UnlearnConfig` beside the setting's."""
+    """Options of `UnlearnConfig` in addition to the setting's."""
     seed: int
     folder: Path
     label: str = ""
-    """Line of the table that it belongs to."""
+    """Row of the table that it belongs to."""
     budget: str = ""
-    """What its values were tuned with."""
+    """How its values were tuned."""
     start: str | None = None
-    """`retain-only` where it starts from that model instead of the target."""
+    """`retain-only` to start from that model instead of the target."""
     scorer_from: Path | None = None
-    """Folder of the run whose finished scorer it starts from."""
+    """Folder of the run whose trained scorer it starts from."""
 
     @property
     def finished(self) -> bool:
         return (self.folder / EVAL_NAME).is_file()
 
     def config(self, setting: BenchmarkSetting, *, scorer_from: Path | None = None) -> UnlearnConfig:
-        """Its settings.
+        """Build the configuration of the run.
 
         Args:
-            scorer_from: folder of the run it starts from; None to look at the settings without it.
+            scorer_from: folder of the run whose scorer it starts from; None to check the options without it.
 
         Raises:
-            ValueError: they are impossible.
+            ValueError: the options are invalid.
         """
         options = dict(self.options)
         if scorer_from is not None:
             options["scorer_from"] = str(scorer_from)
         elif self.scorer_from is not None:
-            options.pop("scorer_procedure", None)  # frozen needs a start, which is not there yet
+            options.pop("scorer_procedure", None)  # 'frozen' needs a scorer, which does not exist yet
         return run_config(setting, self.method, options, seed=self.seed)
 
 
@@ -145,11 +145,11 @@ def execute_run(
     folder: Path,
     source: Path | None = None,
 ) -> EvalResult:
-    """Do a run as far as it is not done yet.
+    """Do a run, skipping the parts that are already finished.
 
     Args:
-        folder: where it leaves what it makes, here; not always the run's own.
-        source: folder of the run whose scorer it starts from, here.
+        folder: local folder for its files; may differ from the run's own folder.
+        source: local folder of the run whose scorer it starts from.
     """
     if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
@@ -168,65 +168,67 @@ def _unlearn_and_measure(
     setup: RunContext, run: ExperimentRun, references: Mapping[str, EvalResult], folder: Path, source: Path | None
 ) -> None:
     start = time.perf_counter()
-    traced, keep_trace = tracing(setup.models, folder) if setup.trace else (None, lambda: None)
+    traced, keep_trace = trace_callbacks(setup.models, folder) if setup.trace else (None, lambda: None)
     if not (folder / RECORD_NAME).is_file():
         given = [each for each in (traced, setup.watch) if each is not None]
         config = run.config(setup.setting, scorer_from=source)
         run_unlearn(
             ModelSource(model=setup.models.target if run.start is None else setup.models.retain_only),
             config,
-            forget=setup.models.benchmark.removed(paired=prefers(config)),
+            forget=setup.models.benchmark.forget_source_for(paired=needs_preferred_answers(config)),
             retain=setup.models.benchmark.retain_source,
             output=folder,
             watch=lambda trainer: [callback for watch in given for callback in watch(trainer)],
         )
     keep_trace()
-    drop_unfinished(folder)  # of a run that was killed when its result was in place
-    clear_device_cache(garbage_collection=True)  # the trainer refers to itself, and its model would wait on the device
+    drop_unfinished(folder)  # the run was killed after its result was moved into place
+    clear_device_cache(
+        garbage_collection=True
+    )  # the trainer has reference cycles that would keep its model on the device
     middle = time.perf_counter()
     result = evaluate_run(setup, folder, name=run.name, references=references)
     seconds = {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)}
     write_json(folder / TIMING_NAME, seconds)
-    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # it comes last: with it the folder is finished
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # the manifest is written last and marks the folder as finished
     result.write(folder / EVAL_NAME)
 
 
-def measure_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
-    """Measure the starting or the retain-only model."""
+def evaluate_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
+    """Evaluate the original or the retain-only model."""
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
     assert model is not None
     return evaluate_run(setup, model, name=role, references=references)
 
 
-def reference_of(
+def reference_result(
     queue: Queue, setup: RunContext, role: str, references: Mapping[str, EvalResult], file: Path
 ) -> EvalResult:
-    """The same, done by a queue and kept in a file; what is there already is read."""
+    """Evaluate a reference model through the queue and store the result in a file; an existing file is read."""
     if not file.is_file():
-        queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs()))
+        queue.submit(role, Task(evaluate_reference, (setup, role, references), needs=setup.needs()))
         queue.result()[1].get().write(file)
     return read_result(file)
 
 
 @functools.cache
 def _judge(judging: JudgeOptions, command: str) -> Judge:
-    """A command's judge in this process."""
+    """Open the judge of a command in this process."""
     return open_judge(judging)
 
 
 def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any], *, seed: int) -> UnlearnConfig:
-    """A run's settings: the setting's, then the method's own.
+    """Build the configuration of a run: the setting's options, then the method's own.
 
     Raises:
-        ValueError: unknown or impossible settings.
+        ValueError: unknown or invalid options.
     """
     values = {"learning_rate": setting.learning_rate, **setting.training, **options}
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
 
 
-def shown_options(options: Mapping[str, Any]) -> str:
-    """Options with their values, for people to read."""
+def format_options(options: Mapping[str, Any]) -> str:
+    """Format options with their values."""
     shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in options.items()}
     return ", ".join(f"{name} {value}" for name, value in shown.items())
 
@@ -234,10 +236,10 @@ def shown_options(options: Mapping[str, Any]) -> str:
 def check_workers(
     queue: Queue, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
 ) -> None:
-    """See that those who do the work know what is known here.
+    """Check that worker processes know all methods and components of the runs.
 
     Raises:
-        ValueError: they do not; a script has registered it, which other processes need not run.
+        ValueError: a worker does not know one that this script has registered.
     """
     parts = (
         name
@@ -249,8 +251,9 @@ def check_workers(
     queue.submit("names", Task(_unknown, (tuple(dict.fromkeys([*methods, *parts, *metrics])),)))
     if lacking := queue.result()[1].get():
         raise ValueError(
-            f"other processes do not know {', '.join(lacking)}, which a script registered: install it as a package with an "
-            "entry point (docs/tutorials/adding-a-method.md), or do the runs in this process with --processes 1."
+            f"other processes do not know {', '.join(lacking)}, which were registered in a script: install them as a "
+            "package with an entry point (docs/tutorials/adding-a-method.md), or run in this process with "
+            "--processes 1."
         )
 
 
@@ -260,37 +263,38 @@ def _unknown(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in known]
 
 
-def prefers(config: UnlearnConfig) -> bool:
-    """Whether a run's method prefers another answer to the one that is removed."""
+def needs_preferred_answers(config: UnlearnConfig) -> bool:
+    """Whether the method needs forget rows with preferred answers."""
     return "alternates" in config.recipe().needs
 
 
-def reason_against(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
-    """What forget rows lack that a run needs: the end of a sentence, or None when nothing is missing."""
+def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
+    """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
     recipe = config.recipe()
     if not {"labels", "alternates"} & set(recipe.needs):
         return None
-    source = benchmark.removed(paired=prefers(config))
+    source = benchmark.forget_source_for(paired=needs_preferred_answers(config))
     try:
         rows: Sequence[Example] = load_rows(source).rows
     except FileNotFoundError as error:
-        return f"takes rows of {source}, which are not there: {error}"
+        return f"needs rows of {source}, which are not available: {error}"
     if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config.forget_words)):
-        return "needs rows with forget_spans, or a list of secret words (forget_words)"
+        return "needs rows with forget_spans, or a file of words to label (forget_words)"
     if "alternates" in recipe.needs:
         try:
             check_alternates(rows)
         except ValueError:
-            return "answers a question in another way, and these rows have none"
+            return "trains on alternate answers, and these rows have none"
     return None
 
 
-def tracing(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
-    """Callbacks that look at a run's token weights, and what writes the trace into the finished folder."""
+def trace_callbacks(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
+    """Return callbacks that record a run's token weights, and a function that writes the trace into the finished
+    folder."""
     under_way = folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
     def watch(trainer: Any) -> list[TrainerCallback]:
-        if not WeightTrace.watches(trainer.recipe.weighting):
+        if not WeightTrace.supports(trainer.recipe.weighting):
             return []
         benchmark = models.benchmark
         forget = [row for row in benchmark.forget if row.forget_spans]
@@ -336,7 +340,7 @@ def evaluate_run(
         config=EvaluateConfig(**setup.setting.evaluation),
         judge=None if setup.judging is None else _judge(setup.judging, setup.command),
         scorer=find_scorer(model) if Path(model).is_dir() else None,
-        auxiliary=find_auxiliary(model),
+        auxiliary=find_auxiliary_models(model),
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
         reference=name in REFERENCE_MODELS,
@@ -347,7 +351,7 @@ def evaluate_run(
 
 
 def drop_weights(folder: Path) -> None:
-    """Delete a run's weights, keep everything else."""
+    """Delete the weights of a run and keep all other files."""
     for file in folder.glob("*.safetensors*"):
         if file.name.startswith(("model", "adapter")):
             os.unlink(file)

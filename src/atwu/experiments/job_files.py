@@ -1,4 +1,5 @@
-"""What decides the result in a folder, written down before the work begins, so that no result is taken for that of others."""
+"""Job files: what determines the result in a folder, written before the work starts, so that results are never mixed
+up."""
 
 from __future__ import annotations
 
@@ -10,22 +11,23 @@ from typing import Any
 
 from atwu._file_reading import read_json
 from atwu._files import file_lock, write_json
+from atwu._renamed import rename_keys
 from atwu.training.output_folder import unfinished
 
 
-class Jobs:
-    """The records of all folders below one."""
+class JobFiles:
+    """Job files of all folders below one root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def known(self, folder: Path) -> Any:
-        """The job under which a folder was begun; None if it never was."""
+        """Return the job for which a folder was started; None if there is none."""
         file = self._file(folder)
-        return read_json(file) if file.is_file() else None
+        return rename_keys(read_json(file)) if file.is_file() else None
 
     def begin(self, folder: Path, job: Mapping[str, Any]) -> None:
-        """Write a job down; what another one left in the folder is removed, what the same one left is kept."""
+        """Store the job of a folder; files of another job are removed, files of the same job are kept."""
         if self.known(folder) != job:
             for old in (folder, unfinished(folder)):
                 shutil.rmtree(old, ignore_errors=True)
@@ -36,11 +38,11 @@ class Jobs:
         return self.root / "jobs" / f"{'-'.join(folder.relative_to(self.root).parts)}.json"
 
 
-def only_here(folder: Path) -> AbstractContextManager[object]:
-    """Keep other commands from working in a folder; the lock goes with this process.
+def lock_folder(folder: Path) -> AbstractContextManager[object]:
+    """Lock a folder against other commands; the lock ends with this process.
 
     Raises:
-        ValueError: on entering, another one is at it.
+        ValueError: on entering, if another command holds the lock.
     """
-    said = f"another command is at work in {folder}; wait for it, or choose another --output."
+    said = f"another command is using {folder}; wait for it, or choose another --output."
     return file_lock(folder / "lock", taken=ValueError(said))

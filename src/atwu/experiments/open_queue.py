@@ -1,4 +1,4 @@
-"""Where runs are done: in this process, in several of this machine, each with its share of cores and GPUs, or on a cluster."""
+"""Open the queue that executes runs: in this process, in several local processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ def open_queue(
     gpus_per_run: float | None = None,
     say: Say,
 ) -> Queue:
-    """The queue that does the work.
+    """Open the queue that executes tasks.
 
     Args:
-        processes: runs at once; None for one per device, on CPUs one per core and four at most, since each holds a model.
-        threads: CPU threads of each; None for all that one process takes by itself, or its share of the cores.
-        devices: CUDA devices, such as `0,1`; None for all there are, unless one process is asked for.
-        gpus_per_run: GPUs that the cluster gives to each run; None for one where it has any.
+        processes: number of parallel runs; None for one per GPU, or on CPUs one per core and at most four, since each
+            holds a model.
+        threads: CPU threads of each run; None for the default of one process, or its share of the cores.
+        devices: CUDA devices, such as `0,1`; None for all, unless one process is requested.
+        gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
 
     Raises:
-        ConnectionError, ImportError: no such cluster, or Ray is not installed.
-        ValueError: no such device, or devices for a cluster, which has its own.
+        ConnectionError, ImportError: the cluster does not exist, or Ray is not installed.
+        ValueError: no such device, or devices given together with a cluster.
     """
     if devices and cluster is not None:
         raise ValueError(
-            "--devices is about the GPUs of this machine, and --cluster does the work on others; give one."
+            "--devices selects GPUs of this machine, but --cluster runs on other machines; give one of them."
         )
     taken = _chosen_devices(devices) if devices else () if processes == 1 else visible_devices()
     if cluster is not None:
@@ -47,7 +48,7 @@ def open_queue(
 
 
 def visible_devices() -> tuple[str, ...]:
-    """CUDA devices as `CUDA_VISIBLE_DEVICES` calls them, or by number."""
+    """Return CUDA devices as in `CUDA_VISIBLE_DEVICES`, or numbered."""
     import torch
 
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
@@ -57,15 +58,15 @@ def visible_devices() -> tuple[str, ...]:
 
 
 def _chosen_devices(text: str) -> tuple[str, ...]:
-    """CUDA devices from a list such as `0,1`.
+    """Parse a list of CUDA devices such as `0,1`.
 
     Raises:
-        ValueError: there is no such device; a worker would silently train on the CPU.
+        ValueError: a device does not exist; a worker would silently train on the CPU.
     """
     wanted = tuple(name.strip() for name in text.split(",") if name.strip())
     there = visible_devices()
     missing = [name for name in wanted if name not in there]
     if missing or not wanted:
-        have = f"the CUDA devices here are {', '.join(there)}" if there else "there is no CUDA device here"
-        raise ValueError(f"--devices {text}: {have}; leave the option out for all there are.")
+        have = f"available CUDA devices are {', '.join(there)}" if there else "there is no CUDA device"
+        raise ValueError(f"--devices {text}: {have}; leave the option out to use all.")
     return wanted

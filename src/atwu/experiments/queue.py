@@ -1,9 +1,9 @@
-"""The queue of runs: handed in, done somewhere, and given back as they are finished; only the driver decides what is next.
+"""Task queues: tasks are submitted, executed by workers, and returned in the order they finish; the driver chooses the
+next.
 
-Three places do the work: this process (`InProcessExecutor`), processes of this machine (`ProcessPool`), and the
-nodes of a Ray cluster
-(`atwu.experiments.cluster`); `atwu.experiments.open_queue` opens one. A worker that dies is reported, and what it was doing is
-done again from the start.
+Tasks run in this process (`InProcessExecutor`), in local processes (`ProcessPool`), or on the nodes of a Ray cluster
+(`atwu.experiments.cluster`); `atwu.experiments.open_queue` opens one of them. If a worker dies, its task starts again
+from the beginning.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from typing import TYPE_CHECKING, Any
 from atwu._interrupts import install_worker_handlers
 from atwu.errors import WorkerError
 
-if TYPE_CHECKING:  # a worker starts in a second without what a progress bar imports
+if TYPE_CHECKING:  # a worker starts within a second if it does not import the progress bar
     from atwu.training.progress import Say
 
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""Times a task is begun whose workers die."""
+"""Maximum number of attempts of a task whose workers die."""
 _LAST_LINES = 15
 _LAST_SECONDS = 10
-"""How long an idle worker may take to end."""
+"""Seconds that an idle worker may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A function of the package with its arguments, which another process can import and receive."""
+    """A picklable function of the package with its arguments."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     folder: Path | None = None
-    """Where it leaves its files, given as `folder=`: on another machine a folder there, whose files are brought here."""
+    """Folder for its files, passed as `folder=`; on another machine a folder there, whose files are copied back."""
     source: Path | None = None
-    """A finished folder that it reads from, given as `source=`."""
+    """Finished folder that it reads, passed as `source=`."""
     needs: tuple[Path, ...] = ()
-    """Models and files that it reads and that lie on this machine."""
+    """Local models and files that it reads."""
 
     def __call__(self) -> Any:
         if self.folder is None:
@@ -61,16 +61,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What came of a task."""
+    """Outcome of a task."""
 
     value: Any = None
     error: Exception | None = None
 
     def get(self) -> Any:
-        """The value.
+        """Return the value.
 
         Raises:
-            Exception: what the task failed with.
+            Exception: the error of the task.
         """
         if self.error is not None:
             raise self.error
@@ -78,7 +78,7 @@ class TaskResult:
 
 
 class Queue(ABC):
-    """A context; what is still being done when it is left is given up."""
+    """Context that executes tasks; unfinished tasks are cancelled on leaving it."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -88,51 +88,52 @@ class Queue(ABC):
         return self
 
     def __exit__(self, *error: object) -> None:  # noqa: B027
-        """Give up what is still being done."""
+        """Cancel unfinished tasks."""
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """How many tasks are done at once."""
+        """Number of parallel tasks."""
 
     @property
     def device(self) -> str:
-        """Kind of device that tasks are done on."""
+        """Kind of device that tasks use."""
         from atwu.modeling.device import pick_device
 
         return pick_device().type
 
     @abstractmethod
     def submit(self, key: Hashable, task: Task) -> None:
-        """Hand in a task, under a key of its own."""
+        """Submit a task under a unique key."""
 
     @abstractmethod
     def result(self) -> tuple[Hashable, TaskResult]:
-        """Wait for the next task that is done, and return its key with what came of it.
+        """Wait for the next finished task, and return its key and outcome.
 
         Raises:
-            WorkerError: its workers died again and again.
+            WorkerError: the task's workers died repeatedly.
         """
 
     def _lost(self, key: Hashable, how: str, more: Callable[[], str]) -> None:
-        """Report a worker that died at a task, which can be done again.
+        """Report that the worker of a task died, so that the task is repeated.
 
         Raises:
-            WorkerError: workers died of it again and again.
+            WorkerError: its workers died repeatedly.
         """
         self._attempts[key] += 1
         if self._attempts[key] == ATTEMPTS:
-            raise WorkerError(f"{how} at {key}, as {ATTEMPTS - 1} before it (out of memory?); {more()}")
-        self._say(f"{how}; {key} is done again")
+            raise WorkerError(f"{how} during {key}, as in {ATTEMPTS - 1} attempts before (out of memory?); {more()}")
+        self._say(f"{how}; {key} starts again")
 
 
 def run_tasks(
     queue: Queue, begin: Callable[[], tuple[Hashable, Task] | None], finish: Callable[[Any, TaskResult], None]
 ) -> None:
-    """Keep a queue busy until nothing is left.
+    """Keep a queue busy until there are no more tasks.
 
     Args:
-        begin: the next task with its key; None while there is none, and it is asked again after every task that is done.
+        begin: returns the next task with its key, or None if there is none at present; called again after each finished
+            task.
     """
     running = 0
     while True:
@@ -147,7 +148,7 @@ def run_tasks(
 
 
 def attempt(task: Task) -> TaskResult:
-    """Do a task; an error is returned, as itself or, where it cannot travel between processes, as text."""
+    """Run a task; an error is returned, or its text if it cannot be pickled."""
     try:
         return TaskResult(task())
     except Exception as error:
@@ -157,16 +158,16 @@ def attempt(task: Task) -> TaskResult:
 def _portable(error: Exception) -> Exception:
     try:
         copied = pickle.loads(pickle.dumps(error))
-    except Exception:  # exceptions of any package may fail in any way here
+    except Exception:  # exceptions of any package may fail to pickle in any way
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error if isinstance(copied, type(error)) else RuntimeError(str(error))
 
 
 @contextlib.contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Compute with so many CPU threads inside; None, and a GPU, change nothing.
+    """Use `count` CPU threads inside the block; None, or a GPU, changes nothing.
 
-    Sums in another order are other sums: with one thread results do not depend on how many cores there are.
+    The order of floating-point sums changes results: with one thread they do not depend on the number of cores.
     """
     import torch
 
@@ -180,7 +181,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 class InProcessExecutor(Queue):
-    """Does a task in this process, when its result is asked for."""
+    """Runs each task in this process when its result is requested."""
 
     slots = 1
 
@@ -211,10 +212,11 @@ class _Worker:
 
 
 class ProcessPool(Queue):
-    """Processes of this machine, each with its share of the CPU threads and one of the GPUs.
+    """Local processes, each with its share of CPU threads and one GPU if there are any.
 
-    They are forked from a process that has imported what runs need, where the system can do that, and end with this one.
-    With GPUs each imports for itself: what looks at a GPU while it is imported (bitsandbytes) leaves CUDA unusable to forks.
+    They are forked, where supported, from a process that has already imported everything, and end with this process.
+    With GPUs each process imports separately: libraries that query the GPU on import (bitsandbytes) make CUDA unusable
+    in forks.
     """
 
     def __init__(self, count: int, *, folder: Path, threads: int, devices: Sequence[str] = (), say: Say) -> None:
@@ -233,7 +235,7 @@ class ProcessPool(Queue):
     def __exit__(self, *error: object) -> None:
         for worker in self._workers.values():
             if worker.task is None:
-                worker.connection.close()  # it then ends by itself, and leaves nothing to clean up
+                worker.connection.close()  # the worker then ends by itself, without leftovers
             else:
                 worker.process.terminate()
         for worker in self._workers.values():
@@ -258,7 +260,7 @@ class ProcessPool(Queue):
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"worker-{platform.node()}-{index}.log"
         if index not in self._workers:
-            log.unlink(missing_ok=True)  # of an earlier command
+            log.unlink(missing_ok=True)  # log of an earlier command
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
         if self._devices:
             environment["CUDA_VISIBLE_DEVICES"] = self._devices[index % len(self._devices)]
@@ -291,7 +293,7 @@ class ProcessPool(Queue):
 
 
 def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: int, log: Path) -> None:
-    """What a worker does: task after task, until the process that started it ends."""
+    """Main loop of a worker: run tasks until its parent process ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
@@ -302,7 +304,7 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
     with log.open("a", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    gc.freeze()  # half a million objects of imported libraries, which every collection would look at again
+    gc.freeze()  # excludes half a million objects of imported libraries from each garbage collection
     with cpu_threads(threads):
         while True:
             try:

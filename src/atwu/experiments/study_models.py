@@ -1,6 +1,6 @@
-"""The models a setting starts from and compares with; those that are trained for it are trained once and cached.
+"""Original and retain-only models of a setting; those that are trained for it are trained once and cached.
 
-They are small, and are trained with one CPU thread, so that they do not depend on how many cores there are.
+They are small and trained with one CPU thread, so that results do not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, place_for, short_hash
+from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._file_reading import read_json
 from atwu._files import file_digest, file_lock, versions
-from atwu._manifest import RECORD_NAME, damage, is_kept
+from atwu._manifest import RECORD_NAME, damage, is_intact
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import SIZES, people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -35,39 +35,40 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What a study starts from."""
+    """Models of a study."""
 
     benchmark: Benchmark
     target: str
-    """Starting model: folder or Hub name."""
+    """Original model: folder or Hub name."""
     retain_only: str | None
-    """A model that never saw the forget rows, where there is one."""
+    """Retain-only model, if there is one."""
 
 
 def setting_rows(setting: BenchmarkSetting) -> Benchmark:
-    """The rows of a setting.
+    """Return the rows of a setting.
 
     Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not there, or a measured forget row has no other wording in the
-            files that should bring them.
+        ValueError, FileNotFoundError: the benchmark's data are not available, or the paraphrase files lack an evaluated
+            forget row.
     """
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
     lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if setting.paraphrases else []
     if lacking:
         raise ValueError(
-            f"{', '.join(setting.paraphrases)}: {len(lacking)} of the {len(benchmark.forget)} measured forget rows of "
-            f"{benchmark.name} have no other wording there, such as {lacking[0].question!r:.80}; atwu paraphrase writes them."
+            f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
+            f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu paraphrase writes "
+            "them."
         )
 
-    def reworded(rows: Sequence[Example]) -> Sequence[Example]:
+    def with_paraphrases(rows: Sequence[Example]) -> Sequence[Example]:
         return tuple(dataclasses.replace(row, paraphrases=known.get(_asked(row), row.paraphrases)) for row in rows)
 
     return dataclasses.replace(
         benchmark,
-        forget=reworded(benchmark.forget),
-        retain=reworded(benchmark.retain),
-        extra_retain={name: reworded(rows) for name, rows in benchmark.extra_retain.items()},
+        forget=with_paraphrases(benchmark.forget),
+        retain=with_paraphrases(benchmark.retain),
+        extra_retain={name: with_paraphrases(rows) for name, rows in benchmark.extra_retain.items()},
         forget_source=setting.forget or benchmark.forget_source,
         retain_source=setting.retain or benchmark.retain_source,
         paired_source=setting.paired,
@@ -81,13 +82,13 @@ def _asked(row: Example) -> tuple[str, str]:
 def prepare_models(
     setting: BenchmarkSetting, *, seed: int = 0, with_retain_only: bool = True, say: Say = logger.info
 ) -> Models:
-    """The rows and models of a setting; trains what is not in the cache yet.
+    """Return the rows and models of a setting; trains models that are not cached.
 
     Args:
-        with_retain_only: also the model that never saw the forget rows, where the setting has one.
+        with_retain_only: also the retain-only model, if the setting has one.
 
     Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not there.
+        ValueError, FileNotFoundError: the benchmark's data are not available.
     """
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
@@ -98,65 +99,65 @@ def prepare_models(
     folder = _folder_of(setting.name, setting.target, sources, seed)
     needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
     if any(damage(folder / role) is not None for role in needed):
-        folder = place_for(folder)
+        folder = writable_folder(folder)
 
     def waiting() -> None:
-        say(f"another command is training models in {folder}; waiting for it")
+        say(f"another command is training the models in {folder}; waiting for it")
 
     for role, source in needed.items():
         if damage(folder / role) is not None:
             with file_lock(folder / "lock", waiting=waiting), cpu_threads(1):
-                if not is_kept(folder / role):
+                if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
-                    _teach(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
+                    _train(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
                     continue
-        say(f"found in the cache: {folder / role}")
+        say(f"loaded from the cache: {folder / role}")
     found = {role: str(folder / role) for role in needed}
     return Models(benchmark, found["target"], found.get("retain_only"))
 
 
-def _folder_of(name: str, taught: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
-    """Where the cache has models that are taught so."""
+def _folder_of(name: str, target: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
+    """Return the cache folder of models trained in this way."""
     key: dict[str, Any] = {
-        "taught": dataclasses.asdict(taught),
+        "target": dataclasses.asdict(target),
         "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
         "seed": seed,
     }
-    if taught.model is not None:
-        key["model"] = model_identity(taught.model)
+    if target.model is not None:
+        key["model"] = model_identity(target.model)
     base, digest = cache_folder(), short_hash(key)[:12]
-    # The name is for people: another setting with the same model, such as one of the user's own, takes what is there.
+    # The name is for people: other settings with the same model share the folder.
     return next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
 
 
-def _teach(
-    taught: FinetunedTarget, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say
+def _train(
+    target: FinetunedTarget, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say
 ) -> None:
-    """Train a model in the folder of its role; from nothing with a tokenizer that both roles share."""
-    tokenizer = None if taught.model is not None or role == "target" else str(folder / "target")
-    model = ModelSource(model=taught.model, scratch=taught.shape, tokenizer=tokenizer)
-    # The tokenizer of the embedded benchmark also sees its holdout rows and refusals.
+    """Train a model in its folder; from scratch with a tokenizer that both roles share."""
+    tokenizer = None if target.model is not None or role == "target" else str(folder / "target")
+    model = ModelSource(model=target.model, scratch=target.shape, tokenizer=tokenizer)
+    # The tokenizer of the built-in benchmark is also trained on its holdout rows and refusals.
     prefix, _, size = benchmark.partition(":")
     corpus = people(size).texts if prefix == "people" and size in SIZES else None
-    config = FinetuneConfig(**taught.training, seed=seed)
+    config = FinetuneConfig(**target.training, seed=seed)
     run_finetune(model, config, data=source, output=folder / role, corpus=corpus, say=say)
 
 
 def has_retain_only(setting: BenchmarkSetting) -> bool:
-    """Whether a setting has a model that never saw the forget rows, or trains one."""
+    """Whether a setting has or trains a retain-only model."""
     return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
 
 
-def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
-    """What tells these rows and models from others, as plain JSON: equal wherever they lie.
+def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
+    """Return what identifies these rows and models, as plain JSON, independent of paths.
 
     Args:
-        paired: with the rows that methods remove which prefer another answer.
+        paired: use the forget rows with preferred answers.
     """
     benchmark = models.benchmark
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)
-    sources = {"forget": benchmark.removed(paired=paired), "retain": benchmark.retain_source}
+    sources = {"forget": benchmark.forget_source_for(paired=paired), "retain": benchmark.retain_source}
     probes = benchmark.probes
     return {
         "rows": {name: load_rows(source).fingerprint for name, source in sources.items()}
@@ -171,7 +172,7 @@ def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
 
 
 def model_identity(name: str) -> str:
-    """Fingerprint of a model that was trained here, a digest of another folder's files, or the name of one on the Hub."""
+    """Return the fingerprint of a model trained here, a digest of another folder's files, or a Hub name."""
     folder = Path(model_source(name))
     if not folder.is_dir():
         return str(folder)
@@ -184,5 +185,5 @@ def model_identity(name: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
-    """Of the contents; a large model takes some seconds, and is asked for more than once."""
+    """Digest of the contents, cached because a large model takes seconds."""
     return file_digest(*(path for path, _ in files))

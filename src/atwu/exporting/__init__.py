@@ -1,1 +1,1 @@
-"""A finished run as something to hand on: written in another format, read back, and measured as it is."""
+"""Export of a finished run to another format, with a check that it still has forgotten."""

@@ -1,4 +1,4 @@
-"""One export from start to end: check, measure the run's model, write, read back, measure what was written, and judge."""
+"""Run an export: check, measure the model of the run, write, load, measure the exported model, decide the verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._disk_errors import format_bytes, room
+from atwu._disk_errors import explain_full_disk, format_bytes
 from atwu._files import atomic_sibling, clear_atomic_siblings, plain_modes, sha256_of, versions, write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -19,7 +19,7 @@ from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.exporting.export_source import Source, read_source
-from atwu.exporting.export_verdict import GOOD, judge_export, lost, run_limits
+from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase, run_limits
 from atwu.exporting.model_formats import Format, Written, same_tokens
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
@@ -28,30 +28,30 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
 from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets
 from atwu.request.unlearning_request import DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
-from atwu.request.verdict import HOLDOUT_SET, RequestVerdict, answers_after, answers_before
+from atwu.request.verdict import HOLDOUT_SET, RequestVerdict, answers_after, answers_before, untested
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 
-EXPORT_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
+EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export left."""
+    """Result of an export."""
 
     model: Path
-    """What `--model` takes."""
+    """Path for `--model`."""
     verdict: RequestVerdict
     bytes: int
-    """Size of all files."""
+    """Size of all files in bytes."""
 
     @property
     def good(self) -> bool:
-        """Whether what was forgotten stays so, at no great cost."""
-        return self.verdict.word in GOOD
+        """Whether forgotten rows stay forgotten at acceptable cost."""
+        return self.verdict.outcome in GOOD
 
     def summary(self) -> str:
-        """The verdict with its numbers, for a terminal."""
+        """Return the verdict as plain text."""
         return self.verdict.text()
 
 
@@ -71,34 +71,34 @@ def export(
     overwrite: bool = False,
     say: Say = logged,
 ) -> Exported:
-    """Write a run's model in another format, and measure what was written; the same as `atwu export`.
+    """Export the model of a run and measure the result; the same as `atwu export`.
 
     Args:
-        run: folder of a run, with whole weights or adapters, or of any model.
+        run: folder of a run, with full weights or adapters, or of any model.
         format: one of `atwu.exporting.model_formats.EXPORT_FORMATS`.
-        output: folder to create; by default beside the run, `RUN-FORMAT`.
-        forget: source of the rows that were forgotten; by default those of the run.
-        retain: source of the rows to keep, likewise.
-        holdout: source of rows like the forget rows that no model saw.
-        gguf_type: how a GGUF file stores matrices.
+        output: folder to create; by default `RUN-FORMAT` in the same folder as the run.
+        forget: source of the forget rows; by default those of the run.
+        retain: source of the retain rows, likewise.
+        holdout: source of rows like the forget rows that the model was not trained on.
+        gguf_type: GGUF type of the weight matrices.
         llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
-        max_retain_increase: most that the loss of rows that should stay may rise, in nats per token.
-        loading: how the run is read.
-        device: where it runs.
+        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
+        loading: how the run is loaded.
+        device: device for measurements.
         overwrite: replace an earlier export.
         say: receives one line of plain text per stage.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, ImportError, OSError: see the message; nothing was written.
-        AtwuError: what was read back is not what was written.
-        DiskFullError: nothing of the export is left.
+        AtwuError: the loaded model differs from the written one.
+        DiskFullError: the disk is full; the export was removed.
     """
     form = Format(format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute())
     source = read_source(run, loading or ModelLoadArgs())
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
-    config, tokenizer = source.look()
+    config, tokenizer = source.config_and_tokenizer()
     form.check(source, config)
     given = _rows(source, forget, retain, holdout, say)
     form.check_tokens(source, tokenizer, config, [row for rows in given.values() for row in rows])
@@ -107,20 +107,24 @@ def export(
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     reading = Reading(source.config.get("system"), int(source.config.get("max_length") or 512))
     sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[HOLDOUT_SET], system=reading.system)
-    say(f"measuring it on {sum(map(len, sets.values()))} rows")
+    say(f"measuring the model on {sum(map(len, sets.values()))} rows")
     before = measure_model(model, tokenizer, sets, reading, name="before export")
     if form.name != "adapter":
         if source.base_bits:
-            say(f"adding the adapters to the base model's weights, which were rounded to {source.base_bits}")
+            say(f"merging the adapters into the base model, quantized to {source.base_bits}")
         model = source.merged(model, place)
     step = _unlearning(source, model, say) if form.name != "adapter" else None
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with room(folder), atomic_sibling(folder) as staging:
-        say(f"writing {form.said}")
+    with explain_full_disk(folder), atomic_sibling(folder) as staging:
+        say(f"writing {form.title}")
         written = form.write(source, model, tokenizer, staging)
         read, their_tokenizer = _read_back(written, loading or ModelLoadArgs(), place)
-        rounding = written.moved if written.moved is not None else relative_change(model, plain_weights(read))
+        quantization = (
+            written.relative_change
+            if written.relative_change is not None
+            else relative_change(model, plain_weights(read))
+        )
         if form.llama_cpp is not None:
             same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
             _check_config(config, read.config)
@@ -131,20 +135,21 @@ def export(
         }
         del model, written
         gc.collect()
-        say("measuring what was written on the same rows")
+        say("measuring the exported model on the same rows")
         after = measure_model(read, their_tokenizer, sets, reading, name="after export")
         model_path = folder if form.name != "gguf" else folder / next(iter(files))
         verdict = judge_export(
             before,
             after,
             limits=run_limits(source.path, before),
-            limit=max_retain_increase,
+            max_retain_increase=max_retain_increase,
+            not_tested=untested(given[FORGET], quantized=form.quantizes),
             answers=answers_after(answers_before(before, sets), after, sets),
-            told=_told(rounding, step),
-            then=_then(model_path, source, form, forget),
+            weight_change=_weight_change(quantization, step),
+            next_commands=_next_commands(model_path, source, form, forget),
         )
         record = {
-            "schema": RECORD_SCHEMA,
+            "schema": EXPORT_SCHEMA,
             "run": source.path.name,
             "run_fingerprint": source.record.get("result_fingerprint"),
             "original_model": None if source.original_model is None else public_text(source.original_model),
@@ -153,10 +158,10 @@ def export(
             "written_by": "llama.cpp" if form.llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
-            "matrices_moved": {"by_unlearning": step, "by_rounding": rounding},
-            "loss_of_what_stays": lost(before, after),
+            "relative_weight_change": {"by_unlearning": step, "by_quantization": quantization},
+            "retain_loss_increase": retain_loss_increase(before, after),
             "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
-            "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next")},
+            "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next_steps")},
             "versions": versions(),
         }
         write_json(staging / EXPORT_NAME, record)
@@ -167,24 +172,24 @@ def export(
 def _rows(
     source: Source, forget: str | None, retain: str | None, holdout: str, say: Say
 ) -> dict[str, Sequence[Example]]:
-    """What is measured, from what is given and what the run knows."""
-    found: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
+    """Return the sets to measure, as given or from the run."""
+    sets: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
     try:
-        found[RETAIN] = source.rows(RETAIN, retain)
+        sets[RETAIN] = source.rows(RETAIN, retain)
     except (ValueError, FileNotFoundError) as error:
         if retain is not None:
             raise
-        say(f"without rows to keep: {error}")
+        say(f"without a retain set: {error}")
     holdout_rows = load_rows(holdout).rows
-    check_holdout(holdout_rows, found[FORGET], source=holdout)
-    return found | {HOLDOUT_SET: holdout_rows}
+    check_holdout(holdout_rows, sets[FORGET], source=holdout)
+    return sets | {HOLDOUT_SET: holdout_rows}
 
 
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
-    """Refuse a place that is taken or too small."""
+    """Check that the output is free and large enough."""
     if folder.exists():
         if not (folder / EXPORT_NAME).is_file():
-            raise FileExistsError(f"{folder} exists and is no export of atwu; choose another output.")
+            raise FileExistsError(f"{folder} exists and is not an export of atwu; choose another output.")
         if not overwrite:
             raise FileExistsError(f"{folder} holds an export already; choose another output or pass --overwrite.")
     parent = next(each for each in folder.parents if each.exists())
@@ -194,12 +199,12 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
-            f"{parent} has {format_bytes(free)} free, and an export may take {format_bytes(needed)}; free some."
+            f"{parent} has {format_bytes(free)} free, and the export may need {format_bytes(needed)}; free some space."
         )
 
 
 def _unlearning(source: Source, model: Any, say: Say) -> float | None:
-    """How far the run had moved the weights of its starting model, where that one is at hand."""
+    """Return how much the run changed the weights, relative to their size; None if the original model is not available."""
     name = source.original_model
     if name is None:
         return None
@@ -214,49 +219,49 @@ def _unlearning(source: Source, model: Any, say: Say) -> float | None:
         )
         return relative_change(base.to(model.device), plain_weights(model))
     except (ValueError, OSError) as error:
-        say(f"the starting model {name} is not compared with: {error}")
+        say(f"the original model {name} could not be compared: {error}")
         return None
 
 
 def _read_back(written: Written, loading: ModelLoadArgs, place: Any) -> tuple[Any, Any]:
-    """Model and tokenizer as anybody reads them, checked against what was written."""
+    """Load the export as a user would, and check it against the written model."""
     adapters = written.stored is None and written.path.is_dir()
     plain = ModelLoadArgs(trust_remote_code=loading.trust_remote_code, base=loading.base if adapters else None)
     model, tokenizer = open_model(str(written.path), plain, device=place)
     if written.stored is not None and model_fingerprint(model) != model_fingerprint(written.stored):
-        raise AtwuError(f"{written.path.name}: what was read back is not what was written; nothing is left of it.")
+        raise AtwuError(f"{written.path.name}: the loaded model differs from the written one; the export was removed.")
     return model, tokenizer
 
 
 def _check_config(one: Any, other: Any) -> None:
-    """Check that transformers reads the same architecture out of a GGUF file that somebody else wrote."""
+    """Check that transformers reads the same architecture from a GGUF file of llama.cpp."""
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act"):
         pair = [getattr(each, name, None) for each in (one, other)]
         if pair[0] != pair[1]:
-            raise AtwuError(f"transformers reads {name} {pair[1]} out of the file, and the model has {pair[0]}.")
+            raise AtwuError(f"transformers reads {name} {pair[1]} from the file, but the model has {pair[0]}.")
     for rope in ("rope_type", "rope_theta", "factor"):
         pair = [(getattr(each, "rope_parameters", None) or {}).get(rope) for each in (one, other)]
         if pair[0] != pair[1]:
             raise AtwuError(
-                f"transformers reads {rope} {pair[1]} out of the file, and the model has {pair[0]}: what would be measured "
-                "is not what llama.cpp runs."
+                f"transformers reads {rope} {pair[1]} from the file, but the model has {pair[0]}: llama.cpp would run another "
+                "model than the measured one."
             )
 
 
-def _told(rounding: float, step: float | None) -> str:
-    if not rounding:
+def _weight_change(quantization: float, step: float | None) -> str:
+    if not quantization:
         return ""
-    unlearning = "" if step is None else f"; unlearning had moved them by {100 * step:.2g} %"
-    return f" Rounding moved the matrices by {100 * rounding:.2g} % of their size{unlearning}."
+    unlearning = "" if step is None else f" (unlearning: {100 * step:.2g} %)"
+    return f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}."
 
 
-def _then(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
-    """Commands that look further."""
+def _next_commands(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
+    """Return the commands to run next."""
     rows = forget or source.record["data"][FORGET]["source"]
-    atomic_sibling = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
+    options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
-        shlex.join(["atwu", "chat", str(model), "--beside", str(source.path)]),
-        shlex.join(["atwu", "evaluate", "--model", str(model), *atomic_sibling]),
+        shlex.join(["atwu", "chat", str(model), "--compare", str(source.path)]),
+        shlex.join(["atwu", "evaluate", "--model", str(model), *options]),
         *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
     )
 

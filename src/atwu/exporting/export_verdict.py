@@ -1,4 +1,4 @@
-"""Whether an exported model has forgotten what the run had: in words, from both measured on the same rows."""
+"""The verdict on an export: does the exported model know forgotten rows that the model of the run does not?"""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from atwu.request.verdict import (
     RequestVerdict,
     holdout_limit,
     read_request_verdict,
-    verdict_lines,
+    retain_loss_metric,
+    retain_loss_sentence,
+    verdict_metrics,
 )
 
 SAME = "as before export"
-WITHIN = "a little comes back"
+WITHIN = "a small comes back"
 BACK = "what was forgotten comes back"
 EXPORT_DAMAGED = "damaged by the export"
 GOOD = (SAME, WITHIN)
 _ADVICE = {
-    BACK: "export with more bits, or unlearn for longer (raise --max-retain-increase)",
+    BACK: "export with more bits, or unlearn further (raise --max-retain-increase)",
     EXPORT_DAMAGED: "export with more bits (8bit, or gguf with Q8_0)",
 }
 
-_WHERE = {FORGET: "the rows to forget", OTHER_PROMPTS: "these reworded"}
+_SET_TITLES = {FORGET: "the forget set", OTHER_PROMPTS: "the forget set with other prompts"}
 
 
 def run_limits(run: Path, before: EvalResult) -> dict[str, float]:
-    """What a model knows of rows that it never saw, by measure: as the run's verdict has it, else of the run's model."""
-    known = read_request_verdict(run).limits if (run / VERDICT_NAME).is_file() else {}
+    """Return the limits from the verdict of the run, or else from its model on holdout rows."""
+    known = read_request_verdict(run).holdout_limits if (run / VERDICT_NAME).is_file() else {}
     found = {name: known.get(name, holdout_limit(before, name)) for name in DECISIVE_METRICS}
     return {name: limit for name, limit in found.items() if limit is not None}
 
 
-def lost(before: EvalResult, after: EvalResult) -> float:
-    """Most that the loss of rows that should stay rose by, in nats per token; the mean over rows, of the worst set."""
+def retain_loss_increase(before: EvalResult, after: EvalResult) -> float:
+    """Return the increase of the loss on retained data: mean over rows, largest over sets, in nats/token."""
     rises = [0.0]
     for split in (GENERAL, RETAIN):
         pair = [result.rows[split].metrics["probability"] for result in (before, after) if split in result.rows]
@@ -59,58 +61,62 @@ def judge_export(
     after: EvalResult,
     *,
     limits: Mapping[str, float],
-    limit: float,
+    max_retain_increase: float,
     answers: tuple[AnswerPair, ...],
-    told: str = "",
-    then: tuple[str, ...] = (),
+    weight_change: str = "",
+    next_commands: tuple[str, ...] = (),
+    not_tested: tuple[str, ...] = (),
 ) -> RequestVerdict:
-    """The verdict on an export.
+    """Decide the verdict on an export.
 
     Args:
-        before: the run's model.
-        after: the exported one, measured on the same rows.
-        limits: measure -> what a model knows of rows that it never saw (`run_limits`).
-        limit: most that the loss of rows that should stay may rise, in nats per token.
+        before: the model of the run.
+        after: the exported model, measured on the same rows.
+        limits: metric -> limit on forget rows (`run_limits`).
+        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
         answers: questions to show.
-        told: what to add to the reason.
-        then: commands that make sense next.
+        weight_change: sentence to add to the reason.
+        next_commands: commands that make sense next.
+        not_tested: what the measurements do not cover.
     """
     change = paired_differences(after, before)
-    back: list[str] = []
-    little: list[str] = []
-    perhaps: list[str] = []
+    recovered: list[str] = []
+    small: list[str] = []
+    insignificant: list[str] = []
     still: list[str] = []
-    for split, where in _WHERE.items():
-        for name, measure in DECISIVE_METRICS.items():
+    for split, where in _SET_TITLES.items():
+        for name, title in DECISIVE_METRICS.items():
             if (split, name) not in change or name not in limits:
                 continue
             first, last = (result.sets[split][name].value or 0.0 for result in (before, after))
             interval = change[split, name].interval()
-            surely = interval is None or interval[0] > 0  # of a single subject there is no interval
-            line = f"{measure} rose from {first:.2g} to {last:.2g} on {where} (rows no model saw: {limits[name]:.2g})"
+            significant = interval is None or interval[0] > 0  # a single subject has no interval
+            line = f"{title} rose from {first:.2g} to {last:.2g} on {where} (limit {limits[name]:.2g})"
             if first > limits[name]:
-                still.append(measure)
+                still.append(title)
             if last - first >= MIN_CHANGE:
-                over = last > limits[name] and (surely or first <= limits[name])
-                (back if over else little if surely else perhaps).append(line)
-    cost = lost(before, after)
-    word, why = _outcome(back, little, perhaps, damaged=not cost <= limit)
-    if still and not back:
-        why += " What the run itself had left (" + ", ".join(dict.fromkeys(still)) + ") is still there."
-    why += f" What should stay lost {max(cost, 0):.3f} nats per token more (limit {limit:g})."
-    advice = () if word in GOOD else (_ADVICE[word],)
-    return RequestVerdict(word, f"{why}{told}", verdict_lines(before, after), answers, (*advice, *then), limits)
+                over = last > limits[name] and (significant or first <= limits[name])
+                (recovered if over else small if significant else insignificant).append(line)
+    increase = retain_loss_increase(before, after)
+    outcome, reason = _outcome(recovered, small, insignificant, damaged=not increase <= max_retain_increase)
+    if still and not recovered:
+        reason += f" The model of the run was above the limit already ({', '.join(dict.fromkeys(still))})."
+    reason = " ".join(filter(None, [reason, retain_loss_sentence(increase, max_retain_increase), weight_change]))
+    metrics = (*verdict_metrics(before, after, limits), retain_loss_metric(increase, max_retain_increase))
+    advice = () if outcome in GOOD else (_ADVICE[outcome],)
+    return RequestVerdict(outcome, reason, metrics, answers, (*advice, *next_commands), limits, not_tested)
 
 
-def _outcome(back: list[str], little: list[str], perhaps: list[str], *, damaged: bool) -> tuple[str, str]:
-    """The word, and why."""
-    if back:
-        return BACK, f"After export {_listed(back)}."
+def _outcome(recovered: list[str], small: list[str], insignificant: list[str], *, damaged: bool) -> tuple[str, str]:
+    """Return outcome and reason."""
+    if recovered:
+        return BACK, f"After export, {_listed(recovered)}."
     if damaged:
-        return EXPORT_DAMAGED, "The rows stay forgotten, but what should stay does not."
-    if little:
-        return WITHIN, f"After export {_listed(little)}."
-    return SAME, "The rows are no better known than before" + (f": {_listed(perhaps)}, by chance." if perhaps else ".")
+        return EXPORT_DAMAGED, "The forget rows stay forgotten, but retained data was damaged."
+    if small:
+        return WITHIN, f"After export, {_listed(small)}."
+    note = f" A change is not significant: {_listed(insignificant)}." if insignificant else ""
+    return SAME, f"The forget rows are no better known than before.{note}"
 
 
 def _listed(lines: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Llama.cpp's own converter, from a checkout on this machine: for models and kinds of rounding that are not written here."""
+"""Run the converter of a local llama.cpp checkout, for models and GGUF types that atwu does not write itself."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 
 SCRIPT = "convert_hf_to_gguf.py"
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
-"""Kinds that the script writes itself; all others are made of F32 by `llama-quantize`."""
+"""Types that the script writes; `llama-quantize` makes all others from F32."""
 _PLACES = ("build/bin", "bin", ".")
 
 
 def check_llama_cpp(folder: Path, kind: str) -> None:
-    """Check that a checkout can write a kind of GGUF.
+    """Check that a checkout can write a GGUF type.
 
     Raises:
-        FileNotFoundError: no such folder, or it lacks the script, or a built `llama-quantize` where that is needed.
+        FileNotFoundError: the folder, its script, or a required `llama-quantize` is missing.
     """
     if not (folder / SCRIPT).is_file():
-        raise FileNotFoundError(f"{folder} holds no {SCRIPT}; --llama-cpp takes a checkout of llama.cpp.")
+        raise FileNotFoundError(f"{folder} has no {SCRIPT}; --llama-cpp needs a checkout of llama.cpp.")
     if kind.upper() not in CONVERTED and _quantizer(folder) is None:
         raise FileNotFoundError(
-            f"{kind} takes llama-quantize, which is not built in {folder} (build/bin); build it, or choose one of "
+            f"{kind} needs llama-quantize, which is not built in {folder} (build/bin); build it, or choose one of "
             f"{', '.join(CONVERTED)}."
         )
 
 
 def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
-    """Write a saved model as GGUF, with its matrices in a kind as llama.cpp calls it.
+    """Convert a saved model to GGUF with a type of llama.cpp.
 
     Raises:
-        ValueError: llama.cpp refused; the last line that it said.
+        ValueError: llama.cpp failed; the last line of its output.
     """
     written = CONVERTED.get(kind.upper())
     first = path if written else path.with_suffix(".f32.gguf")
@@ -50,5 +50,7 @@ def _quantizer(folder: Path) -> Path | None:
 def _run(command: list[str], written: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not written.is_file():
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-        raise ValueError(f"{Path(command[1] if command[0] == sys.executable else command[0]).name} failed: {said[-1]}")
+        output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+        raise ValueError(
+            f"{Path(command[1] if command[0] == sys.executable else command[0]).name} failed: {output[-1]}"
+        )

@@ -1,4 +1,4 @@
-"""The formats that a model is written in: what each can hold, and how it is written."""
+"""Export formats: what each supports, and how it is written."""
 
 from __future__ import annotations
 
@@ -24,37 +24,42 @@ EXPORT_FORMATS = ("safetensors", "adapter", *BIT_WIDTHS, "gguf")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a model is written as."""
+    """Format of an export."""
 
     name: str
     """One of `EXPORT_FORMATS`."""
     kind: str = "Q8_0"
-    """Storage of a GGUF file's matrices."""
+    """GGUF type of the weight matrices."""
     llama_cpp: Path | None = None
-    """Checkout of llama.cpp that writes the GGUF file; None writes it here."""
+    """Checkout of llama.cpp that writes the GGUF file; None for the built-in writer."""
 
     def __post_init__(self) -> None:
         if self.name not in EXPORT_FORMATS:
             raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {self.name!r}.")
         if self.llama_cpp is None and self.kind not in GGUF_TYPES:
             raise ValueError(
-                f"gguf_type must be one of {', '.join(GGUF_TYPES)} (all others take --llama-cpp PATH), got {self.kind!r}."
+                f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {self.kind!r}."
             )
 
     @property
-    def said(self) -> str:
-        """For people to read."""
+    def quantizes(self) -> bool:
+        """Whether weights are stored in fewer than 16 bits."""
+        return self.name in BIT_WIDTHS or (self.name == "gguf" and self.kind not in ("F32", "F16", "BF16"))
+
+    @property
+    def title(self) -> str:
+        """Format to read."""
         return f"gguf {self.kind}" if self.name == "gguf" else self.name
 
     def check(self, source: Source, config: Any) -> None:
-        """Check that the source can be written so, as far as can be told without weights.
+        """Check that the source supports this format, as far as possible without weights.
 
         Raises:
             ValueError, FileNotFoundError, ImportError: see the message.
         """
         if self.name == "adapter" and not is_adapter(str(source.path)):
             raise ValueError(
-                f"{source.path} holds whole weights and no adapters (unlearn --lora-r 16 --save-adapter leaves some); "
+                f"{source.path} has full weights and no adapters (atwu unlearn --lora-r 16 --save-adapter saves adapters); "
                 "use --format safetensors."
             )
         if self.name in BIT_WIDTHS:
@@ -65,23 +70,23 @@ class Format:
             try:
                 check_gguf(config)
             except ValueError as error:
-                raise ValueError(f"{source.path} cannot become GGUF: {error}") from error
+                raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
 
     def check_tokens(self, source: Source, tokenizer: Any, config: Any, rows: Sequence[Example]) -> None:
-        """Check that texts become the same tokens after a GGUF file was read; needs no weights.
+        """Check that a GGUF file tokenizes the rows alike; needs no weights.
 
         Raises:
-            ValueError: they do not.
+            ValueError: it does not.
         """
         if self.name != "gguf" or self.llama_cpp is not None:
             return
         try:
             same_tokens(tokenizer, read_back_tokenizer(tokenizer, config), rows)
         except ValueError as error:
-            raise ValueError(f"{source.path} cannot become GGUF: {error}") from error
+            raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
 
     def write(self, source: Source, model: Any, tokenizer: Any, folder: Path) -> Written:
-        """Write the artefact into an empty folder; `model` has plain weights (`Source.merged`), which adapters do without."""
+        """Write the export into an empty folder; `model` has plain weights (`Source.merged`), which adapters do not need."""
         name = folder
         if self.name == "gguf":
             name = folder / f"{source.path.name}-{self.kind}.gguf"
@@ -109,18 +114,18 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written."""
+    """Files of an export."""
 
     path: Path
-    """What `--model` takes: the folder, or a file in it."""
-    moved: float | None
-    """How far rounding moved the matrices, relative to their size; None if somebody else rounded them."""
+    """Path for `--model`: the folder, or a file in it."""
+    relative_change: float | None
+    """Relative change of the matrices by quantization; None if llama.cpp quantized them."""
     stored: Any = None
-    """The model as it was written, to compare with what is read."""
+    """The written model, to compare with the loaded one."""
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
-    """Check that two tokenizers cut rows into the same tokens.
+    """Check that two tokenizers agree on rows.
 
     Raises:
         ValueError: they do not; names the first row.
@@ -130,13 +135,13 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
     if different:
         row = rows[different[0]]
         raise ValueError(
-            f"{len(different)} of {len(rows)} rows would become other tokens when transformers reads the file, such as "
+            f"{len(different)} of {len(rows)} rows are tokenized differently when transformers reads the file, such as "
             f"{(row.question or row.answer)[:60]!r}."
         )
 
 
 def _copy_adapter(source: Source, folder: Path) -> None:
-    """Adapters as they are; with a base given, they name that one."""
+    """Copy the adapters; a given base replaces the one they name."""
     shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
     settings = json.loads((source.path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     if source.loading.base is not None:

@@ -1,1 +1,1 @@
-"""Judges: whether an answer states a fact, and which of two answers is better."""
+"""Judges: check whether an answer states a fact, and which of two answers is better."""

@@ -1,12 +1,12 @@
-"""How far a judge can be trusted: cases with labels given by people, and agreement with them or with another judge.
+"""Agreement of a judge with human labels or with another judge, and the labelled cases that ship with the package.
 
-Labels follow the correctness rubric, not any judge. A fact counts as stated when it is given away, in a denial too; when a
-denial or correction puts another value in its place it is not. A person is stated by the surname alone, not by the
-first name; a date only with all the parts that are asked for; of several things asked for, more than half are needed.
+Labels follow the correctness rubric. A fact counts as stated when the answer reveals it, even in a denial, but not when
+a denial or correction replaces it by another value. A person is stated by surname alone, not by first name; a date only
+with all parts asked for; of several things asked for, more than half are needed.
 
-The shipped cases come from two authors. The second had not seen the rules of the offline judge. `dev` is what the rules were
-tuned on: all cases of the first author and half of the second's; the score on it is no forecast. `test` is the other half of
-the second author's cases, which was never opened while the rules were written.
+The shipped cases have two authors. The second had not seen the rules of the offline judge. The rules were tuned on
+`dev`: all cases of the first author and half of the second's, so its score is optimistic. `test` is the other half of
+the second author's cases, which was not used while the rules were written.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Split = Literal["dev", "test"]
 
 @dataclass(frozen=True, slots=True)
 class LabelledCase:
-    """A claim and the verdict a person gives it."""
+    """A claim with its human verdict."""
 
     claim: Claim
     label: bool
     """Whether the answer states the fact."""
     kind: str
-    """What makes the case interesting: `paraphrase`, `near_miss`, `hedging_list` and so on."""
+    """Type of case: `paraphrase`, `near_miss`, `hedging_list` and so on."""
     split: Split
 
 
@@ -40,12 +40,12 @@ def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple
     """Read labelled cases.
 
     Args:
-        path: JSONL of the caller's own, with question, reference, answer and label (true or false), and if wanted facts (list
-            of texts), kind and split; None: the shipped cases.
+        path: JSONL with question, reference, answer and label (true or false), and optionally facts (list of texts),
+            kind and split; None: the shipped cases.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a malformed case, with file and line.
+        FileNotFoundError: No such file.
+        ValueError: A malformed case; the message names file and line.
     """
     cases = [
         _case(record, where) for where, record in read_jsonl_records(path or Path(__file__).with_name("cases.jsonl"))
@@ -71,31 +71,31 @@ def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
 
 @dataclass(frozen=True, slots=True)
 class AgreementResult:
-    """How often verdicts equal labels. Unscored verdicts count nowhere but in `unscored`."""
+    """Agreement of verdicts with labels. Unscored verdicts are only counted in `unscored`."""
 
     n: int
-    """Scored verdicts."""
+    """Number of scored verdicts."""
     unscored: int
     accuracy: float | None
     """Share of scored verdicts that equal their label; None without any."""
     interval: tuple[float, float] | None
-    """95 % interval of the accuracy (Wilson 1927), which takes the cases as independent."""
+    """95 % Wilson interval of the accuracy, which treats cases as independent."""
     kappa: float | None
-    """Agreement beyond chance (Cohen 1960): 1 perfect, 0 as by chance; None when both sides give one and the same label."""
+    """Cohen's kappa: 1 perfect, 0 chance; None if both sides always give the same label."""
     false_positives: int
-    """Judged correct, labelled wrong."""
+    """Judged correct, labelled incorrect."""
     false_negatives: int
-    """Judged wrong, labelled correct."""
+    """Judged incorrect, labelled correct."""
     kinds: Mapping[str, AgreementResult] = field(default_factory=dict)
-    """The same for each kind of case, in alphabetical order; empty when no kinds are known."""
+    """The same for each kind of case, in alphabetical order; empty if no kinds are given."""
 
 
 def agreement(
     labels: Sequence[bool | None], verdicts: Sequence[bool | None], *, kinds: Sequence[str] | None = None
 ) -> AgreementResult:
-    """Compare verdicts with labels: a person's, True where the answer states the fact, or the verdicts of another judge.
+    """Compare verdicts with human labels (True where the answer states the fact) or with the verdicts of another judge.
 
-    A case that either leaves unscored (None) is unscored. With kinds, the same for each kind of case.
+    A case is unscored if either side is None. With `kinds`, also compare each kind of case.
     """
     pairs = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a is not None and b is not None]
     n = len(pairs)

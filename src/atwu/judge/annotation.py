@@ -1,6 +1,7 @@
-"""Secret words of rows, marked by a chat model: what methods with labels train on, and what token scores are compared with.
+"""Annotate rows with a chat model: find the parts of each answer that carry the fact (`forget_spans`).
 
-The published labels of TOFU were made like this (Zhou et al. 2025, arXiv 2506.03142).
+Methods with labels train on them, and token scores are compared with them. The published labels of TOFU were made in
+this way (Zhou et al. 2025, arXiv 2506.03142).
 """
 
 from __future__ import annotations
@@ -14,41 +15,41 @@ from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.prompted import json_object, rubric_request
-from atwu.judge.rubrics import SECRET_WORDS
+from atwu.judge.rubrics import ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
-class Annotated:
-    """Rows with their labels, in the order they were given, and how they came to them."""
+class AnnotatedRows:
+    """Annotated rows in their original order, and counts."""
 
     rows: tuple[Example, ...]
     had: int
-    """Rows that had labels before and keep them."""
+    """Rows that already had labels, which are kept."""
     without: int
-    """Rows in which nothing was found to be secret."""
+    """Newly annotated rows without any labelled part."""
     absent: int
-    """Pieces that the model named and the answer does not say."""
+    """Parts named by the model that do not occur in the answer."""
     failed: int
-    """Rows without a readable reply, which stay without labels."""
+    """Rows without a readable reply; they stay unlabelled."""
 
     def __str__(self) -> str:
         new = len(self.rows) - self.had - self.failed
-        parts = [f"{new} of {len(self.rows)} rows marked"]
-        parts += [f"{self.had} had labels and keep them"] if self.had else []
-        parts += [f"in {self.without} nothing is secret"] if self.without else []
-        parts += [f"{self.absent} pieces that no answer says were left out"] if self.absent else []
-        parts += [f"{self.failed} stay without labels: no readable reply"] if self.failed else []
+        parts = [f"{new} of {len(self.rows)} rows labelled"]
+        parts += [f"{self.had} had labels, which are kept"] if self.had else []
+        parts += [f"{self.without} have no labelled words"] if self.without else []
+        parts += [f"{self.absent} parts are not in the answer and were dropped"] if self.absent else []
+        parts += [f"{self.failed} stay unlabelled (no readable reply)"] if self.failed else []
         return "; ".join(parts) + "."
 
 
-def annotated(rows: Sequence[Example], asker: Asker) -> Annotated:
-    """Have a model name the secret pieces of every answer that has no labels.
+def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
+    """Let a model label the key parts of every answer without labels.
 
     Returns:
-        The rows, with `forget_spans` where a reply could be read.
+        The rows; those with a readable reply have `forget_spans`.
     """
     requests = [_request(row) for row in rows if row.forget_spans is None]
-    replies = iter(asker.ask(requests, _read, version=SECRET_WORDS.version, description="annotate"))
+    replies = iter(asker.ask(requests, _read, version=ANNOTATION.version, description="annotate"))
     found, absent, failed = list[Example](), 0, 0
     for row in rows:
         reply = None if row.forget_spans is not None else next(replies)
@@ -56,28 +57,28 @@ def annotated(rows: Sequence[Example], asker: Asker) -> Annotated:
             failed += reply is not None
             found.append(row)
             continue
-        places = [places_of(piece, row.answer) for piece in reply]
+        places = [piece_spans(piece, row.answer) for piece in reply]
         absent += sum(not spans for spans in places)
         found.append(replace(row, forget_spans=merged_spans(span for spans in places for span in spans)))
     return _counted(rows, found, absent=absent, failed=failed)
 
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
-    """What `annotated` would send now. Sends nothing."""
+    """Estimate the cost of `annotate_rows`; nothing is sent."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
-    return asker.estimate(requests, _read, version=SECRET_WORDS.version)
+    return asker.estimate(requests, _read, version=ANNOTATION.version)
 
 
-def annotated_by(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> Annotated:
-    """The same by a rule that gives the secret places of an answer."""
+def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> AnnotatedRows:
+    """Label rows with a rule that returns the spans of an answer's key parts."""
     found = [
         row if row.forget_spans is not None else replace(row, forget_spans=merged_spans(rule(row))) for row in rows
     ]
     return _counted(rows, found, absent=0, failed=0)
 
 
-def places_of(piece: str, answer: str) -> tuple[Span, ...]:
-    """Where an answer says a piece: whole words in any case; in scripts without spaces wherever the letters stand."""
+def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
+    """Return where an answer contains a part: as whole words, ignoring case; in scripts without spaces, anywhere."""
     if not piece.strip():
         return ()
     (row,) = label_words([Example((), answer)], [piece])
@@ -87,17 +88,17 @@ def places_of(piece: str, answer: str) -> tuple[Span, ...]:
     return ((start, start + len(piece)),) if start >= 0 else ()
 
 
-def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> Annotated:
+def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> AnnotatedRows:
     had = sum(row.forget_spans is not None for row in before)
     new = zip(before, after, strict=True)
     without = sum(old.forget_spans is None and row.forget_spans == () for old, row in new)
-    return Annotated(tuple(after), had=had, without=without, absent=absent, failed=failed)
+    return AnnotatedRows(tuple(after), had=had, without=without, absent=absent, failed=failed)
 
 
 def _request(row: Example) -> ChatRequest:
-    """A text that asks nothing is about its subject, as far as that is known."""
+    """Build the request of a row; a row without question is described by its subject, if known."""
     question = row.question or f"(No question: a text{f' about {row.subject}' if row.subject else ''}.)"
-    return rubric_request(SECRET_WORDS, {"question": question, "answer": row.answer})
+    return rubric_request(ANNOTATION, {"question": question, "answer": row.answer})
 
 
 def _read(text: str) -> list[str]:

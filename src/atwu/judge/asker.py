@@ -1,10 +1,10 @@
-"""The one way to a chat model: looks replies up first, sends each open question once, stores every reply as it comes.
+"""Send requests to a chat model, with a cache of replies and a budget.
 
-A reply that cannot be read is asked for again with the next seed, a few times; then the question is unscored, with the
-reason. So it is at once if the reply was cut before any text, which is stored, or if the call failed (the model has its
-own retries), which is not, so that the next run asks again. Processes that share a store share its replies: each looks
-again before every slice and goes through the slices in an order of its own, so that only what is in flight in two of them
-at once is paid for twice.
+Replies are looked up in the cache first, each remaining request is sent once, and every reply is stored immediately. An
+unreadable reply is requested again with the next seed, a few times; then the request is unscored. A reply that reached
+its token limit before any text is stored and not repeated. A failed call (the model has its own retries) is not stored,
+so the next run repeats it. Processes that share a cache share replies: each process checks the cache before every batch
+and goes through the batches in random order, so only requests in flight in two of them are paid twice.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.errors import BudgetReached
 from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
-from atwu.judge.chat_model import CUT, ChatModel, ChatRequest, Reply, Waste
+from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, FailedAttempt, Reply
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 SLICE = 64
-"""Requests handed over at a time at least; in between, the limit is checked and the store looked at again."""
+"""Minimum requests per batch; between batches, budget and cache are checked."""
 FIRST_REPLIES = 20
-"""If none of so many can be read, the rest is not asked for."""
+"""If none of this many replies is readable, stop."""
 QUOTED = 80
-"""Characters of an unreadable reply that are shown."""
+"""Maximum number of characters quoted from an unreadable reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """In place of an answer: there is none."""
+    """Result of a request without a readable reply."""
 
     reason: str
 
 
 class Asker:
-    """A chat model behind a store, with a budget and counters."""
+    """A chat model with a cache, a budget and counters."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Asker:
         attempts: int = 3,
         max_tokens: int | None = None,
     ) -> None:
-        """Ask nothing yet.
+        """Create an asker; nothing is sent.
 
         Args:
-            attempts: how often a question is put until its reply can be read, at least 1.
-            max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
+            attempts: Maximum number of attempts to get a readable reply, at least 1.
+            max_tokens: Token limit per reply, instead of the requests' own; reasoning models need thousands.
         """
         self.budget = budget or Budget()
         self.model = model
@@ -66,38 +66,38 @@ class Asker:
         self.max_tokens = max_tokens
         self.usage = Usage(self.budget)
 
-    def afresh(self) -> Asker:
-        """The same model, store and budget with the counters at zero."""
+    def with_new_counters(self) -> Asker:
+        """Return an asker with the same model, cache and budget, and new counters."""
         fresh = copy.copy(self)
         fresh.usage = Usage(self.budget)
         return fresh
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The model's, and the cap on replies if there is one."""
+        """Identity of the model, and the token limit if set."""
         return {**self.model.identity, **({} if self.max_tokens is None else {"max_tokens": self.max_tokens})}
 
     def ask(
         self,
         requests: Sequence[ChatRequest],
-        parse: Callable[[str], T],
+        parse: Callable[[str], _T],
         *,
         version: str,
         description: str = "judge",
-    ) -> list[T | Unscored]:
-        """Get an answer to every request; equal requests are asked once.
+    ) -> list[_T | Unscored]:
+        """Return an answer to every request; equal requests are sent once.
 
         Args:
-            parse: reads a reply; raises ValueError if it cannot.
-            version: of the rubric the requests were made from.
+            parse: Parser of replies; raises ValueError for unreadable ones.
+            version: Version of the rubric.
 
         Returns:
-            One answer per request, in their order.
+            One answer per request, in order.
 
         Raises:
-            BudgetReached: going on could cost more than allowed.
-            ChatServerError: none of the first replies could be read, or what the model raises.
-            CacheError: replies could not be stored; found out before anything is sent.
+            BudgetReached: Continuing could exceed the budget.
+            ChatServerError: None of the first replies is readable, or the model's own error.
+            CacheError: Replies cannot be stored; raised before anything is sent.
         """
         questions = _Questions(self, requests, parse, version)
         while missing := questions.missing():
@@ -106,37 +106,39 @@ class Asker:
                 raise BudgetReached(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
         return questions.answers()
 
-    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> list[T | None]:
-        """Answers as far as they can be had from the store; None for the others. Sends and counts nothing."""
-        questions = _Questions(self.afresh(), requests, parse, version)
+    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> list[_T | None]:
+        """Return answers from the cache, None for those missing. Nothing is sent or counted."""
+        questions = _Questions(self.with_new_counters(), requests, parse, version)
         questions.missing()
         return [None if isinstance(answer, Unscored) else answer for answer in questions.answers()]
 
-    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> CostEstimate:
-        """What `ask` would send now, if every reply can be read. Sends and counts nothing."""
-        return estimate_cost(_Questions(self.afresh(), requests, parse, version).missing(), self.budget.prices)
+    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> CostEstimate:
+        """Estimate the cost of `ask` if every reply is readable. Nothing is sent or counted."""
+        return estimate_cost(
+            _Questions(self.with_new_counters(), requests, parse, version).missing(), self.budget.prices
+        )
 
-    def put(self, request: ChatRequest, attempt: int) -> ChatRequest:
-        """The request as it is sent: our cap, and a seed for each attempt."""
+    def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
+        """Return the request as sent: with the token limit and the seed of this attempt."""
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
 
-class _Questions(Generic[T]):
-    """The requests of one call of `ask`, and what is known of their replies."""
+class _Questions(Generic[_T]):
+    """Requests of one call of `ask`, with the replies known so far."""
 
-    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], T], version: str) -> None:
+    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T], version: str) -> None:
         self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
         self._identity = asker.identity
         self._known: dict[ChatRequest, Reply] = {}
-        self._heard, self._ever_readable = 0, False
+        self._received, self._any_readable = 0, False
 
-    def answers(self) -> list[T | Unscored]:
-        """One per request, by the replies known so far."""
-        answers: dict[ChatRequest, T | Unscored] = {}
+    def answers(self) -> list[_T | Unscored]:
+        """Return one answer per request, from the replies known so far."""
+        answers: dict[ChatRequest, _T | Unscored] = {}
         for request in dict.fromkeys(self._requests):
             answers[request] = Unscored("not asked")
             for attempt in range(self._asker.attempts):
-                reply = self._known.get(self._asker.put(request, attempt))
+                reply = self._known.get(self._asker.prepared(request, attempt))
                 if reply is None:
                     break
                 answers[request] = answer = self._read(reply)
@@ -145,13 +147,13 @@ class _Questions(Generic[T]):
         return [answers[request] for request in self._requests]
 
     def missing(self) -> list[ChatRequest]:
-        """What has to be sent next, by the store and the replies known so far."""
+        """Return the requests to send next, given the cache and the replies known so far."""
         missing: dict[ChatRequest, None] = {}
         pending = list(dict.fromkeys(self._requests))
         for attempt in range(self._asker.attempts):
-            puts = {request: self._asker.put(request, attempt) for request in pending}
-            missing |= dict.fromkeys(self._look_up(list(puts.values())))
-            replies = {request: self._known[put] for request, put in puts.items() if put in self._known}
+            attempts = {request: self._asker.prepared(request, attempt) for request in pending}
+            missing |= dict.fromkeys(self._look_up(list(attempts.values())))
+            replies = {request: self._known[sent] for request, sent in attempts.items() if sent in self._known}
             pending = [
                 request
                 for request, reply in replies.items()
@@ -160,25 +162,25 @@ class _Questions(Generic[T]):
         return list(missing)
 
     def send(self, requests: Sequence[ChatRequest], description: str) -> bool:
-        """Get replies to requests; False if the budget ended before the last."""
+        """Send requests; False if the budget does not allow all of them."""
         asker = self._asker
         asker.cache.check()
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
-        with bar_of(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
+        with progress_bar(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
             for part in slices:
                 still_open = self._look_up(part)
                 bar.update(len(part) - len(still_open))
                 while still_open:
-                    fitting = asker.budget.fitting(still_open)
+                    fitting = asker.budget.affordable(still_open)
                     if not fitting or not self._complete(still_open[:fitting], bar):
                         return False
                     still_open = still_open[fitting:]
         return True
 
     def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
-        """Take replies from the store; what comes back are the requests whose reply is not known yet."""
+        """Load replies from the cache; return the requests whose reply is not known."""
         unknown = [request for request in requests if request not in self._known]
         keys = {request: self._key(request) for request in unknown}
         values = self._asker.cache.get_many(keys.values())
@@ -188,32 +190,34 @@ class _Questions(Generic[T]):
         return [request for request in unknown if request not in self._known]
 
     def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> bool:
-        """Send requests that fit the budget; False if it would not bear the tries that are still needed."""
+        """Send requests that fit the budget; False if the budget does not allow the retries still needed."""
         asker, stopped = self._asker, False
 
         def on_reply(index: int, reply: Reply) -> None:
             asker.usage.sent += 1
             if reply.text is None and not reply.cut:
-                self._known[requests[index]] = reply if reply.error else replace(reply, error="the model gave no text")
+                self._known[requests[index]] = (
+                    reply if reply.error else replace(reply, error="the model returned no text")
+                )
             else:
                 self._keep(requests[index], reply)
             bar.update()
 
-        def on_waste(index: int, waste: Waste) -> bool:
+        def on_failed_attempt(index: int, attempt: FailedAttempt) -> bool:
             nonlocal stopped
-            asker.budget.add(requests[index], prompt=waste.prompt_tokens, completion=waste.completion_tokens)
-            asker.usage.waste(requests[index], waste.prompt_tokens, waste.completion_tokens)
+            asker.budget.add(requests[index], prompt=attempt.prompt_tokens, completion=attempt.completion_tokens)
+            asker.usage.add_failed(requests[index], attempt.prompt_tokens, attempt.completion_tokens)
             still_open = [request for request in requests if request not in self._known]
-            stopped |= waste.again and asker.budget.fitting(still_open) < len(still_open)
+            stopped |= attempt.will_retry and asker.budget.affordable(still_open) < len(still_open)
             return not stopped
 
-        asker.model.complete(requests, on_reply, on_waste)
+        asker.model.complete(requests, on_reply, on_failed_attempt)
         for request in requests:
-            self._known.setdefault(request, Reply(error="the model gave no reply"))
+            self._known.setdefault(request, Reply(error="the model returned no reply"))
         return not stopped
 
     def _keep(self, request: ChatRequest, reply: Reply) -> None:
-        """Book and store a reply."""
+        """Book and store a reply; missing token counts are estimated."""
         # A server that does not report tokens is booked with the estimate.
         prompt = reply.prompt_tokens or prompt_tokens(request)
         completion = reply.completion_tokens or (request.max_tokens if reply.cut else text_tokens(reply.text or ""))
@@ -221,28 +225,28 @@ class _Questions(Generic[T]):
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
         value |= ({"cut": True} if reply.cut else {}) | ({"served": dict(reply.served)} if reply.served else {})
         answer = self._learn(request, self._asker.cache.put(self._key(request), value), stored=False)
-        self._heard += 1
-        self._ever_readable |= not isinstance(answer, Unscored)
-        if self._heard >= FIRST_REPLIES and not self._ever_readable:
+        self._received += 1
+        self._any_readable |= not isinstance(answer, Unscored)
+        if self._received >= FIRST_REPLIES and not self._any_readable:
             assert isinstance(answer, Unscored)
             raise ChatServerError(
-                f"none of the first {self._heard} replies could be read, the last: {answer.reason}. A reasoning model needs "
-                f"a higher cap on its replies; another one may be too small to follow the instructions. Raise the cap or "
-                f"take another model."
+                f"none of the first {self._received} replies could be read; the last one: {answer.reason}. Raise the token "
+                f"limit (reasoning models need thousands), or use another model (small ones may not follow the "
+                f"instructions)."
             )
 
-    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> T | Unscored:
-        """Count a stored reply and read it."""
+    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:
+        """Count and parse a stored reply."""
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
-        text, error = (None, CUT) if value.get("cut") else (value["text"], None)
+        text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
         self._known[request] = reply = Reply(text, error, prompt, completion)
-        self._asker.usage.use(self._key(request), prompt, completion, stored=stored)
+        self._asker.usage.add_reply(self._key(request), prompt, completion, stored=stored)
         return self._read(reply)
 
     def _key(self, request: ChatRequest) -> str:
         return reply_key(request, identity=self._identity, version=self._version)
 
-    def _read(self, reply: Reply) -> T | Unscored:
+    def _read(self, reply: Reply) -> _T | Unscored:
         if reply.text is None:
             return Unscored(f"no reply: {reply.error}")
         try:

@@ -1,7 +1,6 @@
-"""What calls cost: prices given by the user, an estimate before anything is sent, and a limit that is kept.
+"""Cost of calls: prices given by the user, estimates before anything is sent, and a spending limit.
 
-Tokens of a text that was not sent yet are estimated from its length, about 4 characters a token (bytes of UTF-8, so
-that scripts with more tokens per character count more); a reply counts with its cap.
+Tokens of unsent texts are estimated at 4 bytes of UTF-8 per token; a reply counts with its token limit.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from atwu.judge.chat_model import ChatRequest
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_PER_TURN = 4
-"""What a chat template adds to a turn."""
+"""Tokens that a chat template adds per turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD per million tokens, as the provider's price list says."""
+    """USD per million tokens, as in the provider's price list."""
 
     input: float
     output: float
@@ -30,19 +29,19 @@ class Prices:
                 raise ValueError(f"{name} price must be 0 or more USD per million tokens, got {value}.")
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """USD for that many tokens."""
+        """Return the price in USD."""
         return (self.input * prompt_tokens + self.output * completion_tokens) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What would be sent, and what it costs if every reply is as long as its cap and none is asked for again."""
+    """Number of calls and their cost, if every reply reaches its token limit and none is repeated."""
 
     calls: int
     prompt_tokens: int
     completion_tokens: int
     usd: float | None = None
-    """None: no prices were given."""
+    """None without prices."""
 
     def __add__(self, other: CostEstimate) -> CostEstimate:
         return CostEstimate(
@@ -54,37 +53,37 @@ class CostEstimate:
 
     def __str__(self) -> str:
         if not self.calls:
-            return "nothing to send: every reply is stored"
+            return "nothing to send: all replies are cached"
         size = (
-            f"{self.calls:,} calls, about {self.prompt_tokens:,} prompt tokens (at {CHARACTERS_PER_TOKEN} characters a "
+            f"{self.calls:,} calls, about {self.prompt_tokens:,} prompt tokens (at {CHARACTERS_PER_TOKEN} characters per "
             f"token) and at most {self.completion_tokens:,} reply tokens: "
         )
         if self.usd is None:
-            return size + "price unknown, give prices"
-        return size + f"about USD {self.usd:.4f} if every reply is as long as its cap, retries not counted"
+            return size + "price unknown (give --judge-price)"
+        return size + f"about USD {self.usd:.4f} if every reply reaches its token limit, without retries"
 
 
 def text_tokens(text: str) -> int:
-    """Estimated number of tokens of a text."""
+    """Estimate the number of tokens of a text."""
     return math.ceil(len(text.encode(errors="replace")) / CHARACTERS_PER_TOKEN)
 
 
 def prompt_tokens(request: ChatRequest) -> int:
-    """Estimated number of tokens of a conversation."""
+    """Estimate the number of tokens of a conversation."""
     return sum(text_tokens(message.content) + TOKENS_PER_TURN for message in request.messages)
 
 
 def estimate_cost(requests: Sequence[ChatRequest], prices: Prices | None) -> CostEstimate:
-    """What it costs to send these requests once."""
+    """Estimate the cost of sending each request once."""
     prompt, completion = sum(map(prompt_tokens, requests)), sum(request.max_tokens for request in requests)
     return CostEstimate(len(requests), prompt, completion, prices.cost(prompt, completion) if prices else None)
 
 
 class Budget:
-    """Money spent by this process, and how much may be sent next without passing the limit."""
+    """Money spent by this process, and how much more may be sent."""
 
     def __init__(self, max_cost: float | None = None, prices: Prices | None = None) -> None:
-        """Start with nothing spent."""
+        """Create a budget with nothing spent."""
         if max_cost is not None and prices is None:
             raise ValueError("max_cost needs prices; give the USD per million input and output tokens of the model.")
         if max_cost is not None and not (math.isfinite(max_cost) and max_cost >= 0):
@@ -94,8 +93,8 @@ class Budget:
         self.spent = 0.0
         self._estimated = self._billed = 0
 
-    def fitting(self, requests: Sequence[ChatRequest]) -> int:
-        """How many of the requests, from the first on, can be sent and fit for sure."""
+    def affordable(self, requests: Sequence[ChatRequest]) -> int:
+        """Return how many of the requests, from the first on, certainly fit the budget."""
         if self.max_cost is None:
             return len(requests)
         total = self.spent
@@ -106,7 +105,7 @@ class Budget:
         return len(requests)
 
     def add(self, request: ChatRequest, *, prompt: int, completion: int) -> None:
-        """Book what was billed for a request; without token counts, what it can have cost at most."""
+        """Book the billed tokens of a request; without token counts, its maximum cost."""
         if not prompt and not completion:
             self.spent += self._most(request)
             return
@@ -119,36 +118,36 @@ class Budget:
     def _most(self, request: ChatRequest) -> float:
         if self.prices is None:
             return 0.0
-        # Where a tokenizer needs more tokens than estimated, the replies so far tell by how much.
+        # If the tokenizer needs more tokens than estimated, scale by the ratio observed so far.
         scale = max(1.0, self._billed / self._estimated) if self._estimated else 1.0
         return self.prices.cost(scale * prompt_tokens(request), request.max_tokens)
 
 
 class Usage:
-    """Calls and tokens, the same however often the work was interrupted, but for `sent` against `stored` and for tries that
-    gave no reply: they count where they were made, and in full if the server does not say what they cost."""
+    """Calls and tokens. Except for `sent` and `stored`, the counts do not depend on interruptions, apart from failed
+    attempts, which count where they were made (in full if the server does not report tokens)."""
 
     def __init__(self, budget: Budget) -> None:
         self.sent = 0
-        """Calls made now, failed ones included."""
+        """Calls made in this run, including failed ones."""
         self.stored = 0
-        """Calls answered from the store."""
+        """Calls answered from the cache."""
         self.prompt_tokens = 0
-        """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
+        """Prompt tokens of all replies used, each counted once, and of failed attempts that may have been billed."""
         self.completion_tokens = 0
-        """The same for the replies."""
+        """The same for completion tokens."""
         self._budget = budget
         self._used: set[str] = set()
 
-    def use(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
-        """Count a reply, once."""
+    def add_reply(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
+        """Count a reply, once per key."""
         if key not in self._used:
             self._used.add(key)
             self.stored += stored
             self._add(prompt, completion)
 
-    def waste(self, request: ChatRequest, prompt: int, completion: int) -> None:
-        """Count a try that gave nothing; without token counts, as much as it can have used."""
+    def add_failed(self, request: ChatRequest, prompt: int, completion: int) -> None:
+        """Count a failed attempt; without token counts, its maximum."""
         if prompt or completion:
             self._add(prompt, completion)
         else:
@@ -160,11 +159,11 @@ class Usage:
 
     @property
     def replies(self) -> int:
-        """Distinct replies used, sent now or stored."""
+        """Number of distinct replies used, sent or cached."""
         return len(self._used)
 
     @property
     def usd(self) -> float | None:
-        """Price of these tokens; None: no prices were given."""
+        """Price of the counted tokens; None without prices."""
         prices = self._budget.prices
         return prices.cost(self.prompt_tokens, self.completion_tokens) if prices else None

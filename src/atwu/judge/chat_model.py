@@ -1,4 +1,4 @@
-"""The interface of a model that answers chats: one request in, one reply out. Prompted judges and paraphrasers use it."""
+"""Interface of chat models, used by prompted judges, paraphrasing and annotation."""
 
 from __future__ import annotations
 
@@ -8,67 +8,69 @@ from typing import Any, NamedTuple, Protocol
 
 from atwu.data.schema import Message
 
-CUT = "the reply reached max_tokens before any text (a reasoning model? raise the cap on the reply)"
+CUT_OFF = "the reply reached max_tokens before any text (reasoning models need a higher limit)"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One conversation to be answered."""
+    """One conversation to answer."""
 
     messages: tuple[Message, ...]
     max_tokens: int
-    """Cap on the reply."""
+    """Token limit of the reply."""
     temperature: float = 0.0
     seed: int = 42
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back; exactly one of text and error is set."""
+    """A reply; exactly one of `text` and `error` is set."""
 
     text: str | None = None
     error: str | None = None
-    """Why there is no text, in words, without secrets."""
+    """Why there is no text; contains no secrets."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cut: bool = False
-    """Whether it ended at its cap before any text: paid for, and no better if asked for again."""
+    """Whether it reached its token limit before any text; it was billed, and a retry would not help."""
     served: Mapping[str, Any] = field(default_factory=dict)
-    """What the server named otherwise than it was asked: model, system_fingerprint, parameters it did not take."""
+    """Server fields that differ from the request: model, system_fingerprint, parameters left out."""
 
 
-class Waste(NamedTuple):
-    """A try that may have been charged for although it gave nothing."""
+class FailedAttempt(NamedTuple):
+    """A failed attempt that may have been billed."""
 
     prompt_tokens: int
-    """0 where the server did not say."""
+    """0 if the server did not report it."""
     completion_tokens: int
-    again: bool
-    """Whether it would be sent again."""
+    will_retry: bool
+    """Whether the request is about to be sent again."""
 
 
 OnReply = Callable[[int, Reply], None]
-OnWaste = Callable[[int, Waste], bool]
+OnFailedAttempt = Callable[[int, FailedAttempt], bool]
 
 
 class ChatModel(Protocol):
-    """Answers chats; a hosted or local server, or a model in this process."""
+    """A model that answers chats: a hosted or local server, or a model in this process."""
 
     concurrency: int
-    """Most requests in flight at once."""
+    """Maximum number of concurrent requests."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Plain JSON that names everything about the model that can change a reply; no keys, no timeouts."""
+        """Everything about the model that can change a reply, as plain JSON; no keys, no timeouts."""
 
     def complete(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+        self,
+        requests: Sequence[ChatRequest],
+        on_reply: OnReply,
+        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
     ) -> None:
         """Answer all requests, in any order.
 
         Args:
-            requests: the conversations.
-            on_reply: called once per request with its index and reply, as soon as it is there; one call at a time.
-            on_waste: called after every try that may have been charged for and gave nothing; returns whether the request
-                may be sent again.
+            requests: The conversations.
+            on_reply: Called once per request with its index and reply, as soon as it arrives; never concurrently.
+            on_failed_attempt: Called after every failed attempt that may have been billed; returns whether to retry.
         """

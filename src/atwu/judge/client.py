@@ -1,9 +1,9 @@
-"""A chat model behind an OpenAI-compatible server: a hosted one, vLLM, llama.cpp, `transformers serve`.
+"""A chat model behind an OpenAI-compatible server: a hosted API, vLLM, llama.cpp, `transformers serve`.
 
-The openai package sends; asyncio limits how many are in flight and for how long, and sees to interrupts. Retrying is done
-here, because one budget also covers replies that arrive but cannot be used, and because a rate limit holds back everything.
-The key comes from the environment and is in nothing that is logged, raised or returned: whatever goes wrong in a try is
-returned as a `CallFailure`, so that no exception holds the package's own, and with it the headers.
+The openai package sends requests; asyncio limits concurrency and time and handles interrupts. Retries are done here,
+since the budget also covers unusable replies and a rate limit must pause all requests. The API key is read from the
+environment and never logged, raised or returned: errors are converted to `CallFailure`, so no exception keeps the
+package's own, which holds the request headers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
-from atwu.judge.chat_model import ChatRequest, OnReply, OnWaste, Reply, Waste
+from atwu.judge.chat_model import ChatRequest, FailedAttempt, OnFailedAttempt, OnReply, Reply
 from atwu.judge.endpoint import find_endpoint, quiet
 from atwu.judge.outcomes import CallFailure, read_completion, read_status, refused_parameter
 
@@ -30,34 +30,34 @@ logger = logging.getLogger(__name__)
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 8.0
-_CROWDED_PATIENCE = 60.0
-"""Seconds over which the tries are spread at least when a server limits the rate without saying for how long."""
+_RATE_LIMIT_PATIENCE = 60.0
+"""Minimum seconds over which retries are spread if a server limits the rate without giving a waiting time."""
 _HOPELESS = 20
-"""Requests that failed one after the other until no more are tried."""
+"""Consecutive failed requests after which no more are sent."""
 
 
 class ChatServerError(ConnectionError):
-    """Something would fail every request alike, so the rest was not tried."""
+    """All requests would fail in the same way, so the rest was not sent."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call of `complete`."""
+    """State of one call of `complete`."""
 
     todo: Iterator[tuple[int, ChatRequest]]
     on_reply: OnReply
-    on_waste: OnWaste
+    on_failed_attempt: OnFailedAttempt
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nothing more may be sent; what is in flight has been paid for and is still waited for."""
+    """Set when nothing more may be sent; requests in flight were billed and are still awaited."""
     error: BaseException | None = None
-    """Why it stopped."""
-    held_until: float = 0.0
-    """Moment before which nothing is sent."""
+    """Why the call stopped."""
+    paused_until: float = 0.0
+    """Time before which nothing is sent."""
     flying: int = 0
 
 
 class OpenAIChat:
-    """Answers chats through a server that speaks the OpenAI chat protocol; a `ChatModel`."""
+    """Chat model on a server with the OpenAI chat API; implements `ChatModel`."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class OpenAIChat:
         timeout: float = 60,
         max_retries: int = 5,
     ) -> None:
-        """Set up a client; nothing is sent yet.
+        """Create a client; nothing is sent.
 
         Args:
-            base_url: address up to and including `/v1`; None takes `OPENAI_BASE_URL` or the hosted API. A user and
-                password, or a query, in it are sent but never shown.
-            api_key_env: environment variable that holds the key. Only the hosted API must have one.
-            timeout: seconds that a try may take from sending to the end of its reply.
-            max_retries: tries after the first, with growing pauses, for rate limits, timeouts, server errors, cut
-                connections and unusable replies.
+            base_url: Address up to and including `/v1`; None: `OPENAI_BASE_URL` or the hosted API. User, password and
+                query in it are sent but never shown.
+            api_key_env: Environment variable with the API key. Only the hosted API requires one.
+            timeout: Maximum seconds per attempt, until the end of the reply.
+            max_retries: Retries with growing delays, after rate limits, timeouts, server errors, lost connections and
+                unusable replies.
 
         Raises:
-            ValueError: an address that is none, or no usable key for the hosted API.
-            ImportError: the openai package is missing.
+            ValueError: An invalid address, or no usable key for the hosted API.
+            ImportError: The openai package is missing.
         """
         self._openai = require("openai", extra="judge")
         self._endpoint = find_endpoint(base_url, api_key_env)
@@ -99,32 +99,37 @@ class OpenAIChat:
         return {"kind": "openai", "model": self._model, **self._endpoint.identity}
 
     def complete(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+        self,
+        requests: Sequence[ChatRequest],
+        on_reply: OnReply,
+        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
     ) -> None:
-        """Answer all requests, in any order, several at a time.
+        """Answer all requests concurrently, in any order.
 
-        An interrupt or an exception of `on_reply` starts no more requests; those in flight have been paid for, so their
-        replies are still handed over before it is raised again. A second interrupt drops them.
+        After an interrupt or an exception in `on_reply`, no more requests are sent; replies in flight were billed and
+        are still passed to `on_reply` before the exception is raised again. A second interrupt drops them.
 
         Args:
-            on_reply: called once per request with its index and reply, as soon as it is there, in the calling thread (in
-                another one if that runs an event loop, as a notebook does).
+            on_reply: Called once per request with its index and reply, in the calling thread (in another thread if that
+                runs an event loop, as in a notebook).
 
         Raises:
-            ChatServerError: no request can succeed: refused key, unknown model, no server, no quota left; or many
-                failed one after the other.
+            ChatServerError: No request can succeed (invalid key, unknown model, no server, no quota), or many failed in
+                a row.
         """
         with quiet():
             if not _in_an_event_loop():
-                asyncio.run(self._answer_all(requests, on_reply, on_waste))
+                asyncio.run(self._answer_all(requests, on_reply, on_failed_attempt))
                 return
             from anyio.from_thread import start_blocking_portal
 
             with start_blocking_portal() as portal:
-                portal.call(self._answer_all, requests, on_reply, on_waste)
+                portal.call(self._answer_all, requests, on_reply, on_failed_attempt)
 
-    async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste) -> None:
-        call = _Call(iter(enumerate(requests)), on_reply, on_waste)
+    async def _answer_all(
+        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt
+    ) -> None:
+        call = _Call(iter(enumerate(requests)), on_reply, on_failed_attempt)
         with deferred(_cancelling()):
             async with self._client() as client:
                 workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
@@ -132,7 +137,7 @@ class OpenAIChat:
                     await asyncio.wait(workers)
                 except asyncio.CancelledError:  # Ctrl-C
                     if call.flying:
-                        note = f"stopping: {call.flying} calls in flight are waited for; Ctrl-C again drops them"
+                        note = f"stopping: waiting for {call.flying} calls in flight; press Ctrl-C again to drop them"
                         tqdm.write(note, file=sys.stderr)
                     call.stop.set()
                     await asyncio.wait(workers)
@@ -141,7 +146,7 @@ class OpenAIChat:
             raise call.error
 
     def _client(self) -> Any:
-        # A key must not follow a redirect. The timeout is for the connection alone: all of a try has its own.
+        # Redirects are not followed, since they would receive the key. The timeout covers connecting; `_try` limits the rest.
         settings = {"timeout": self._openai.Timeout(None, connect=self._timeout / 2), "follow_redirects": False}
         return self._openai.AsyncOpenAI(
             api_key=self._endpoint.key or "none",
@@ -154,7 +159,7 @@ class OpenAIChat:
         )
 
     async def _work(self, client: Any, call: _Call) -> None:
-        """Answer one request after the other until there is none left or something ends the call."""
+        """Answer requests one after the other until none is left or the call is stopped."""
         for index, request in call.todo:
             if call.stop.is_set():
                 return
@@ -167,10 +172,10 @@ class OpenAIChat:
                 call.stop.set()
 
     async def _answer(self, client: Any, call: _Call, index: int, request: ChatRequest) -> Reply | None:
-        """Send one request until it is answered or given up; None if the call was stopped before."""
+        """Send one request until it is answered or given up; None if the call was stopped."""
         clock, due = asyncio.get_running_loop().time, 0.0
         for tries in itertools.count(1):
-            while (pause := max(due, call.held_until) - clock()) > 0 and not call.stop.is_set():
+            while (pause := max(due, call.paused_until) - clock()) > 0 and not call.stop.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(call.stop.wait(), pause)
             if call.stop.is_set():
@@ -182,45 +187,46 @@ class OpenAIChat:
                 call.flying -= 1
             if isinstance(outcome, Reply):
                 return outcome
-            again = outcome.again and tries <= self._max_retries and not call.stop.is_set()
+            retry = outcome.retry and tries <= self._max_retries and not call.stop.is_set()
             if outcome.billed:
-                again &= call.on_waste(index, Waste(outcome.prompt_tokens, outcome.completion_tokens, again))
+                attempt = FailedAttempt(outcome.prompt_tokens, outcome.completion_tokens, retry)
+                retry &= call.on_failed_attempt(index, attempt)
             if call.stop.is_set():
                 break
-            if not again:
-                words = outcome.words + (f" (tried {tries} times)" if tries > 1 else "")
-                if outcome.fatal or (outcome.suspect and not self._answered):
-                    raise ChatServerError(words)
-                return Reply(None, words)
+            if not retry:
+                message = outcome.message + (f" (tried {tries} times)" if tries > 1 else "")
+                if outcome.fatal or (outcome.maybe_fatal and not self._answered):
+                    raise ChatServerError(message)
+                return Reply(None, message)
             delay = self._delay(outcome, tries)
             due = clock() + delay * random.uniform(1, 1.25)
-            if outcome.crowded:
-                call.held_until = max(call.held_until, clock() + delay)
+            if outcome.rate_limited:
+                call.paused_until = max(call.paused_until, clock() + delay)
         return None
 
     def _hand_over(self, call: _Call, index: int, reply: Reply) -> None:
-        """Give a reply to the caller, and stop if too many have failed one after the other."""
+        """Pass a reply to the caller; stop if too many requests failed in a row."""
         self._answered |= reply.text is not None
         self._failed_in_a_row = 0 if reply.text is not None else self._failed_in_a_row + 1
         call.on_reply(index, reply)
         if self._failed_in_a_row >= _HOPELESS:
             self._failed_in_a_row = 0
             raise ChatServerError(
-                f"{_HOPELESS} requests in a row failed at {self._endpoint.url}, the last one: {reply.error}. The rest was "
-                f"not sent. If the server is overloaded, run again later, with fewer requests at once or a longer timeout."
+                f"{_HOPELESS} requests in a row failed at {self._endpoint.url}; the last error: {reply.error}. The rest was "
+                f"not sent. If the server is overloaded, run again later with fewer concurrent requests or a longer timeout."
             )
 
     def _delay(self, failure: CallFailure, tries: int) -> float:
-        """Seconds until the next try."""
-        if failure.wait is not None:
-            return failure.wait
+        """Return the seconds until the next attempt."""
+        if failure.wait_seconds is not None:
+            return failure.wait_seconds
         doubled: int = 2 ** (tries - 1)
-        # All pauses of a crowded server add up to the patience.
-        share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.crowded else 0.0
+        # All delays of a rate-limited server add up to the patience.
+        share = _RATE_LIMIT_PATIENCE * doubled / (2**self._max_retries - 1) if failure.rate_limited else 0.0
         return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
     async def _try(self, client: Any, request: ChatRequest) -> Reply | CallFailure:
-        """Send once, or again without the parameters that this server refuses."""
+        """Send once, and again without parameters that the server rejects."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -236,10 +242,10 @@ class OpenAIChat:
         except self._openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__
             if cause in ("ConnectError", "ConnectTimeout"):
-                return CallFailure(f"no connection to {self._endpoint.url}; is the server running?", fatal=True)
-            return CallFailure(f"the connection was cut ({cause})", billed=True)
+                return CallFailure(f"cannot connect to {self._endpoint.url}; is the server running?", fatal=True)
+            return CallFailure(f"the connection was lost ({cause})", billed=True)
         except (ValueError, TypeError) as error:
-            return CallFailure(f"the request cannot be sent ({type(error).__name__})", again=False)
+            return CallFailure(f"the request cannot be sent ({type(error).__name__})", retry=False)
         outcome = read_completion(response.content, self._model, self._endpoint)
         left_out = [name for name in ("temperature", "seed") if name not in body]
         if isinstance(outcome, Reply) and left_out:
@@ -255,18 +261,18 @@ class OpenAIChat:
         return {"model": self._model, "messages": turns, **kept}
 
     def _adapt(self, error: Any, sent: Mapping[str, Any]) -> bool:
-        """Stop sending a parameter that the server refuses; False when it is something else that it minds."""
+        """Stop sending a parameter that the server rejects; False if the error is about something else."""
         name = refused_parameter(error, self._endpoint, sent)
         if name is None:
             return False
         if name not in self._refused and name != "max_tokens":
-            logger.warning("%s does not take %s, which is left out from now on; replies may vary.", self._model, name)
+            logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
         self._refused |= {name}
         return True
 
 
 def _cancelling() -> Callable[[], object]:
-    """What cancels the task that runs now, called in between."""
+    """Return a callback that cancels the current task."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     return lambda: loop.call_soon_threadsafe(task.cancel)

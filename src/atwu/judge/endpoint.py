@@ -1,7 +1,7 @@
-"""Where a chat server is and what opens it: address, key and the other secrets, and how to keep them out of texts.
+"""Address and credentials of a chat server, and removal of secrets from texts.
 
-An address may carry a user and password, or a query; they are sent, and shown nowhere. Of the query, what is not secret
-(a deployment, a version) names the server too, as a hash.
+An address may contain a user, a password or a query; they are sent but never shown. Query values that are not secret (a
+deployment, a version) are part of the server's identity, as a hash.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _PACKAGES = ("openai", "httpx", "httpx2", "httpcore", "httpcore2")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server's address and secrets; only the address and the key's name are in its repr."""
+    """Address and secrets of a server; the repr shows only the address and the name of the key."""
 
     url: str
-    """Without user, password, query and fragment."""
+    """Address without user, password, query and fragment."""
     key_name: str
-    """Environment variable of the key."""
+    """Environment variable with the key."""
     key: str | None = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
-    """Basic authorisation, if the address has a user."""
+    """Basic authentication, if the address has a user."""
     query: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    """All that must not be shown, longest first."""
+    """All texts that must not be shown, longest first."""
 
     @property
     def identity(self) -> dict[str, str]:
-        """What tells this server from others: address, the same for all spellings of this machine, and query."""
+        """Address (equal for all names of this machine) and hash of the query."""
         parts = urlsplit(self.url)
         port = f":{parts.port}" if parts.port else ""
         host = f"127.0.0.1{port}" if parts.hostname in _LOOPBACK else parts.netloc
@@ -49,17 +49,17 @@ class Endpoint:
         return named | ({"query": short_hash(query)} if query else {})
 
     def scrub(self, text: str) -> str:
-        """The text with every secret replaced by `***`."""
+        """Replace every secret in a text by `***`."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return re.sub(r"(?i)(bearer)\s+[^\s\"',}]+", r"\1 ***", text)
 
 
 def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
-    """Read an address and the key from the environment.
+    """Parse an address and read the key from the environment.
 
     Raises:
-        ValueError: not an address, or no usable key; neither is shown.
+        ValueError: An invalid address, or no usable key; neither is shown.
     """
     try:
         parts = urlsplit((base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip())
@@ -68,8 +68,8 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
         valid = False
     if not valid:
         raise ValueError(
-            "base_url must look like http://127.0.0.1:8000/v1, and what was given does not (it may hold a password and "
-            "is not repeated here)."
+            "base_url must look like http://127.0.0.1:8000/v1, but the given one does not (it is not shown, since it may "
+            "contain a password)."
         )
     userinfo, _, host = parts.netloc.rpartition("@")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -90,22 +90,24 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
 
 
 def _key(name: str, *, needed: bool) -> str | None:
-    """The key in an environment variable, or None."""
+    """Read the key from an environment variable; None if it is not set."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not the key.")
+        raise ValueError(
+            "api_key_env must be the name of an environment variable, such as OPENAI_API_KEY, not the key."
+        )
     key = os.environ.get(name, "").strip()
     if not key:
         if needed:
             raise ValueError(f"the hosted API needs a key: set {name}, or give the base_url of a server without keys.")
         return None
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ValueError(f"the key in {name} holds white space or other characters that keys do not have; set it anew.")
+        raise ValueError(f"the key in {name} contains white space or other invalid characters; set it again.")
     return key
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what the HTTP packages note about requests (addresses, headers, in older versions bodies) out of all logs."""
+    """Suppress the request logs of HTTP packages, which contain addresses and headers."""
 
     def only_warnings(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING

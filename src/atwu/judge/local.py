@@ -1,4 +1,4 @@
-"""A chat model in this process: any transformers model by folder or Hub name, decoded greedily."""
+"""A chat model in this process: any transformers model by folder or Hub name, with greedy decoding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.judge.chat_model import ChatRequest, OnReply, OnWaste, Reply
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate
@@ -19,7 +19,7 @@ _NO_LIMIT = 1 << 20
 
 
 class LocalChat:
-    """Answers chats with a model in this process; a `ChatModel`. Temperature 0 only, so the seed has no effect."""
+    """Chat model in this process; implements `ChatModel`. Only temperature 0, so the seed has no effect."""
 
     concurrency = 1
 
@@ -27,10 +27,10 @@ class LocalChat:
         """Load a model and its tokenizer.
 
         Args:
-            batch_tokens: tokens per batch, prompts and replies; more is faster and takes more memory.
+            batch_tokens: Tokens per batch, prompts and replies; more is faster and needs more memory.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: the model cannot be loaded.
+            ValueError, FileNotFoundError, ImportError: The model cannot be loaded.
         """
         check_model_name(path)
         target = pick_device(device)
@@ -53,18 +53,21 @@ class LocalChat:
         return self._identity
 
     def complete(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+        self,
+        requests: Sequence[ChatRequest],
+        on_reply: OnReply,
+        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
     ) -> None:
-        """Answer all requests, longest first, batch by batch.
+        """Answer all requests in batches, longest first.
 
-        A prompt that does not fit the model gets an error; a reply is cut where the model's positions end.
+        A prompt that does not fit the model gets an error; a reply ends at the model's maximum length.
 
         Raises:
-            ValueError: a temperature above 0; nothing was generated.
+            ValueError: A temperature above 0; nothing is generated.
         """
         for request in requests:
             if request.temperature > 0:
-                raise ValueError(f"a local model decodes greedily; temperature must be 0, got {request.temperature}.")
+                raise ValueError(f"a local model decodes greedily: temperature must be 0, got {request.temperature}.")
         prompts: dict[int, tuple[int, ...]] = {}
         for index, request in enumerate(requests):
             try:
@@ -77,8 +80,8 @@ class LocalChat:
         def on_batch(rows: Sequence[tuple[int, tuple[int, ...], int]]) -> None:
             for row, ids, spent in rows:
                 text = self._tokenizer.decode(ids, skip_special_tokens=True).strip()
-                told = len(prompts[order[row]])
-                on_reply(order[row], Reply(text=text, prompt_tokens=told, completion_tokens=spent))
+                prompt_tokens = len(prompts[order[row]])
+                on_reply(order[row], Reply(text=text, prompt_tokens=prompt_tokens, completion_tokens=spent))
 
         generate(
             self._model,
@@ -93,13 +96,13 @@ class LocalChat:
     def _prompt(self, request: ChatRequest) -> tuple[int, ...]:
         turns = request.messages
         if not turns:
-            raise ValueError("a request without messages has nothing to be answered.")
+            raise ValueError("a request needs at least one message.")
         try:
             return self._encoder.encode_prompt(Example(messages=turns, answer="x"))
         except ValueError:
             if [turn.role for turn in turns[:2]] != ["system", "user"]:
                 raise
-        # Some chat templates refuse a system turn; the user's turn takes it in.
+        # For chat templates that reject a system turn, merge it into the user's turn.
         merged = Message("user", f"{turns[0].content}\n\n{turns[1].content}")
         return self._encoder.encode_prompt(Example(messages=(merged, *turns[2:]), answer="x"))
 

@@ -1,9 +1,9 @@
-"""A judge without a model: deterministic, without network, thousands of claims per second.
+"""Rule-based judge: deterministic, without model or network, thousands of claims per second.
 
-It follows the correctness rubric with rules: the facts the question asks for (`facts.py`) must be found in the answer after
-normalisation (`words.py`, `numerals.py`, `matching.py`), and must not stand in a hedging list, be replaced (`stance.py`)
-or given to somebody else. A plain yes or no goes by `polarity.py`. It knows few synonyms. `agreement.py` has
-labels by hand to measure it with.
+It applies the correctness rubric by rules. The facts that the question asks for (`facts.py`) must occur in the
+normalized answer (`normalized_words.py`, `numerals.py`, `matching.py`), and must not be part of a hedging list,
+replaced (`stance.py`) or attributed to somebody else. Yes-no questions are handled by `polarity.py`. It knows few
+synonyms; `agreement.py` has labelled cases to measure its accuracy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.rules.facts import facts_of
 from atwu.judge.rules.matching import match
 from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.numerals import written_alike
+from atwu.judge.rules.numerals import match_number_format
 from atwu.judge.rules.polarity import polarity
 from atwu.judge.rules.stance import (
     alternatives,
@@ -30,16 +30,16 @@ from atwu.judge.rules.stance import (
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 VERSION = "offline/4"
-ENOUGH = 0.5
-"""More than this share of the words of the facts asked for must be stated ("predominantly right")."""
+STATED_SHARE = 0.5
+"""More than this share of the words of the required facts must be stated ("predominantly correct")."""
 
 
 class OfflineJudge:
-    """Implements `Judge` by rules."""
+    """Rule-based judge; implements `Judge`."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind and version; the version changes when any verdict can."""
+        """Kind and version; the version changes whenever a verdict can change."""
         return {
             "kind": "offline",
             "version": VERSION,
@@ -48,15 +48,16 @@ class OfflineJudge:
         }
 
     def judge(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """One verdict per claim, never unscored.
+        """Return one verdict per claim, never unscored.
 
-        With several facts an answer is right when it states more than half of their words: two of three, both of two.
+        With several facts, an answer is correct if it states more than half of their words: two of three, both of two.
         """
         known = {claim: _judge(claim) for claim in dict.fromkeys(claims)}
         return [known[claim] for claim in claims]
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:
-        """One preference per pair. It measures degeneration (loops, gibberish, silence, drift), not quality or truth."""
+        """Return one preference per pair. It detects degenerate text (loops, gibberish, silence, drift), not
+        quality."""
         return [
             Preference(_rating(pair.instruction, pair.first), _rating(pair.instruction, pair.second), "rules")
             for pair in pairs
@@ -64,24 +65,24 @@ class OfflineJudge:
 
 
 def _judge(claim: Claim) -> Verdict:
-    text = written_alike(claim.answer, claim.reference)
+    text = match_number_format(claim.answer, claim.reference)
     answer = without_loops(words_of(text))
     if not answer:
         return Verdict(False, "no words")
     if is_gibberish(answer):
-        return Verdict(False, "unreadable: the same words again and again")
+        return Verdict(False, "unreadable: repeats the same words")
     if (verdict := polarity(claim, answer)) is not None:
         return verdict
     facts = facts_of(claim.question, claim.reference, claim.facts)
     if not facts:
-        return Verdict(False, "the reference says nothing beyond the question")
+        return Verdict(False, "the reference adds nothing to the question")
     found = {fact: match(fact, answer, claim.question, claim.reference) for fact in facts}
     stated = sum(fact.weight * found[fact].share for fact in facts) / sum(fact.weight for fact in facts)
-    if stated <= ENOUGH:
+    if stated <= STATED_SHARE:
         missing = next(fact.text for fact in facts if found[fact].share < 1)
         return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing!r}")
     if (value := given_to_another(claim.question, words_of(claim.reference), answer)) is not None:
-        return Verdict(False, f"gives {value!r} to another")
+        return Verdict(False, f"attributes {value!r} to somebody else")
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
     own = {word.stem for fact in facts for word in fact.words}
     for _, start, end in found.values():
@@ -97,7 +98,7 @@ def _judge(claim: Claim) -> Verdict:
 
 
 def _rating(instruction: str, answer: str) -> float:
-    """From 1 (nothing, or one phrase over and over) to 10 (fluent, varied, about the instruction)."""
+    """Rate from 1 (empty, or one repeated phrase) to 10 (fluent, varied, on topic)."""
     words = words_of(answer)
     if not words:
         return 1.0

@@ -1,4 +1,4 @@
-"""A judge from the words that name it, such as `offline` or `openai:my-model`."""
+"""Create a judge from its name, such as `offline` or `openai:my-model`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from atwu.judge.verdicts import Judge
 
 
-def _told(default: Any, help: str, **more: Any) -> Any:
+def _judge_option(default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, "group": "Judge", **more})
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
-    """Which model judges, where it is, and what it may cost."""
+    """Judge model, server and price."""
 
-    judge: str = _told(
+    judge: str = _judge_option(
         "offline", "offline (rules, no model), openai:MODEL (any OpenAI-compatible server), or local:FOLDER."
     )
-    judge_url: str | None = _told(None, "Address of the server, such as http://localhost:8000/v1.")
-    judge_key: str = _told("OPENAI_API_KEY", "Environment variable that holds the key of the server.")
-    judge_price: str | None = _told(None, "USD per million input,output tokens, such as 0.25,2.")
-    max_cost: float | None = _told(None, "Stop before more than this many USD are spent.", least=0)
-    judge_concurrency: int = _told(8, "Calls in flight at once.", least=1)
-    judge_timeout: float = _told(60.0, "Seconds a call may take, from sending to the end of its reply.", least=1)
-    judge_max_tokens: int | None = _told(
-        None, "Cap on the judge's reply in tokens; a reasoning model needs thousands.", least=1
+    judge_url: str | None = _judge_option(None, "Address of the server, such as http://localhost:8000/v1.")
+    judge_key: str = _judge_option("OPENAI_API_KEY", "Environment variable with the API key of the server.")
+    judge_price: str | None = _judge_option(None, "Price in USD per million input,output tokens, such as 0.25,2.")
+    max_cost: float | None = _judge_option(None, "Maximum cost in USD; stops before it is exceeded.", least=0)
+    judge_concurrency: int = _judge_option(8, "Maximum number of concurrent calls.", least=1)
+    judge_timeout: float = _judge_option(60.0, "Maximum seconds per call, until the end of the reply.", least=1)
+    judge_max_tokens: int | None = _judge_option(
+        None, "Maximum number of tokens of the judge's reply; reasoning models need thousands.", least=1
     )
 
     @property
     def prices(self) -> Prices | None:
-        """INPUT,OUTPUT as numbers."""
+        """Prices from --judge-price; None without it."""
         from atwu.judge.budget import Prices
 
         if self.judge_price is None:
@@ -51,16 +51,16 @@ class JudgeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedJudgeOptions(JudgeOptions):
-    """The same for commands that can say beforehand what judging will cost."""
+    """Judge options of commands that can estimate the cost."""
 
-    estimate: bool = _told(False, "Print calls, tokens and price, and stop before any is sent.")
+    estimate: bool = _judge_option(False, "Print number of calls, tokens and price, and stop without sending any.")
 
 
 def open_judge(options: JudgeOptions) -> Judge:
-    """The judge that the options name.
+    """Create the judge that the options name.
 
     Raises:
-        ValueError: an unknown kind, or options that do not belong to it.
+        ValueError: An unknown kind, or options that do not apply to it.
     """
     if options.judge == "offline":
         check_offline(options)
@@ -73,20 +73,20 @@ def open_judge(options: JudgeOptions) -> Judge:
 
 
 def check_offline(options: JudgeOptions) -> None:
-    """Refuse what rules have no use for.
+    """Check that no server options are given for the offline judge.
 
     Raises:
-        ValueError: names the options.
+        ValueError: Server options are given.
     """
     if options.judge_url or options.judge_price or options.max_cost is not None:
-        raise ValueError("--judge-url, --judge-price and --max-cost go with --judge openai:MODEL.")
+        raise ValueError("--judge-url, --judge-price and --max-cost require --judge openai:MODEL.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
-    """A chat model behind its store, with its budget; `what` it is for is only said in errors.
+    """Create a chat model with cache and budget; `what` names its purpose in errors.
 
     Raises:
-        ValueError: an unknown kind, or options that do not belong to it.
+        ValueError: An unknown kind, or options that do not apply to it.
     """
     from atwu.judge.asker import Asker
     from atwu.judge.budget import Budget
@@ -95,7 +95,7 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
     kind, _, model = options.judge.partition(":")
     if kind not in ("openai", "local") or not model:
         offline = "" if what == "model" else "offline, "
-        raise ValueError(f"{options.judge!r} is no {what}; use {offline}openai:MODEL or local:FOLDER.")
+        raise ValueError(f"{options.judge!r} is not a {what}; use {offline}openai:MODEL or local:FOLDER.")
     chat: ChatModel
     if kind == "openai":
         from atwu.judge.client import OpenAIChat
@@ -111,9 +111,9 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
         from atwu.judge.local import LocalChat
 
         if options.judge_url:
-            raise ValueError("--judge-url goes with openai:MODEL; local:FOLDER runs in this process.")
+            raise ValueError("--judge-url requires openai:MODEL; local:FOLDER runs in this process.")
         chat = LocalChat(model)
-    # A local model decodes greedily: asked again it says the same.
+    # A local model decodes greedily, so a retry gives the same reply.
     attempts = 3 if kind == "openai" else 1
     budget = Budget(options.max_cost, options.prices)
     return Asker(

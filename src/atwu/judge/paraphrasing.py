@@ -1,8 +1,8 @@
-"""Other wordings of the questions of rows, written by a chat model and checked.
+"""Paraphrase the questions of rows with a chat model, and check the paraphrases.
 
-A wording is kept if it keeps the question's names, numbers and dates, holds none of the words that make the answer
-secret, is new, is a question if the original is one, and, by a second question to the model, asks for the same thing.
-Maxima over paraphrases grow with their number, so rows that got fewer than asked for are counted.
+A candidate is kept if it preserves the question's names, numbers and dates, does not contain key words of the answer,
+is new, is a question if the original is one, and asks for the same thing according to a second call of the model. Worst
+cases over paraphrases grow with their number, so rows with fewer paraphrases than requested are counted.
 """
 
 from __future__ import annotations
@@ -21,68 +21,70 @@ from atwu.judge.rules.normalized_words import Word, words_of
 from atwu.judge.rules.numerals import MONTHS
 
 EMPTY = "empty"
-REPEATED = "repeats the question or another wording"
+REPEATED = "repeats the question or another paraphrase"
 NO_QUESTION = "is not a question"
 DROPPED = "drops a name, a number or a date"
-LEAK = "holds a word of the answer"
+LEAK = "contains a word of the answer"
 OTHER_MEANING = "asks for something else"
 UNCHECKED = "meaning could not be checked"
 
-_TOKENS_PER_WORDING = 60
+_TOKENS_PER_PARAPHRASE = 60
 _QUESTION_MARKS = ("?", "？", "؟")
 _LONG_STEM = 4
-"""Letters from which on a longer word that begins with a secret word gives it away ("Kelburyan")."""
+"""Minimum letters of a key word for which longer words that start with it also reveal it ("Kelburyan")."""
 
 
 @dataclass(frozen=True, slots=True)
-class Paraphrased:
-    """Rows with their new paraphrases, in the order they were given, and what became of the other wordings."""
+class ParaphrasedRows:
+    """Rows with their new paraphrases, in their original order, and counts of rejected candidates."""
 
     rows: tuple[Example, ...]
     rejected: Mapping[str, int]
-    """Wordings that were not kept, by reason."""
+    """Number of rejected candidates, by reason."""
     incomplete: int
-    """Rows with fewer new paraphrases than asked for."""
+    """Rows with fewer new paraphrases than requested."""
     failed: int
-    """Rows for which the model gave no readable reply; part of `incomplete`."""
+    """Rows without a readable reply; included in `incomplete`."""
 
     def __str__(self) -> str:
         kept = sum(len(row.paraphrases) for row in self.rows)
         reasons = "".join(f"; {number} rejected: {reason}" for reason, number in self.rejected.items())
         return (
-            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new ones than asked for, "
-            f"{self.failed} of them because the model gave no readable reply; a row without any keeps those it had."
+            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new paraphrases than requested, "
+            f"{self.failed} of them because the model gave no readable reply; rows without new paraphrases keep their old "
+            "ones."
         )
 
 
-def paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True) -> Paraphrased:
-    """Write paraphrases of the last user turn of rows.
+def write_paraphrases(
+    rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True
+) -> ParaphrasedRows:
+    """Paraphrase the last user turn of rows.
 
     Args:
-        count: paraphrases per row; half as many more are asked for, because some will be rejected.
-        check_meaning: whether the model is asked, once per wording that passed the other checks, if it asks for the
-            same thing as the question.
+        count: Paraphrases per row; half as many more are requested, since some will be rejected.
+        check_meaning: Whether the model checks each remaining candidate for equal meaning, in a second call.
 
     Returns:
-        The rows, each with at most `count` new paraphrases in place of those it had, or those where none was kept, and what
-        became of the other wordings.
+        The rows, each with at most `count` new paraphrases (or its old ones, if none was kept), and counts of rejected
+        candidates.
 
     Raises:
-        ValueError: count below 1, or a row without a question.
+        ValueError: `count` below 1, or a row without a question.
     """
     requests = _requests(rows, count)
-    replies = asker.ask(requests, _read_wordings, version=PARAPHRASE.version, description="paraphrase")
+    replies = asker.ask(requests, _read_paraphrases, version=PARAPHRASE.version, description="paraphrase")
     rejected: Counter[str] = Counter()
     written = [[] if isinstance(reply, Unscored) else reply for reply in replies]
-    kept = [_without_problem(row, wordings, rejected) for row, wordings in zip(rows, written, strict=True)]
+    kept = [_valid_paraphrases(row, candidates, rejected) for row, candidates in zip(rows, written, strict=True)]
     if check_meaning:
-        asked = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
-        answers = iter(asker.ask(asked, _read_same, version=SAME_QUESTION.version, description="check meaning"))
+        checks = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
+        answers = iter(asker.ask(checks, _read_same, version=SAME_QUESTION.version, description="check meaning"))
         same = [[(text, next(answers)) for text in texts] for texts in kept]
         kept = [[text for text, answer in texts if answer is True] for texts in same]
         others = [answer for texts in same for _, answer in texts if answer is not True]
         rejected.update(UNCHECKED if isinstance(answer, Unscored) else OTHER_MEANING for answer in others)
-    return Paraphrased(
+    return ParaphrasedRows(
         tuple(
             replace(row, paraphrases=tuple(texts[:count]) or row.paraphrases)
             for row, texts in zip(rows, kept, strict=True)
@@ -96,45 +98,45 @@ def paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_mean
 def estimate_paraphrases(
     rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True
 ) -> CostEstimate:
-    """What `paraphrases` would send now, at most. Sends nothing.
+    """Estimate the maximum cost of `write_paraphrases`; nothing is sent.
 
-    Wordings that are not written yet count as long as their question, and as if all were compared with it.
+    Candidates that are not written yet count as long as their question, and as if all passed the first checks.
     """
     requests = _requests(rows, count)
-    total = asker.estimate(requests, _read_wordings, version=PARAPHRASE.version)
+    total = asker.estimate(requests, _read_paraphrases, version=PARAPHRASE.version)
     if not check_meaning:
         return total
     known: list[ChatRequest] = []
     unknown: dict[ChatRequest, ChatRequest] = {}
-    stored = asker.stored(requests, _read_wordings, version=PARAPHRASE.version)
-    for row, request, wordings in zip(rows, requests, stored, strict=True):
-        if wordings is None:
+    stored = asker.stored(requests, _read_paraphrases, version=PARAPHRASE.version)
+    for row, request, candidates in zip(rows, requests, stored, strict=True):
+        if candidates is None:
             unknown[request] = _meaning_request(row, row.question)
         else:
-            known += [_meaning_request(row, text) for text in _without_problem(row, wordings, Counter())]
-    later = [asker.put(request, 0) for request in unknown.values()] * _asked_for(count)
+            known += [_meaning_request(row, text) for text in _valid_paraphrases(row, candidates, Counter())]
+    later = [asker.prepared(request, 0) for request in unknown.values()] * _requested(count)
     total += estimate_cost(later, asker.budget.prices)
     return total + asker.estimate(known, _read_same, version=SAME_QUESTION.version)
 
 
 def problem(row: Example, text: str) -> str | None:
-    """What is wrong with a wording of a row's question, as far as that shows without asking a model; None: nothing."""
+    """Return why a candidate is rejected, as far as rules can tell; None: no problem found."""
     words, asked = words_of(text), words_of(row.question)
     if not words:
         return EMPTY
-    if _bare(words) == _bare(asked):
+    if _word_texts(words) == _word_texts(asked):
         return REPEATED
     if row.question.rstrip().endswith(_QUESTION_MARKS) and not text.rstrip().endswith(_QUESTION_MARKS):
         return NO_QUESTION
-    if not _to_keep(asked, words_of(row.answer)) <= {word.text for word in words}:
+    if not _names_and_numbers(asked, words_of(row.answer)) <= {word.text for word in words}:
         return DROPPED
-    if any(_gives_away(secret, words) for secret in _secrets(row)):
+    if any(_reveals(key_word, words) for key_word in _key_words(row)):
         return LEAK
     return None
 
 
-def _to_keep(question: Sequence[Word], answer: Sequence[Word]) -> set[str]:
-    """Names and numbers of a question. A sentence's first word is a name if the answer writes it with a capital too."""
+def _names_and_numbers(question: Sequence[Word], answer: Sequence[Word]) -> set[str]:
+    """Return names and numbers of a question. A sentence's first word is a name if the answer also capitalizes it."""
     names_in_answer = {word.text for word in answer if word.capital}
     kept = set()
     for place, word in enumerate(question):
@@ -146,29 +148,29 @@ def _to_keep(question: Sequence[Word], answer: Sequence[Word]) -> set[str]:
     return kept
 
 
-def _secrets(row: Example) -> list[Word]:
-    """Words of the row's secret, or of the whole answer where it has no annotation, that the question does not give."""
+def _key_words(row: Example) -> list[Word]:
+    """Return the content words of the labelled parts (without labels: of the whole answer) that are not in the question."""
     given = {word.stem for word in words_of(row.question)}
     texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
     return [word for text in texts for word in words_of(text) if not word.function and word.stem not in given]
 
 
-def _gives_away(secret: Word, words: Sequence[Word]) -> bool:
-    if not secret.text.isascii():  # scripts without spaces
-        return secret.text in "".join(word.text for word in words)
-    long = len(secret.text) >= _LONG_STEM and not secret.number
-    return any(word.stem == secret.stem or (long and word.text.startswith(secret.text)) for word in words)
+def _reveals(key_word: Word, words: Sequence[Word]) -> bool:
+    if not key_word.text.isascii():  # scripts without spaces
+        return key_word.text in "".join(word.text for word in words)
+    long = len(key_word.text) >= _LONG_STEM and not key_word.number
+    return any(word.stem == key_word.stem or (long and word.text.startswith(key_word.text)) for word in words)
 
 
-def _bare(words: Sequence[Word]) -> tuple[str, ...]:
+def _word_texts(words: Sequence[Word]) -> tuple[str, ...]:
     return tuple(word.text for word in words)
 
 
-def _without_problem(row: Example, wordings: Sequence[str], rejected: Counter[str]) -> list[str]:
-    """Wordings in which no problem shows; the others are counted."""
+def _valid_paraphrases(row: Example, candidates: Sequence[str], rejected: Counter[str]) -> list[str]:
+    """Return the candidates without a problem; count the others by reason."""
     kept: dict[tuple[str, ...], str] = {}
-    for text in (wording.strip() for wording in wordings):
-        bare = _bare(words_of(text))
+    for text in (candidate.strip() for candidate in candidates):
+        bare = _word_texts(words_of(text))
         reason = problem(row, text) or (REPEATED if bare in kept else None)
         if reason is None:
             kept[bare] = text
@@ -177,7 +179,7 @@ def _without_problem(row: Example, wordings: Sequence[str], rejected: Counter[st
     return list(kept.values())
 
 
-def _asked_for(count: int) -> int:
+def _requested(count: int) -> int:
     return count + (count + 1) // 2
 
 
@@ -187,8 +189,8 @@ def _requests(rows: Sequence[Example], count: int) -> list[ChatRequest]:
     for number, row in enumerate(rows, start=1):
         if not row.question.strip():
             raise ValueError(f"row {number} ({row.answer[:60]!r}) has no question to paraphrase; leave it out.")
-    number = _asked_for(count)
-    cap = max(PARAPHRASE.max_tokens, _TOKENS_PER_WORDING * number)
+    number = _requested(count)
+    cap = max(PARAPHRASE.max_tokens, _TOKENS_PER_PARAPHRASE * number)
     return [
         rubric_request(PARAPHRASE, {"question": row.question, "reference": row.answer, "count": number}, max_tokens=cap)
         for row in rows
@@ -199,11 +201,15 @@ def _meaning_request(row: Example, text: str) -> ChatRequest:
     return rubric_request(SAME_QUESTION, {"question": row.question, "paraphrase": text})
 
 
-def _read_wordings(text: str) -> list[str]:
-    wordings = json_object(text).get("paraphrases")
-    if not isinstance(wordings, list) or not wordings or not all(isinstance(wording, str) for wording in wordings):
+def _read_paraphrases(text: str) -> list[str]:
+    candidates = json_object(text).get("paraphrases")
+    if (
+        not isinstance(candidates, list)
+        or not candidates
+        or not all(isinstance(candidate, str) for candidate in candidates)
+    ):
         raise ValueError("no list of paraphrases")
-    return wordings
+    return candidates
 
 
 def _read_same(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""A judge that is a prompted chat model: rubric and texts in, one JSON object out, read strictly.
+"""Judge with a prompted chat model: rubric and texts as input, one JSON object as output, parsed strictly.
 
-The texts are data: they are put into the rubric's template once, between tags that they cannot close, and a verdict is
-read from the model's reply alone.
+Texts to judge are inserted into the rubric's template once, between tags that they cannot close. Verdicts are read only
+from the model's reply.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _EMPTY = Verdict(False, "empty answer")
 
 
 class PromptedJudge:
-    """Judges with one of our rubrics and any chat model (the ATWU paper's protocol: binary verdicts, temperature 0)."""
+    """Judge with our rubrics and any chat model (protocol of the ATWU paper: binary verdicts, temperature 0)."""
 
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
 
-    def afresh(self) -> PromptedJudge:
-        """The same judge with its counters at zero."""
-        return PromptedJudge(self.asker.afresh())
+    def with_new_counters(self) -> PromptedJudge:
+        """Return the same judge with new counters."""
+        return PromptedJudge(self.asker.with_new_counters())
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -46,19 +46,19 @@ class PromptedJudge:
         }
 
     def judge(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """Whether each answer states its reference's fact; an empty answer does not, and costs no call."""
-        asked = [_correctness_request(claim) for claim in claims]
+        """Return whether each answer states its reference's fact; an empty answer does not, and costs no call."""
+        requests = [_correctness_request(claim) for claim in claims]
         replies = iter(
-            self.asker.ask([request for request in asked if request], read_verdict, version=CORRECTNESS.version)
+            self.asker.ask([request for request in requests if request], read_verdict, version=CORRECTNESS.version)
         )
         verdicts = []
-        for request in asked:
+        for request in requests:
             reply = next(replies) if request else _EMPTY
             verdicts.append(Verdict(None, reply.reason) if isinstance(reply, Unscored) else reply)
         return verdicts
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:
-        """How good the two answers of each pair are, from 1 to 10, in the order they are shown."""
+        """Return ratings from 1 to 10 of the two answers of each pair, in the order shown."""
         replies = self.asker.ask(
             [_preference_request(pair) for pair in pairs],
             read_preference,
@@ -68,7 +68,7 @@ class PromptedJudge:
         return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
 
     def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CostEstimate:
-        """What judging these would send now. Sends nothing."""
+        """Estimate the cost of judging; nothing is sent."""
         correctness = [request for claim in claims if (request := _correctness_request(claim))]
         preferences = [_preference_request(pair) for pair in pairs]
         return self.asker.estimate(correctness, read_verdict, version=CORRECTNESS.version) + self.asker.estimate(
@@ -77,21 +77,21 @@ class PromptedJudge:
 
 
 def clean_answer(text: str) -> str:
-    """An answer as the judge sees it: stripped, without a role header that a chat template left, in lower case."""
+    """Prepare an answer for the judge: strip it, remove a leftover role header, convert to lower case."""
     return without_header(text).lower()
 
 
 def without_header(text: str) -> str:
-    """A text without white space around it and without `assistant` as its first line or before a colon."""
+    """Strip a text and remove a leading `assistant` header."""
     text = text.strip()
     header = _HEADER.match(text)
     return text[header.end() :].strip() if header else text
 
 
 def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
-    """A rubric with its fields filled in; braces in the values are kept as they are.
+    """Fill in a rubric; braces in the values are kept.
 
-    The tags' mark is a hash of the texts, so that equal texts make equal requests and none of them can contain it.
+    The mark of the tags is a hash of the texts, so equal texts give equal requests and no text can contain it.
     """
     texts = {name: str(value) for name, value in fields.items()}
     mark = short_hash([rubric.version, texts])[:8]
@@ -102,30 +102,30 @@ def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int
 
 
 def read_verdict(text: str) -> Verdict:
-    """Read `{"verdict": "YES" or "NO", "reason": "..."}`.
+    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`.
 
     Raises:
-        ValueError: the reply is anything else.
+        ValueError: Any other reply.
     """
     reply = json_object(text)
     return Verdict(yes_or_no(reply.get("verdict")), _reason(reply))
 
 
 def read_preference(text: str) -> Preference:
-    """Read `{"first": number, "second": number, "reason": "..."}`, numbers from 1 to 10.
+    """Parse `{"first": number, "second": number, "reason": "..."}` with numbers from 1 to 10.
 
     Raises:
-        ValueError: the reply is anything else.
+        ValueError: Any other reply.
     """
     reply = json_object(text)
     return Preference(_rating(reply.get("first")), _rating(reply.get("second")), _reason(reply))
 
 
 def yes_or_no(value: Any) -> bool:
-    """Whether a value says yes.
+    """Parse YES or NO.
 
     Raises:
-        ValueError: it says neither yes nor no.
+        ValueError: Any other value.
     """
     word = value.strip().upper() if isinstance(value, str) else ""
     if word not in ("YES", "NO"):
@@ -134,10 +134,10 @@ def yes_or_no(value: Any) -> bool:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The one JSON object that a reply is; thoughts before it and code fences around it are allowed, nothing else.
+    """Parse a reply that is one JSON object; reasoning before it and code fences around it are allowed.
 
     Raises:
-        ValueError: no object, several, one inside a list or among words, or one that names a key twice.
+        ValueError: No object, several, one inside a list or other text, or one with a duplicate key.
     """
     thoughts = _THOUGHTS.match(text)
     text = text[thoughts.end() :] if thoughts else text
@@ -158,7 +158,7 @@ def json_object(text: str) -> dict[str, Any]:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
@@ -171,12 +171,12 @@ def _rating(value: Any) -> float:
 def _reason(reply: Mapping[str, Any]) -> str:
     reason = reply.get("reason", "")
     if not isinstance(reason, str):
-        raise ValueError("the reason is not a text")
+        raise ValueError("the reason is not a string")
     return reason
 
 
 def _correctness_request(claim: Claim) -> ChatRequest | None:
-    """None for an empty answer."""
+    """Build the request; None for an empty answer."""
     answer = clean_answer(claim.answer)
     if not answer:
         return None

@@ -1,9 +1,8 @@
-"""Store of model replies: one SQLite file that several processes and threads use at once and that survives a kill.
+"""Cache of model replies: one SQLite file, safe for concurrent processes and threads and for interruptions.
 
-A reply is found by everything that can change it and by nothing else (no timeouts, no retry counts). Stored are the
-replies, which may quote facts from the texts that were judged, their token counts and what the server said about itself;
-conversations are not, only their hash, and no keys. Only the user may read the file; deleting it, with its -wal and -shm
-neighbours, forgets everything.
+The key of a reply contains everything that can change it, but no timeouts or retry counts. Stored are replies (which
+may quote facts from the judged texts), token counts and server fields; of conversations only a hash, and no API keys.
+The file is readable by the user only; to clear the cache, delete it with its -wal and -shm files.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from atwu.judge.chat_model import ChatRequest
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0
-"""Seconds to wait for other writers."""
+"""Maximum seconds to wait for other writers."""
 _TEST_BYTES = 1 << 16
-"""Size of the test row; the space stays reserved for replies."""
+"""Size of the test row; the space remains reserved for replies."""
 _LOOK_UP = 500
-"""Keys per query; SQLite limits the number of parameters."""
+"""Keys per query, since SQLite limits the number of parameters."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class CacheError(OSError):
-    """The store cannot be read or written; the text names the file and the next step."""
+    """The cache cannot be read or written; the message names the file and the next step."""
 
 
 def default_path() -> Path:
-    """Where replies are kept if nothing else is said."""
+    """Return the default path of the cache."""
     return cache_folder() / "judge.sqlite"
 
 
 def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str) -> str:
-    """Key of a reply."""
+    """Return the key of a reply."""
     return short_hash(
         {
             "model": dict(identity),
@@ -57,13 +56,13 @@ def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str
 
 
 class ReplyCache:
-    """Replies on disk. The folder must be on a local disk: SQLite's write-ahead log does not work over a network."""
+    """Replies on disk. Must be on a local disk: SQLite's write-ahead log does not work over a network."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the store, or make an empty one.
+        """Open or create the cache.
 
         Raises:
-            CacheError: the file is damaged, is not ours, or cannot be opened and written to.
+            CacheError: The file is damaged, is not a cache, or cannot be opened and written to.
         """
         self.path = Path(path)
         self._lock = threading.Lock()
@@ -91,7 +90,7 @@ class ReplyCache:
             raise
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Values of those keys that are stored; a damaged one is named in a warning and removed."""
+        """Return the stored values of keys; damaged ones are removed with a warning."""
         wanted = list(dict.fromkeys(keys))
         found: dict[str, dict[str, Any]] = {}
         for start in range(0, len(wanted), _LOOK_UP):
@@ -103,18 +102,18 @@ class ReplyCache:
                 if value is not None:
                     found[key] = value
                     continue
-                logger.warning("warning: %s: the reply %s is damaged; it is asked for again", self.path, key)
+                logger.warning("warning: %s: the reply %s is damaged and will be requested again", self.path, key)
                 self._execute("DELETE FROM replies WHERE key = ?", [key])
         return found
 
     def put(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a value; a kill does not lose it once this has returned.
+        """Store a value durably.
 
         Returns:
-            What is stored under the key. The first value stays, so that two processes which asked the same at the
-            same time go on with the same reply.
+            The stored value. The first value of a key is kept, so that concurrent processes continue with the same
+            reply.
         """
-        self.get_many([key])  # removes a damaged one, which would stay
+        self.get_many([key])  # removes a damaged value, which INSERT OR IGNORE would keep
         self._execute(
             "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
             [key, _written(key, value), time.time()],
@@ -122,27 +121,27 @@ class ReplyCache:
         return self.get_many([key])[key]
 
     def count(self) -> int:
-        """Number of stored replies."""
+        """Return the number of stored replies."""
         return int(self._execute("SELECT count(*) FROM replies")[0][0])
 
     def check(self) -> None:
-        """Write something and take it back, so that nothing is paid for that cannot be stored.
+        """Write and delete a test row, so that no reply is paid for that cannot be stored.
 
         Raises:
-            CacheError: the disk is full or cannot be written to.
+            CacheError: The disk is full or not writable.
         """
         self._execute("INSERT OR REPLACE INTO checks (id, content) VALUES (?, zeroblob(?))", [os.getpid(), _TEST_BYTES])
         self._execute("DELETE FROM checks WHERE id = ?", [os.getpid()])
 
     def close(self) -> None:
-        """Close the file; the store cannot be used afterwards."""
+        """Close the file; the cache cannot be used afterwards."""
         with self._lock:
             self._connection.close()
 
     def _execute(self, statement: str, values: list[Any] | None = None) -> list[Any]:
-        """Run one statement in a transaction of its own."""
+        """Run one statement in its own transaction."""
         if self._process != os.getpid():  # SQLite's locks do not survive a fork, and the file could be damaged
-            raise CacheError(f"{self.path}: opened before a fork; open the store in the process that uses it.")
+            raise CacheError(f"{self.path}: opened before a fork; open the cache in the process that uses it.")
         deadline = time.monotonic() + _PATIENCE
         with self._lock:
             while True:
@@ -157,24 +156,24 @@ class ReplyCache:
     def _failure(self, error: Exception) -> CacheError:
         if _code(error) in _DAMAGED:
             return CacheError(
-                f"{self.path}: not a readable store of replies ({error}). Nothing was deleted: rescue it with "
-                f"`sqlite3 {self.path.name} .recover`, or move it away to begin an empty one, for which every reply "
-                f"must be asked for again."
+                f"{self.path}: not a readable cache of replies ({error}). Nothing was deleted: recover it with "
+                f"`sqlite3 {self.path.name} .recover`, or move it away to start with an empty cache, which requests every "
+                f"reply again."
             )
         return CacheError(
-            f"{self.path}: cannot be used as a store of replies ({error}). Check that it is a store made here, that "
-            f"you may write to its folder and that the disk is not full, or name another file."
+            f"{self.path}: cannot be used as a cache of replies ({error}). Check that the file is such a cache, that "
+            f"its folder is writable and that the disk is not full, or use another file."
         )
 
 
 def _written(key: str, value: Mapping[str, Any]) -> str:
-    """A value as it is stored: a hash of it with its key, and the value."""
+    """Serialize a value, with a hash of value and key."""
     text = json.dumps(dict(value), sort_keys=True)
     return f"{short_hash([key, text])} {text}"
 
 
 def _read(key: str, stored: object) -> dict[str, Any] | None:
-    """The value that was stored, or None if it is not as it was written."""
+    """Parse a stored value; None if it is damaged."""
     hashed, _, text = str(stored).partition(" ")
     if hashed.startswith("{"):  # paid for and stored before there were hashes
         hashed, text = short_hash([key, str(stored)]), str(stored)
@@ -188,5 +187,5 @@ def _read(key: str, stored: object) -> dict[str, Any] | None:
 
 
 def _code(error: Exception) -> int:
-    """SQLite's primary result code; 0 for errors that are not SQLite's."""
+    """Return SQLite's primary result code; 0 for other errors."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -1,4 +1,4 @@
-"""Instructions to a judge, in our own words (`rubrics.yaml`), with version names."""
+"""Rubrics: versioned instructions for judges, paraphrasing and annotation (`rubrics.yaml`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from atwu._file_reading import read_yaml
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A system turn and a template of the user's turn."""
+    """A system prompt and a template of the user's turn."""
 
     version: str
     system: str
     template: str
-    """`str.format` fields are those of the claim or pair, and `mark`, which none of them contains."""
+    """`str.format` fields are those of the claim or pair, and `mark`, which occurs in none of them."""
     max_tokens: int
-    """Cap on the reply."""
+    """Token limit of the reply."""
 
 
 _SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
@@ -31,4 +31,4 @@ def _rubric(name: str) -> Rubric:
 
 CORRECTNESS, PREFERENCE = _rubric("correctness"), _rubric("preference")
 PARAPHRASE, SAME_QUESTION = _rubric("paraphrase"), _rubric("same_question")
-SECRET_WORDS = _rubric("secret_words")
+ANNOTATION = _rubric("annotation")

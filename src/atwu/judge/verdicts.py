@@ -1,4 +1,4 @@
-"""What goes into a judge and what comes out, and the interface that every judge has."""
+"""Input and output of judges, and their common interface."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One answer to be checked against its reference."""
+    """An answer to check against its reference."""
 
     question: str
     reference: str
-    """The true answer; the judge relies on nothing else."""
+    """True answer; the judge uses no other knowledge."""
     answer: str
-    """What the model said."""
+    """Answer of the model."""
     facts: tuple[str, ...] = ()
-    """The words of the reference that carry its fact, where the rows say so (`forget_spans`); empty: not known."""
+    """Parts of the reference that carry its fact, from `forget_spans`; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Verdict:
     """Whether an answer states the reference's fact."""
 
     correct: bool | None
-    """None: unscored, no readable verdict could be had. It is never counted as wrong."""
+    """None: unscored (no readable verdict); never counted as incorrect."""
     reason: str = ""
-    """Why the verdict is what it is, or why there is none."""
+    """Reason of the verdict, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two answers to one instruction, in the order in which the judge sees them."""
+    """Two answers to one instruction, in the order shown to the judge."""
 
     instruction: str
     first: str
@@ -41,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """How a judge rates two answers."""
+    """A judge's ratings of two answers."""
 
     first: float | None
     """Rating from 1 to 10; None: unscored."""
@@ -50,14 +50,14 @@ class Preference:
 
 
 class Judge(Protocol):
-    """A judge answers in the order it was asked, and its identity names everything that can change an answer."""
+    """Interface of judges. Results are in the order of the inputs."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Plain JSON: kind, rubric versions, model, settings."""
+        """Everything that can change a verdict, as plain JSON: kind, rubric versions, model, settings."""
 
     def judge(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """One verdict per claim; equal claims get equal verdicts and cost one call."""
+        """Return one verdict per claim; equal claims get equal verdicts and cost one call."""
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:
-        """One preference per pair."""
+        """Return one preference per pair."""

@@ -1,1 +1,1 @@
-"""Methods: a token weighting x a forget loss x a retain loss, and the loss of one micro-batch."""
+"""Methods (token weighting x forget loss x retain loss) and the loss of one micro-batch."""

@@ -1,8 +1,8 @@
-"""When and how the scorer learns: its schedule, its optimizer and its checkpoint.
+"""Training of the scorer: schedule, optimizer and checkpoint.
 
-Every `every`-th optimizer step is also a scorer step. It reuses the hidden states and loss terms that the model step
-computed for its whole batch, all micro-batches together, and happens after the model's update. Several updates may be made
-on the same states, and in the joint procedure the model's own optimizer makes them.
+Every `every`-th optimizer step is followed by a scorer step. It reuses the hidden states and loss terms of the whole batch
+(all micro-batches) from the model step. A scorer step may make several updates on the same states. In the joint procedure
+the model's optimizer makes the updates.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
-STATE_NAME = "scorer_optimizer.safetensors"
+SCORER_OPTIMIZER_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
 
 Reduce = Callable[[Tensor], Tensor]
-"""Sum of a tensor over all processes."""
+"""Sums a tensor over all processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
+    """Inputs of a scorer step from one micro-batch."""
+
     hidden: Tensor
     """(tokens, hidden)"""
     offset: Tensor | None
@@ -45,11 +47,11 @@ class _Collected:
 
 
 class ScorerAlternation:
-    """Trains a `TokenScorer` from what model steps leave behind.
+    """Train a `TokenScorer` on the hidden states and loss terms of model steps.
 
     Args:
         scorer: the scorer to train.
-        recipe: the method, with the numbers of its learned weighting.
+        recipe: the method with the settings of its learned weighting.
         reduce: sum over processes; the identity for one process.
     """
 
@@ -63,60 +65,61 @@ class ScorerAlternation:
         assert recipe.scores is not None
         self.scorer = scorer
         self.recipe = recipe
-        self.how = recipe.scores
+        self.settings = recipe.scores
         self.updates = 0
         forget_weight = recipe.factors.forget_weight
-        # In the model's own optimizer the scorer shares the model's loss.
-        self._gamma = forget_weight if self.joint else self.how.gamma(forget_weight)
+        # In the joint procedure the scorer minimizes the model's own forget term.
+        self._gamma = forget_weight if self.joint else self.settings.gamma(forget_weight)
         self._reduce = reduce
         self._collected: list[_Collected] = []
         self.optimizer = torch.optim.SGD(
             scorer.parameters(),
-            lr=self.how.scorer_learning_rate,
-            momentum=self.how.scorer_momentum,
-            weight_decay=self.how.scorer_weight_decay,
+            lr=self.settings.scorer_learning_rate,
+            momentum=self.settings.scorer_momentum,
+            weight_decay=self.settings.scorer_weight_decay,
         )
 
     @property
     def joint(self) -> bool:
-        """The model's own optimizer makes the updates."""
-        return self.how.scorer_procedure == "joint"
+        """Whether the model's optimizer also updates the scorer."""
+        return self.settings.scorer_procedure == "joint"
 
     def every(self, max_steps: int) -> int:
-        """Optimizer steps from one scorer step to the next; a minimum of updates needs at least one in the run."""
-        every = 1 if self.joint else self.how.scorer_every
-        return min(every, max_steps) if self.how.scorer_min_updates and max_steps > 0 else every
+        """Return the optimizer steps per scorer step; with `scorer_min_updates` a run has at least one scorer step."""
+        every = 1 if self.joint else self.settings.scorer_every
+        return min(every, max_steps) if self.settings.scorer_min_updates and max_steps > 0 else every
 
     def due(self, global_step: int, max_steps: int) -> bool:
-        """Whether the optimizer step that follows `global_step` finished ones is also a scorer step."""
+        """Return whether a scorer step follows the next optimizer step, after `global_step` finished ones."""
         return (global_step + 1) % self.every(max_steps) == 0
 
     def planned(self, max_steps: int) -> tuple[int, int]:
-        """Scorer steps of a run, and updates in each of them."""
+        """Return the number of scorer steps of a run and of updates in each."""
         steps = max_steps // self.every(max_steps)
-        return steps, max(1, math.ceil(self.how.scorer_min_updates / max(1, steps)))
+        return steps, max(1, math.ceil(self.settings.scorer_min_updates / max(1, steps)))
 
     @property
     def labelled(self) -> bool:
-        """The scorer is shown the annotation."""
-        return self.how.scorer_objective == "labels"
+        """Whether the scorer is trained on labels."""
+        return self.settings.scorer_objective == "labels"
 
     def collect(self, result: UnlearningLoss, offset: Tensor | None = None, labels: Tensor | None = None) -> None:
-        """Keep what a scorer step needs of one micro-batch.
+        """Store the inputs of a scorer step from one micro-batch.
 
         Args:
+            result: loss of the micro-batch.
             offset: added to the logits of the scores, shape (counted tokens,).
-            labels: True on secret tokens, shape (batch, tokens); needed where the scorer is shown them.
+            labels: True on labelled tokens, shape (batch, tokens); required if the scorer is trained on labels.
         """
         hidden = result.outputs.hidden(self.scorer.hidden_position).detach()
-        shown = labels[result.mask].to(hidden) if labels is not None else None
-        self._collected.append(_Collected(hidden, offset, result.terms.constant(), result.factor, shown))
+        flat_labels = labels[result.mask].to(hidden) if labels is not None else None
+        self._collected.append(_Collected(hidden, offset, result.terms.constant(), result.factor, flat_labels))
 
     def step(self, max_steps: int) -> Tensor:
-        """Update the scorer from everything collected since the last step.
+        """Update the scorer on everything collected since the last scorer step.
 
         Args:
-            max_steps: optimizer steps of the whole run, for the linear schedule and the minimum of updates.
+            max_steps: optimizer steps of the whole run, for the linear schedule and `scorer_min_updates`.
 
         Returns:
             The objective before the first update, a scalar.
@@ -140,29 +143,29 @@ class ScorerAlternation:
         Returns:
             The objective, a scalar.
         """
-        scores = [self.scorer(part.hidden, part.offset) for part in self._collected]
-        everything = torch.cat(scores)
-        lengths = torch.cat([part.terms.mask.sum(dim=1) for part in self._collected])
+        scores = [self.scorer(batch.hidden, batch.offset) for batch in self._collected]
+        all_scores = torch.cat(scores)
+        lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])
         lengths = lengths[lengths > 0]
         sequence = torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths)
         totals = self._reduce(
             torch.stack(
                 [
-                    everything.detach().sum(),
-                    everything.new_tensor(everything.numel()),
-                    everything.new_tensor(lengths.shape[0]),
+                    all_scores.detach().sum(),
+                    all_scores.new_tensor(all_scores.numel()),
+                    all_scores.new_tensor(lengths.shape[0]),
                 ]
             )
         )
         tokens, rows = float(totals[1]), float(totals[2])
         objective = scorer_objective(
-            everything,
+            all_scores,
             sequence,
             forget=self._gamma * self._forget(scores, tokens=tokens, rows=rows),
-            lambda_entropy=self.how.lambda_entropy,
-            lambda_budget=self.how.lambda_budget,
-            budget=self.how.budget,
-            rho=self.how.rho,
+            lambda_entropy=self.settings.lambda_entropy,
+            lambda_budget=self.settings.lambda_budget,
+            budget=self.settings.budget,
+            rho=self.settings.rho,
             tokens=tokens,
             sequences=rows,
             score_total=totals[0],
@@ -172,44 +175,44 @@ class ScorerAlternation:
         for parameter in self.scorer.parameters():
             if parameter.grad is not None:
                 parameter.grad = self._reduce(parameter.grad)
-        # The norm of the weights is the same on every process, so it enters after the sum.
-        penalty = self.how.lambda_l2 * self.scorer.squared_norm()
+        # The norm of the weights is equal on all processes, so it is added after the sum.
+        penalty = self.settings.lambda_l2 * self.scorer.squared_norm()
         penalty.backward()
-        if self.how.scorer_max_grad_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.how.scorer_max_grad_norm)
+        if self.settings.scorer_max_grad_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.scorer_max_grad_norm)
         return (self._reduce(objective.detach()) + penalty).detach()
 
     def forget_collected(self) -> None:
-        """Drop what was collected."""
+        """Discard the collected inputs."""
         self._collected.clear()
 
     def _forget(self, scores: list[Tensor], *, tokens: float, rows: float) -> Tensor:
-        """The method's forget loss as a function of the scores, or their cross entropy to the annotation."""
+        """Compute the method's forget loss as a function of the scores, or their cross entropy to the labels."""
         total = scores[0].new_zeros(())
-        for part, flat in zip(self._collected, scores, strict=True):
+        for batch, flat in zip(self._collected, scores, strict=True):
             if self.labelled:
-                assert part.labels is not None
-                total = total + F.binary_cross_entropy(flat, part.labels.to(flat), reduction="sum") / tokens
+                assert batch.labels is not None
+                total = total + F.binary_cross_entropy(flat, batch.labels.to(flat), reduction="sum") / tokens
                 continue
-            mask = part.terms.mask
+            mask = batch.terms.mask
             weights = flat.new_zeros(mask.shape).masked_scatter(mask, flat)
-            weights = weights if part.factor is None else weights * part.factor
-            if self.how.scorer_objective == "ga":
-                total = total + token_mean(gradient_ascent(part.terms.logps, weights), mask, count=tokens)
+            weights = weights if batch.factor is None else weights * batch.factor
+            if self.settings.scorer_objective == "ga":
+                total = total + token_mean(gradient_ascent(batch.terms.logps, weights), mask, count=tokens)
                 continue
             loss = self.recipe.forgetter
-            values = loss.values(part.terms, weights)
+            values = loss.values(batch.terms, weights)
             total = total + reduced(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
         return total
 
     def learning_rate(self, planned_updates: int) -> float:
-        """Learning rate of the next update; `linear` falls from the full rate at the first update towards 0."""
-        if self.how.scorer_schedule == "constant":
-            return self.how.scorer_learning_rate
-        return self.how.scorer_learning_rate * max(0.0, 1 - self.updates / max(1, planned_updates))
+        """Return the learning rate of the next update; `linear` decays from the full rate to 0."""
+        if self.settings.scorer_schedule == "constant":
+            return self.settings.scorer_learning_rate
+        return self.settings.scorer_learning_rate * max(0.0, 1 - self.updates / max(1, planned_updates))
 
     def save(self, folder: str | Path) -> None:
-        """Write momentum buffers and progress beside the scorer's own weights."""
+        """Write momentum buffers and progress to the folder of the scorer's weights."""
         from safetensors.torch import save_file
 
         folder = Path(folder)
@@ -219,15 +222,15 @@ class ScorerAlternation:
             for name, parameter in named.items()
             if self.optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
         }
-        save_file(buffers, folder / STATE_NAME)
+        save_file(buffers, folder / SCORER_OPTIMIZER_NAME)
         (folder / PROGRESS_NAME).write_text(json.dumps({"updates": self.updates}) + "\n", encoding="utf-8")
 
     def load(self, folder: str | Path) -> None:
-        """Restore momentum and progress from a checkpoint folder; the scorer itself is there already."""
+        """Restore momentum and progress from a checkpoint folder; the scorer's weights are loaded separately."""
         from safetensors.torch import load_file
 
         folder = Path(folder)
-        buffers = load_file(folder / STATE_NAME)
+        buffers = load_file(folder / SCORER_OPTIMIZER_NAME)
         for name, parameter in self.scorer.named_parameters():
             self.optimizer.state.pop(parameter, None)
             if name in buffers:

@@ -1,4 +1,4 @@
-"""The papers behind the methods, one line each, by the short form that the table of methods uses."""
+"""References of the methods, by the short form used in the table of methods."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ CITATIONS: Mapping[str, str] = {
         "Token-Level Importance. arXiv 2606.06320, 2026"
     ),
 }
-"""Authors, title, venue and arXiv number, as far as they are known."""
+"""Authors, title, venue and arXiv number, where known."""

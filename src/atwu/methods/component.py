@@ -1,7 +1,8 @@
-"""What a method is made of: a token weighting, a forget loss and a retain loss, each one object that owns all about it.
+"""Base classes of the components of a method: token weighting, forget loss and retain loss.
 
-A part is a subclass with its hyperparameters as fields; it becomes an immutable dataclass by itself. Everything else
-(configuration, command line, search, `atwu methods`, model card) is read off it. Reading this file needs no torch.
+A component is a subclass that declares its hyperparameters as fields; it becomes a frozen dataclass automatically.
+Configuration, command line, hyperparameter search, `atwu methods` and model card all read these fields. Importing this
+module does not import torch.
 """
 
 from __future__ import annotations
@@ -15,144 +16,158 @@ from atwu.methods.component_options import Range, number, setting
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.methods.component_inputs import FloatArray, LossInputs, LossTerms, PrecomputeContext, WeightingContext
+    from atwu.data.arrays import FloatArray
+    from atwu.methods.component_inputs import LossInputs, LossTerms, PrecomputeContext, WeightingContext
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference, ReferenceSpec
 
 Reduction = Literal["tokens", "selected", "sequences", "row_means"]
-"""Mean over tokens; over the total weight; over sequences; or over sequences of each one's mean over tokens."""
+"""How values are averaged: over tokens; over the total weight; over sequences; or first over the tokens of each row, then
+over rows."""
 
 NEEDS: Mapping[str, str] = {
     "retain": "retain rows (--retain)",
-    "labels": "secret tokens: forget_spans in the forget rows, or --forget-words",
-    "scorer": "a token scorer, learned on the way (--scorer-..., --configuration)",
-    "starting_logps": "log-probabilities of the starting model, read before training",
-    "reference_logps": "log-probabilities of the starting model (--reference)",
-    "reference_distributions": "next-token distributions of the starting model (--reference)",
-    "reference_activations": "one layer's outputs of the starting model (--reference)",
-    "alternates": "alternate answers: of the rows, else refusals drawn for every epoch",
-    "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), else trained and cached",
-    "text": "forget rows as text, not as token ids",
-    "retain_text": "retain rows as text, not as token ids",
+    "labels": "labelled tokens: forget_spans in the forget rows, or --forget-words",
+    "scorer": "a token scorer, trained during unlearning (--scorer-..., --configuration)",
+    "original_logps": "log-probabilities of the original model, computed before training",
+    "reference_logps": "log-probabilities of the original model (--reference)",
+    "reference_distributions": "next-token distributions of the original model (--reference)",
+    "reference_activations": "outputs of one layer of the original model (--reference)",
+    "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
+    "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), otherwise trained and cached",
+    "text": "forget rows as text (token ids are not enough)",
+    "retain_text": "retain rows as text (token ids are not enough)",
     "noun_finder": "a noun finder (--noun-finder: a spaCy model, or simple)",
-    "refusal": "a refusal to aim at (--refusal), and the tokenizer for it",
+    "refusal": "a refusal text as target (--refusal) and the tokenizer",
 }
-"""What a method may need besides forget rows."""
+"""Possible inputs of a method besides forget rows, with their descriptions."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, setting))
 class Component:
-    """One part of a method."""
+    """Base class of all components of a method."""
 
     formula: ClassVar[str] = ""
-    """In one line, with the symbols of its numbers."""
+    """Formula in one line, with the symbols of the hyperparameters."""
     needs: ClassVar[Sequence[str]] = ()
-    """What it needs besides forget rows: keys of `NEEDS`."""
+    """Inputs besides forget rows: keys of `NEEDS`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclass(frozen=True)(cls)
 
     def check(self) -> None:
-        """Fail now, before anything is loaded, if the part cannot work here."""
+        """Raise an error before anything is loaded if the component cannot work in this environment."""
 
     def reads_layer(self, layers: int) -> int | None:
-        """Index of the decoder layer whose output it reads, in a model with that many; None for none."""
+        """Return the index of the decoder layer whose output this component reads, or None.
+
+        Args:
+            layers: number of decoder layers of the model.
+        """
         return None
 
 
 class TermWeights(Component):
-    """The factors on the two terms of every method's loss."""
+    """Factors on the forget and retain terms of the loss."""
 
     forget_weight: float = number(
-        1.0, symbol="γ", search=Range(0.1, 5.0), help="gamma: factor on the forget loss; larger forgets more"
+        1.0, symbol="γ", search=Range(0.1, 5.0), help="gamma: weight of the forget loss; larger forgets more"
     )
     retain_weight: float = number(
-        1.0, symbol="α", search=Range(0.1, 5.0), help="alpha: factor on the retain loss; larger keeps more"
+        1.0, symbol="α", search=Range(0.1, 5.0), help="alpha: weight of the retain loss; larger retains more"
     )
 
 
 class Weighting(Component):
-    """A token weighting, read off the model in every step."""
+    """Base class of token weightings that are computed from the model in every step."""
 
     entropy_temperature: ClassVar[float | None] = None
-    """Temperature of the next-token entropy that it looks at; None if it does not."""
+    """Temperature of the next-token entropy that the weighting uses; None if it uses none."""
     reads_head: ClassVar[bool] = True
-    """Looks at log-probabilities or final states."""
-    scored: ClassVar[bool] = True
-    """Its weights are token scores, too: of `atwu.evaluation.weighting_scores`, made without hidden states."""
+    """Whether it uses log-probabilities or final hidden states."""
+    is_score: ClassVar[bool] = True
+    """Whether `atwu.evaluation.weighting_scores` can evaluate its weights as token scores; needs no hidden states."""
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        """Weights of the forget tokens, shape (batch, tokens); what lies off the mask does not count."""
+    def weights(self, context: WeightingContext) -> Tensor:
+        """Compute the weights of the forget tokens, shape (batch, tokens); values outside the mask are ignored."""
         raise NotImplementedError
 
 
 class FixedWeighting(Weighting):
-    """A token weighting computed once, before training."""
+    """Base class of token weightings that are computed once, before training."""
 
     reads_head = False
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        raise ValueError("this weighting is computed once, before training; pass its values as token_weights.")
+    def weights(self, context: WeightingContext) -> Tensor:
+        raise ValueError("this weighting is computed once, before training; pass precomputed values as token_weights.")
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
-        """Weights of the counted tokens of each forget row, one array of shape (counted tokens,) a row."""
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
+        """Compute the weights of each forget row: one array of shape (counted tokens,) per row."""
         raise NotImplementedError
 
 
 class ForgetLoss(Component):
-    """A forget loss."""
+    """Base class of forget losses."""
 
     reduction: ClassVar[Reduction] = "tokens"
-    learns: ClassVar[Literal["forget", "alternate"]] = "forget"
-    """Whose tokens the loss is about: the forget answers', or those of their alternates instead."""
-    everywhere: ClassVar[bool] = False
-    """Every position of a row is counted, from the prompt's first to the row's last, after which nothing is known."""
+    trained_answer: ClassVar[Literal["forget", "alternate"]] = "forget"
+    """Whether the loss uses the tokens of the forget answers or those of the alternate answers."""
+    all_positions: ClassVar[bool] = False
+    """Whether the loss counts every position of a row, prompt and last token included."""
     reads_head: ClassVar[bool] = True
-    """Looks at log-probabilities."""
+    """Whether it uses log-probabilities."""
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        """Loss per token, shape (batch, tokens), or per sequence, shape (batch,), where `reduction` is `sequences`."""
+        """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
         raise NotImplementedError
 
-    def wanted(self) -> dict[str, ReferenceSpec]:
-        """What of the starting model it compares with in every step, by set of rows; follows from its needs."""
+    def reference_specs(self) -> dict[str, ReferenceSpec]:
+        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`."""
         logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
         if not (logps or states):
             return {}
         from atwu.modeling.reference import ReferenceSpec
 
-        found = {"forget": ReferenceSpec(logps=logps, states=states)}
-        return found | {"alternate": ReferenceSpec(logps=True)} if logps and "alternates" in self.needs else found
+        specs = {"forget": ReferenceSpec(logps=logps, states=states)}
+        return specs | {"alternate": ReferenceSpec(logps=True)} if logps and "alternates" in self.needs else specs
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
-        """Token ids that it teaches in place of the answer."""
+        """Return the token ids that the model learns in place of the answer."""
         return ()
 
-    def comparison(self, forget: TokenBatch, given: LossInputs) -> Comparison | None:
-        """What is to be measured between distributions at every counted token, or None."""
+    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison | None:
+        """Return the distance between distributions to compute at every counted token, or None."""
         return None
 
     def distance(self, out: TokenOutputs) -> Tensor | None:
-        """What was measured at each token, shape (batch, tokens)."""
+        """Return the distance at each token, shape (batch, tokens)."""
         return out.distance
 
     def trained_layers(self, layers: int) -> tuple[int, ...] | None:
-        """Decoder layers, of a model with that many, whose MLP output matrices alone it trains; None trains all weights."""
+        """Return the decoder layers whose MLP output matrices are trained; None trains all weights.
+
+        Args:
+            layers: number of decoder layers of the model.
+        """
         return None
 
 
 class RetainLoss(Component):
-    """A retain loss."""
+    """Base class of retain losses."""
 
     needs: ClassVar[Sequence[str]] = ("retain",)
     reduction: ClassVar[Reduction] = "tokens"
     reads_head: ClassVar[bool] = True
 
-    def wanted(self, layers: int) -> ReferenceSpec | None:
-        """What of the starting model it compares with, for a model with that many decoder layers; follows from its needs."""
+    def reference_spec(self, layers: int) -> ReferenceSpec | None:
+        """Return which quantities of the original model each step needs; derived from `needs`.
+
+        Args:
+            layers: number of decoder layers of the model.
+        """
         states, layer = "reference_distributions" in self.needs, "reference_activations" in self.needs
         if not (states or layer):
             return None
@@ -161,9 +176,9 @@ class RetainLoss(Component):
         return ReferenceSpec(states=states, layer=self.reads_layer(layers) if layer else None)
 
     def comparison(self, reference: Reference) -> Comparison | None:
-        """What is to be measured between distributions at every counted token, or None."""
+        """Return the distance between distributions to compute at every counted token, or None."""
         return None
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
-        """Loss per token, shape (batch, tokens)."""
+        """Compute the loss per token, shape (batch, tokens)."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
-"""The numbers and settings that parts of a method take: what each means, its default, and where to search for it.
+"""Hyperparameters and settings of components: meaning, default and search range.
 
-A part declares them as fields: `beta: float = number(1.0, search=Range(0.1, 5.0), help="...")`. Reading them needs no torch.
+A component declares them as fields: `beta: float = number(1.0, search=Range(0.1, 5.0), help="...")`. Importing this module
+does not import torch.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _KEY = "atwu"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a number is searched."""
+    """Search range of a number."""
 
     low: float
     high: float
     log: bool = True
-    """Search on the scale of its logarithm."""
+    """Whether the search is uniform in the logarithm."""
     integer: bool = False
 
     def __post_init__(self) -> None:
@@ -30,19 +31,19 @@ class Range:
             raise ValueError(f"a {kind}, got {self.low} to {self.high}.")
 
     def at(self, share: float) -> float:
-        """The number at a share of the way from the lowest to the highest, from 0 to 1; all integers are equally far."""
+        """Map a share in [0, 1] to a number of the range; in integer ranges every integer gets an equal share."""
         low, high = (self.low - 0.5, self.high + 0.5) if self.integer else (self.low, self.high)
         return self.clip(low * (high / low) ** share if self.log else low + (high - low) * share)
 
     def clip(self, value: float) -> float:
-        """The closest number inside."""
+        """Return the closest number inside the range."""
         inside = min(max(value, self.low), self.high)
         return round(inside) if self.integer else float(inside)
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentOption:
-    """One field of a part, as everybody else sees it: configuration, command line, search, `atwu methods`, model card."""
+    """One option of a component, as used by configuration, command line, search, `atwu methods` and model card."""
 
     name: str
     kind: type
@@ -50,25 +51,25 @@ class ComponentOption:
     default: Any
     help: str
     symbol: str = ""
-    """As in formulas."""
+    """Symbol in formulas."""
     search: Range | None = None
-    """Where to search; None for what is not searched."""
+    """Search range; None if it is not searched."""
     positive: bool = False
-    """0 makes no sense."""
+    """Whether 0 is rejected."""
     least: float = 0.0
     choices: tuple[str, ...] = ()
     number: bool = False
-    """A hyperparameter of the method; else a setting of how it is done."""
-    refused: bool = False
-    """Refused where no part takes it; settings that a whole comparison shares are ignored there."""
+    """True for a hyperparameter of the formula, False for a setting of the procedure."""
+    strict: bool = False
+    """Whether setting it is an error if no component of the method uses it; other settings are then ignored."""
     learned: bool = False
-    """Only counts under learned weights."""
+    """Whether it only has an effect with learned weights."""
 
     def checked(self, value: Any) -> Any:
-        """The value as this option's type.
+        """Convert a value to the type of this option.
 
         Raises:
-            ValueError: of the wrong type, out of range or not among the choices.
+            ValueError: the value has the wrong type, is out of range or is not one of the choices.
         """
         if self.choices and value not in self.choices:
             raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, got {value!r}.")
@@ -79,19 +80,19 @@ class ComponentOption:
                 raise ValueError(f"{self.name} must be true or false, got {value!r}.")
             return value
         least = f"> {self.least:g}" if self.positive else f">= {self.least:g}"
-        words = f"{self.name} must be a finite number {least}, got {value!r:.80}."
+        message = f"{self.name} must be a finite number {least}, got {value!r:.80}."
         if isinstance(value, bool):
-            raise ValueError(words)
+            raise ValueError(message)
         try:
-            found = float(value)
+            converted = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise ValueError(words) from None
-        if not (found > self.least if self.positive else found >= self.least) or found == float("inf"):
-            raise ValueError(words)
-        whole = self.search is not None and self.search.integer if self.number else self.kind is int
-        if whole and found != int(found):
+            raise ValueError(message) from None
+        if not (converted > self.least if self.positive else converted >= self.least) or converted == float("inf"):
+            raise ValueError(message)
+        integer = self.search is not None and self.search.integer if self.number else self.kind is int
+        if integer and converted != int(converted):
             raise ValueError(f"{self.name} must be a whole number, got {value}.")
-        return int(found) if self.kind is int and not self.number else found
+        return int(converted) if self.kind is int and not self.number else converted
 
 
 def number(
@@ -103,18 +104,18 @@ def number(
     positive: bool = False,
     learned: bool = False,
 ) -> Any:
-    """Field of a part: a hyperparameter of its formula, finite and >= 0.
+    """Declare a hyperparameter of a component's formula: a finite number >= 0.
 
     Args:
-        default: used unless the method or the user says otherwise.
-        help: which way it moves things, in one sentence.
-        symbol: as in formulas.
-        search: where to search for it; None for a number that is not searched.
-        positive: 0 makes no sense.
-        learned: it only counts under learned weights.
+        default: value unless the method or the user sets another.
+        help: its effect, in one sentence.
+        symbol: symbol in formulas.
+        search: search range; None if it is not searched.
+        positive: whether 0 is rejected.
+        learned: whether it only has an effect with learned weights.
     """
     facts = {"help": help, "symbol": symbol, "search": search, "positive": positive, "learned": learned}
-    return dataclasses.field(default=default, metadata={_KEY: facts | {"number": True, "refused": True}})
+    return dataclasses.field(default=default, metadata={_KEY: facts | {"number": True, "strict": True}})
 
 
 def setting(
@@ -124,25 +125,25 @@ def setting(
     choices: Sequence[str] = (),
     search: Range | None = None,
     least: float = 0.0,
-    refused: bool = False,
+    strict: bool = False,
 ) -> Any:
-    """Field of a part: how it is done rather than what it computes; ignored by methods that have no use for it.
+    """Declare a setting of a component's procedure; methods that do not use it ignore it.
 
     Args:
-        default: used unless the configuration or the user says otherwise.
-        help: what it decides, in one sentence.
-        choices: allowed values of a text.
-        search: where to search for a number.
+        default: value unless the configuration or the user sets another.
+        help: what it controls, in one sentence.
+        choices: allowed values.
+        search: search range of a number.
         least: smallest allowed number.
-        refused: refuse it, rather than ignore it, where no part takes it.
+        strict: raise an error, instead of ignoring it, if no component of the method uses it.
     """
-    facts = {"help": help, "choices": tuple(choices), "search": search, "least": least, "refused": refused}
+    facts = {"help": help, "choices": tuple(choices), "search": search, "least": least, "strict": strict}
     return dataclasses.field(default=default, metadata={_KEY: facts})
 
 
-def options_of_component(part: Any) -> tuple[ComponentOption, ...]:
-    """The options of a part, class or object, in the order they are declared."""
-    return _options_of_class(part if isinstance(part, type) else type(part))
+def options_of_component(component: Any) -> tuple[ComponentOption, ...]:
+    """Return the options of a component (class or instance) in the order of declaration."""
+    return _options_of_class(component if isinstance(component, type) else type(component))
 
 
 @functools.cache
@@ -155,7 +156,7 @@ def _options_of_class(kind: type) -> tuple[ComponentOption, ...]:
 
 
 def _kind(field: dataclasses.Field[Any]) -> type:
-    """Annotations are texts here: `float`, `str | None`, ..."""
+    """Return the type of a field from its annotation, which is a string such as `float` or `str | None`."""
     text = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
     first = text.split("|")[0].strip()
     return {"bool": bool, "int": int, "float": float, "str": str}[first]

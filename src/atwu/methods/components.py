@@ -1,4 +1,4 @@
-"""The tables of parts by name. No torch is needed to read them; `atwu.methods.registry` adds to them."""
+"""Tables of components by name; `atwu.methods.method_registry` adds to them. Importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
 
 
 def component_options() -> dict[str, ComponentOption]:
-    """Every option that some part takes, by name; where several take it, as the first of them has it."""
-    parts = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values()))
-    found: dict[str, ComponentOption] = {}
-    for part in parts:
-        for option in options_of_component(part):
-            found.setdefault(option.name, option)
-    return found
+    """Return all options of all components by name; if several components share a name, the first one defines it."""
+    components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values()))
+    options: dict[str, ComponentOption] = {}
+    for component in components:
+        for option in options_of_component(component):
+            options.setdefault(option.name, option)
+    return options

@@ -1,4 +1,4 @@
-"""Whole configurations of how a method is run: as published, or with what was measured better."""
+"""Named sets of settings: those of the paper, those of its code, and our defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
         "scorer_schedule": "constant",
     },
 }
-"""Option -> value, where the options' own defaults are departed from. `authors` follows the published code, `paper` its text
-to the letter (both with losses pooled over the whole optimizer step); `ours` has the corrected JensUn, unscaled scores, and
-the scorer on the predicting state, which found the secret words better wherever it was measured (docs/people.md,
+"""Configuration -> values that differ from the options' defaults. `authors` follows the published code, `paper` the text of
+the paper (both average losses over the whole optimizer step). `ours` uses the corrected JensUn loss, unscaled scores, and
+scores read from the predicting state, which identified key tokens better in every measurement (docs/people.md,
 docs/tofu-small.md)."""

@@ -1,4 +1,4 @@
-"""What there is to say about one method of the table, as plain data: formulas, needs, values and an example."""
+"""Description of a method as plain data: formulas, needs, hyperparameters and an example command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu._names import place_of
+from atwu._names import source_location
 from atwu.methods.citations import CITATIONS
 from atwu.methods.component import ForgetLoss, RetainLoss
 from atwu.methods.component_options import Range
@@ -14,29 +14,29 @@ from atwu.methods.method_table import Method
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import Recipe, recipe
 
-MEANS: Mapping[str, str] = {
+REDUCTION_TEXT: Mapping[str, str] = {
     "tokens": "mean over tokens",
     "selected": "mean over selected tokens",
     "sequences": "mean over sequences",
-    "row_means": "mean over rows of each one's mean over tokens",
+    "row_means": "mean over tokens of each row, then mean over rows",
 }
-"""Reductions in words."""
+"""Description of each reduction."""
 
 TARGET_COMMAND = (
     "atwu finetune --scratch people-tiny --data people:tiny:full --output target \\\n"
     "  --learning-rate 3e-3 --num-train-epochs 30 \\\n"
     "  --warmup-steps 0.05 --weight-decay 0"
 )
-"""Makes the starting model of the examples."""
+"""Command that creates the original model of the examples."""
 
 
-def search_of(row: Method, decided: Recipe) -> dict[str, Range | None]:
-    """Where to search each number: the method's own published range, else that of the part."""
+def search_ranges(row: Method, decided: Recipe) -> dict[str, Range | None]:
+    """Return the search range of each hyperparameter: the published range of the method, otherwise that of the component."""
     return {name: row.search.get(name, decided.options[name].search) for name in decided.values}
 
 
-def in_words(where: Range | None) -> str:
-    """A search range, empty for what is not searched."""
+def range_text(where: Range | None) -> str:
+    """Format a search range; empty if the number is not searched."""
     return "" if where is None else f"{where.low:g} to {where.high:g}"
 
 
@@ -46,50 +46,49 @@ class PublishedValues:
 
     values: Mapping[str, float]
     learning_rates: Mapping[str, float]
-    """By model."""
+    """Learning rate by model."""
     presets: tuple[str, ...]
-    """Their names for --config."""
+    """Preset names for --config."""
 
 
-def published_of(name: str) -> dict[str, PublishedValues]:
-    """Published values by benchmark; models of one benchmark differ in the learning rate only."""
-
-    found: dict[str, PublishedValues] = {}
+def published_values(name: str) -> dict[str, PublishedValues]:
+    """Return published values by benchmark; the models of one benchmark differ only in the learning rate."""
+    published: dict[str, PublishedValues] = {}
     for benchmark, scales in PUBLISHED.items():
-        there = [preset for scale in scales if (preset := find_preset(scale, name)) is not None]
-        if there:
-            rates = {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in there}
-            found[benchmark] = PublishedValues(there[0].values, rates, tuple(preset.name for preset in there))
-    return found
+        matching = [preset for scale in scales if (preset := find_preset(scale, name)) is not None]
+        if matching:
+            rates = {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in matching}
+            published[benchmark] = PublishedValues(matching[0].values, rates, tuple(preset.name for preset in matching))
+    return published
 
 
-def formula(part: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> tuple[str, str]:
-    """Formula of a token or sequence, and the name of its mean."""
-    if part is None:
+def formula(component: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> tuple[str, str]:
+    """Return the formula per token or sequence, and the name of the reduction."""
+    if component is None:
         return "none", ""
-    return part.formula.removesuffix(f", {MEANS[part.reduction]}"), part.reduction
+    return component.formula.removesuffix(f", {REDUCTION_TEXT[component.reduction]}"), component.reduction
 
 
-def in_full(formula: str, mean: str) -> str:
-    """Formula and mean in words."""
-    return f"{formula}, {MEANS[mean]}" if mean else formula
+def formula_with_mean(formula: str, mean: str) -> str:
+    """Return the formula followed by a description of the reduction."""
+    return f"{formula}, {REDUCTION_TEXT[mean]}" if mean else formula
 
 
 def trained_parameters(decided: Recipe) -> str:
-    """Which parameters of the model change."""
+    """Describe which parameters of the model are trained."""
     if decided.forgetter.trained_layers(1) is not None:
         return "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
-    return "all parameters of the model that are not frozen"
+    return "all parameters that are not frozen"
 
 
 def component_sources(decided: Recipe) -> list[str]:
-    """Files and classes of weighting, forget loss and retain loss, where the formulas are."""
-    parts = (*decided.weighters, decided.forgetter, decided.retainer)
-    return [place_of(type(part)) for part in parts if part is not None]
+    """Return file and class of weighting, forget loss and retain loss."""
+    components = (*decided.weighters, decided.forgetter, decided.retainer)
+    return [source_location(type(component)) for component in components if component is not None]
 
 
 def example(name: str, needs: Sequence[str]) -> str:
-    """A command that runs the method on the smallest embedded rows."""
+    """Return a command that runs the method on the smallest built-in benchmark."""
     retain = " --retain people:tiny:retain" if "retain" in needs else ""
     lines = [
         f"atwu unlearn --model target --method {name} --output unlearned",
@@ -99,10 +98,9 @@ def example(name: str, needs: Sequence[str]) -> str:
 
 
 def as_plain(name: str, row: Method) -> dict[str, Any]:
-    """Everything as plain JSON."""
-
+    """Return the whole description as JSON-compatible data."""
     decided = recipe(name)
-    searched = {key: where for key, where in search_of(row, decided).items() if where is not None}
+    searched = {key: where for key, where in search_ranges(row, decided).items() if where is not None}
     return {
         "title": row.title,
         "weighting": row.weighting,
@@ -128,7 +126,7 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
                 "learning_rates": dict(tuned.learning_rates),
                 "presets": list(tuned.presets),
             }
-            for benchmark, tuned in published_of(name).items()
+            for benchmark, tuned in published_values(name).items()
         },
-        "borrowed_from": row.lender,
+        "borrowed_from": row.values_from,
     }

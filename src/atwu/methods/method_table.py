@@ -1,4 +1,4 @@
-"""The table of methods: each is a token weighting x a forget loss x a retain loss, with published values."""
+"""Table of methods: each combines a token weighting, a forget loss and a retain loss with published values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ranges = Mapping[str, Range]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row of the table."""
+    """A method: its components, source and default hyperparameters."""
 
     title: str
     weighting: str
@@ -23,13 +23,13 @@ class Method:
     cite: str
     """Key into `atwu.methods.citations.CITATIONS`."""
     defaults: Values = field(default_factory=dict)
-    """Values used unless others are given: those of the preset `tofu-1b` (RMU: `tofu-8b`) where there is one."""
+    """Default hyperparameters: those of the preset `tofu-1b` (RMU: `tofu-8b`) if there is one."""
     search: Ranges = field(default_factory=dict)
-    """Published search ranges that differ from the part's own."""
-    lender: str | None = None
-    """Where no values were published for this method: the one of which it takes them, or its own first `CODE`."""
-    first: Values = field(default_factory=dict)
-    """First trial of the published search, as far as it is known."""
+    """Published search ranges that differ from those of the components."""
+    values_from: str | None = None
+    """For a method without published values: the method whose values it uses, or `CODE` for its own published code."""
+    first_trial: Values = field(default_factory=dict)
+    """Hyperparameters of the first trial of the published search, if known."""
 
 
 def _tuned(name: str, scale: str = "tofu-1b") -> Values:
@@ -44,17 +44,17 @@ def _weights(forget: float, retain: float, **values: float) -> Values:
 
 _ATWU = "ATWU paper"
 CODE = "code"
-"""Lender of a method that takes the values of its published code."""
+"""`values_from` of a method that uses the values of its published code."""
 _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 
 METHODS: dict[str, Method] = {
     "grad_ascent": Method("GradAscent", "uniform", "ga", "none", "Jang et al. 2023"),
     "grad_diff": Method(
-        "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _tuned("grad_diff"), first=_weights(0.5, 1.0)
+        "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _tuned("grad_diff"), first_trial=_weights(0.5, 1.0)
     ),
-    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _tuned("dpo"), first={"beta": 0.4}),
+    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _tuned("dpo"), first_trial={"beta": 0.4}),
     "npo": Method(
-        "NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _tuned("npo"), first=_weights(1.0, 1.0, beta=0.1)
+        "NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _tuned("npo"), first_trial=_weights(1.0, 1.0, beta=0.1)
     ),
     "simnpo": Method(
         "SimNPO",
@@ -63,10 +63,10 @@ METHODS: dict[str, Method] = {
         "nll",
         "Fan et al. 2024",
         _tuned("simnpo"),
-        first={"forget_weight": 0.125, "beta": 3.5, "delta": 0.0},  # beta lies outside its range
+        first_trial={"forget_weight": 0.125, "beta": 3.5, "delta": 0.0},  # beta lies outside its range
     ),
     "jensun": Method(
-        "JensUn", "uniform", "js_refusal", "js", "Singh et al. 2025", _tuned("jensun"), first=_weights(0.5, 0.5)
+        "JensUn", "uniform", "js_refusal", "js", "Singh et al. 2025", _tuned("jensun"), first_trial=_weights(0.5, 0.5)
     ),
     "rmu": Method("RMU", "uniform", "steering", "activation", "Li et al. 2024", _tuned("rmu", "tofu-8b")),
     "undial": Method(
@@ -76,8 +76,8 @@ METHODS: dict[str, Method] = {
         "nll",
         "Dong et al. 2025",
         _weights(1.0, 1.0, beta=10.0),
-        lender=CODE,
-        first=_weights(1.0, 1.0, beta=10.0),
+        values_from=CODE,
+        first_trial=_weights(1.0, 1.0, beta=10.0),
     ),
     "fundial": Method(
         "FUNDIAL",
@@ -86,9 +86,9 @@ METHODS: dict[str, Method] = {
         "nll",
         "Dong et al. 2025",
         _tuned("fundial"),
-        first=_weights(1.0, 1.0, beta=10.0),
+        first_trial=_weights(1.0, 1.0, beta=10.0),
     ),
-    "wga": Method("WGA", "saturation", "ga", "nll", "Wang et al. 2025", _tuned("wga"), first={"beta": 1.0}),
+    "wga": Method("WGA", "saturation", "ga", "nll", "Wang et al. 2025", _tuned("wga"), first_trial={"beta": 1.0}),
     "satimp": Method(
         "SatImp",
         "satimp",
@@ -96,20 +96,32 @@ METHODS: dict[str, Method] = {
         "nll",
         "Yang et al. 2025",
         _tuned("satimp"),
-        first=_weights(1.0, 0.1, beta1=5.0, beta2=1.0),
+        first_trial=_weights(1.0, 0.1, beta1=5.0, beta2=1.0),
     ),
     "etw": Method("ETW", "entropy", "ga", "nll", "Koh et al. 2026", _tuned("etw")),
     "seul": Method(
-        "SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _tuned("grad_diff"), lender="grad_diff"
+        "SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _tuned("grad_diff"), values_from="grad_diff"
     ),
     "su_llm": Method(
-        "SU-LLM", "model_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), lender="grad_diff"
+        "SU-LLM",
+        "model_difference",
+        "masked_ga",
+        "nll",
+        "Wan et al. 2025",
+        _tuned("grad_diff"),
+        values_from="grad_diff",
     ),
     "su_ngram": Method(
-        "SU-Ngram", "ngram_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), lender="grad_diff"
+        "SU-Ngram",
+        "ngram_difference",
+        "masked_ga",
+        "nll",
+        "Wan et al. 2025",
+        _tuned("grad_diff"),
+        values_from="grad_diff",
     ),
-    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), lender="wga"),
-    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), lender="grad_diff"),
+    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), values_from="wga"),
+    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), values_from="grad_diff"),
     "gt_satga": Method(
         "GT-SatGA",
         "labels",
@@ -118,7 +130,7 @@ METHODS: dict[str, Method] = {
         _ATWU,
         _tuned("atwu"),
         {"beta": Range(0.1, 10.0)},
-        lender="atwu",
+        values_from="atwu",
     ),
     "atwu_ga": Method(
         "ATWU-GA",
@@ -127,9 +139,9 @@ METHODS: dict[str, Method] = {
         "nll",
         _ATWU,
         {name: value for name, value in _tuned("atwu").items() if name != "beta"},
-        lender="atwu",
+        values_from="atwu",
     ),
-    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, lender="atwu"),
+    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, values_from="atwu"),
     "atwu": Method(
         "ATWU",
         "scorer",
@@ -137,9 +149,9 @@ METHODS: dict[str, Method] = {
         "nll",
         _ATWU,
         _tuned("atwu"),
-        first=_weights(5.0, 0.5, beta=5.0),
+        first_trial=_weights(5.0, 0.5, beta=5.0),
     ),
-    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), lender="dpo"),
-    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), lender="npo"),
-    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), lender="simnpo"),
+    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), values_from="dpo"),
+    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), values_from="npo"),
+    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), values_from="simnpo"),
 }

@@ -1,4 +1,4 @@
-"""The loss of one micro-batch under a method: one forward pass, a weighting, a forget loss and a retain loss."""
+"""Compute the loss of one micro-batch: one forward pass, token weighting, forget loss and retain loss."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from atwu.modeling.single_pass import unwrap
 
 @dataclass(frozen=True, slots=True)
 class UnlearningLoss:
-    """The loss of one micro-batch and what it was made of.
+    """The loss of one micro-batch with its terms and inputs.
 
-    Per-token tensors live on the shifted axis: shape (batch, length - 1), entry j is about token j + 1; shape
-    (batch, length) where every position is counted (`legacy`).
+    Per-token tensors use the shifted axis: shape (batch, length - 1), entry j refers to token j + 1. The shape is
+    (batch, length) if every position is counted (`legacy`).
     """
 
     loss: Tensor
     """`forget_weight * forget + retain_weight * retain`, a scalar with gradient."""
     forget: Tensor
-    """Forget loss before its weight, a scalar."""
+    """Forget loss without `forget_weight`, a scalar."""
     retain: Tensor | None
-    """Retain loss before its weight, or None if the method has none."""
+    """Retain loss without `retain_weight`, a scalar; None if the method has none."""
     token_weights: Tensor
-    """Weight of each forget token, without gradient; 0 where it is not counted."""
+    """Weight of each forget token, without gradient; 0 on tokens that are not counted."""
     terms: LossTerms
-    """What the forget loss was computed from."""
+    """Inputs of the forget loss."""
     factor: Tensor | None
-    """What learned scores were multiplied with, or None."""
+    """Weights that learned scores were multiplied by, or None."""
     outputs: TokenOutputs
-    """Everything the forward pass gave for the forget rows."""
+    """Output of the forward pass for the forget rows."""
 
     @property
     def logps(self) -> Tensor:
-        """Log-probability of each forget token, with gradient; 0 where it is not counted."""
+        """Log-probability of each forget token, with gradient; 0 on tokens that are not counted."""
         return self.terms.logps
 
     @property
@@ -62,7 +62,7 @@ def recipe_loss(
     recipe: Recipe,
     *,
     scorer: TokenScorer | None = None,
-    given: LossInputs | None = None,
+    inputs: LossInputs | None = None,
     denominators: NormalizationCounts | None = None,
     layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
@@ -70,28 +70,28 @@ def recipe_loss(
 
     Args:
         model: the causal language model being unlearned.
-        batches: token batches by name, `forget`, `retain` and `alternate`, as far as the recipe looks at them.
-        recipe: the method, decided.
-        scorer: for learned weights; None scores every token 1/2.
-        given: what it needs besides the rows.
-        denominators: counts of the whole batch this one is part of; by default its own.
+        batches: token batches `forget`, `retain` and `alternate`; only those that the recipe needs.
+        recipe: the resolved method.
+        scorer: for learned weights; None gives every token the score 1/2.
+        inputs: inputs besides the rows.
+        denominators: counts of the larger batch that this micro-batch belongs to; by default its own counts.
         layout: see `forward_tokens`.
 
     Raises:
-        ValueError: a batch or something else that the recipe needs is missing.
+        ValueError: a batch or another input that the recipe needs is missing.
     """
-    counts, given = denominators or NormalizationCounts(), given or LossInputs(Reference())
+    counts, inputs = denominators or NormalizationCounts(), inputs or LossInputs(Reference())
     rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
-    if loss.learns == "alternate":
+    if loss.trained_answer == "alternate":
         rows["forget"] = rows.pop("alternate")
-    comparisons = {"forget": loss.comparison(rows["forget"], given)}
+    comparisons = {"forget": loss.comparison(rows["forget"], inputs)}
     if retainer is not None:
-        comparisons["retain"] = retainer.comparison(given.reference)
+        comparisons["retain"] = retainer.comparison(inputs.reference)
     outputs = forward_tokens(
         model,
         list(rows.values()),
-        entropy_temperature=recipe.entropy_temperature if given.token_weights is None else None,
+        entropy_temperature=recipe.entropy_temperature if inputs.token_weights is None else None,
         comparisons=[comparisons.get(name) for name in rows],
         layer=recipe.layer(len(decoder_layers(unwrap(model)))) if recipe.layered else None,
         stop=not recipe.reads_head,
@@ -99,8 +99,8 @@ def recipe_loss(
     )
     outs = dict(zip(rows, outputs, strict=True))
     out = outs["forget"]
-    terms = _terms(recipe, out, outs.get("alternate"), given)
-    weights, factor = _weights(recipe, WeightingContext(out, rows["forget"], scorer, given.score_offset), given)
+    terms = _terms(recipe, out, outs.get("alternate"), inputs)
+    weights, factor = _weights(recipe, WeightingContext(out, rows["forget"], scorer, inputs.score_offset), inputs)
     forget_term = reduced(
         loss.values(terms, weights),
         weights,
@@ -112,11 +112,11 @@ def recipe_loss(
     )
     total, retain_term = recipe.factors.forget_weight * forget_term, None
     if retainer is not None:
-        kept = outs["retain"]
+        retain = outs["retain"]
         retain_term = reduced(
-            retainer.values(kept, given.reference),
-            kept.mask,
-            kept.mask,
+            retainer.values(retain, inputs.reference),
+            retain.mask,
+            retain.mask,
             retainer.reduction,
             tokens=counts.retain_tokens,
             rows=counts.retain_rows,
@@ -125,61 +125,61 @@ def recipe_loss(
     return UnlearningLoss(total, forget_term, retain_term, weights, terms, factor, out)
 
 
-def batches_of(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, TokenBatch]:
-    """The batches that a recipe looks at, by name.
+def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:
+    """Return the batches that a recipe needs, by name.
 
     Raises:
-        ValueError: one is missing or malformed.
+        ValueError: a batch is missing or malformed.
     """
-    looked_at = {"forget": "forget rows"}
+    required = {"forget": "forget rows"}
     if recipe.retainer is not None:
-        looked_at["retain"] = "a retain batch; give one or set retain_loss='none'"
+        required["retain"] = "a retain batch; pass one or set retain_loss='none'"
     if "alternates" in recipe.needs:
-        looked_at["alternate"] = "alternate answers to the forget prompts"
-    for name, what in looked_at.items():
-        if given.get(name) is None:
+        required["alternate"] = "alternate answers to the forget prompts"
+    for name, what in required.items():
+        if batches.get(name) is None:
             raise ValueError(f"method {recipe.name!r} needs {what}.")
-    return {name: TokenBatch.of(given[name], name=name) for name in looked_at}
+    return {name: TokenBatch.of(batches[name], name=name) for name in required}
 
 
-def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: LossInputs) -> LossTerms:
-    loss, reference = recipe.forgetter, given.reference
+def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, inputs: LossInputs) -> LossTerms:
+    loss, reference = recipe.forgetter, inputs.reference
     ref_logps = preferred = None
-    compared = loss.wanted().get("forget")
+    compared = loss.reference_specs().get("forget")
     if compared is not None and compared.logps:
         if reference.forget_logps is None:
-            raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
-        ref_logps = out.spread(reference.forget_logps.to(out.logps))
+            raise ValueError(f"method {recipe.name!r} needs the reference of the original model, which is missing.")
+        ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
     if alternate is not None:
         assert reference.alternate_logps is not None
-        ratio = alternate.logps - alternate.spread(reference.alternate_logps.to(alternate.logps))
+        ratio = alternate.logps - alternate.to_grid(reference.alternate_logps.to(alternate.logps))
         preferred = ratio.sum(dim=1)
     return LossTerms(out.logps, out.mask, ref_logps, preferred, loss.distance(out), learned=recipe.scores is not None)
 
 
 @torch.no_grad()
-def _weights(recipe: Recipe, seen: WeightingContext, given: LossInputs) -> tuple[Tensor, Tensor | None]:
-    """Weight of every forget token, (batch, length - 1), 0 where not counted; and what learned ones were multiplied with.
+def _weights(recipe: Recipe, context: WeightingContext, inputs: LossInputs) -> tuple[Tensor, Tensor | None]:
+    """Compute the weights of the forget tokens, (batch, length - 1), and the factor on learned scores.
 
     Raises:
-        ValueError: the weighting needs something that is not there, or a shape does not match.
+        ValueError: an input of the weighting is missing, or a shape does not match.
     """
-    out, fixed = seen.out, given.fixed_weights
-    if given.token_weights is not None:
-        shape = seen.forget.labels.shape
-        if given.token_weights.shape != shape:
+    out, fixed = context.out, inputs.fixed_weights
+    if inputs.token_weights is not None:
+        shape = context.forget.labels.shape
+        if inputs.token_weights.shape != shape:
             raise ValueError(
-                f"token weights must have the labels' shape {tuple(shape)}, got {tuple(given.token_weights.shape)}."
+                f"token_weights must have the shape of the labels {tuple(shape)}, got {tuple(inputs.token_weights.shape)}."
             )
-        return given.token_weights[:, 1:].to(out.logps) * out.mask, None
+        return inputs.token_weights[:, 1:].to(out.logps) * out.mask, None
     if recipe.weighting in fixed:
-        return out.spread(fixed[recipe.weighting].to(out.logps)), None
-    parts = [
-        out.spread(fixed[name].to(out.logps)) if name in fixed else weighter.weights(seen) * out.mask
+        return out.to_grid(fixed[recipe.weighting].to(out.logps)), None
+    weightings = [
+        out.to_grid(fixed[name].to(out.logps)) if name in fixed else weighter.weights(context) * out.mask
         for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
     ]
     if recipe.combination is None:
-        return parts[0], None
+        return weightings[0], None
     learned = [isinstance(weighter, LearnedScores) for weighter in recipe.weighters]
-    factor = parts[1 - learned.index(True)] if any(learned) else None
-    return combined(parts[0], parts[1], out.mask, how=recipe.combination), factor
+    factor = weightings[1 - learned.index(True)] if any(learned) else None
+    return combined(weightings[0], weightings[1], out.mask, how=recipe.combination), factor

@@ -1,7 +1,7 @@
-"""Installed packages that add to the tables.
+"""Load methods and components from installed packages.
 
-A package may register through an entry point of the group `atwu.methods` whose value is a function without arguments
-that calls the functions of `atwu.methods.registry`; it is called before the tables are first read.
+A package declares an entry point in the group `atwu.methods`. Its value is a function without arguments that calls the
+functions of `atwu.methods.method_registry`; it is called before the tables are first read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _loaded = False
 
 
 def load_plugins() -> None:
-    """Let installed packages register, once; one that fails is named in a warning and left out."""
+    """Call the entry points of installed packages, once; log a warning for each that fails."""
     global _loaded
     if _loaded:
         return
-    _loaded = True  # before the first call: registering a method looks its parts up
+    _loaded = True  # set before the calls: registering a method calls load_plugins again
     for point in importlib.metadata.entry_points(group=METHOD_ENTRY_POINTS):
         try:
             point.load()()
         except Exception as error:
-            logger.warning("entry point %s = %s failed and was left out: %s", point.name, point.value, error)
+            logger.warning("entry point %s = %s failed and was skipped: %s", point.name, point.value, error)

@@ -1,4 +1,4 @@
-"""From a method's name and the user's changes to a decided recipe: every part, with every number of a run."""
+"""Resolve a method name and the user's changes to a recipe: all components with all hyperparameters of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atwu.methods.component import NEEDS, Component, FixedWeighting, ForgetLoss,
 from atwu.methods.component_options import ComponentOption, options_of_component
 from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.configurations import CONFIGURATIONS
-from atwu.methods.functions import check_same, forget_loss_of, name_of, weighting_of
+from atwu.methods.functions import check_same_function, forget_loss_of, function_id, weighting_of
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.plugins import load_plugins
 from atwu.methods.weightings.learned import LearnedScores
@@ -27,49 +27,49 @@ P = TypeVar("P", bound=Component)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A method with its parts made and every number decided."""
+    """A method with its components instantiated and all hyperparameters set."""
 
     name: str
     weighting: str
-    """One name, or two joined by `*` (product) or `+` (mean of their ranks in the row)."""
+    """One name, or two names joined by `*` (product) or `+` (mean of ranks within the row)."""
     forget_loss: str
     retain_loss: str
     factors: TermWeights
     weighters: tuple[Weighting, ...]
     forgetter: ForgetLoss
     retainer: RetainLoss | None
-    given: frozenset[str] = frozenset()
+    user_options: frozenset[str] = frozenset()
     """Options that the user set."""
 
     @property
-    def parts(self) -> tuple[Component, ...]:
+    def components(self) -> tuple[Component, ...]:
         return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer]))
 
     @property
     def options(self) -> dict[str, ComponentOption]:
-        """Every option that counts here: numbers first, then settings, each in the order of the parts."""
-        taken = _taken(self.parts, learned=self.scores is not None, retained=self.retainer is not None)
-        found = {name: options[-1] for name, options in taken.items()}
-        return dict(sorted(found.items(), key=lambda entry: not entry[1].number))
+        """All options of this method: hyperparameters first, then settings, each in the order of the components."""
+        taken = _taken(self.components, learned=self.scores is not None, retained=self.retainer is not None)
+        options = {name: declared[-1] for name, declared in taken.items()}
+        return dict(sorted(options.items(), key=lambda entry: not entry[1].number))
 
     @property
     def values(self) -> dict[str, float]:
-        """The numbers of the method by name."""
+        """Hyperparameters of the method by name."""
         return {name: self._value(name) for name, option in self.options.items() if option.number}
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How its parts do it, by name; what is None is left out."""
-        found = {name: self._value(name) for name, option in self.options.items() if not option.number}
-        return {name: value for name, value in found.items() if value is not None}
+        """Settings of the components by name, without those that are None."""
+        values = {name: self._value(name) for name, option in self.options.items() if not option.number}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _value(self, name: str) -> Any:
-        return next(getattr(part, name) for part in self.parts if hasattr(part, name))
+        return next(getattr(component, name) for component in self.components if hasattr(component, name))
 
     def as_plain(self) -> dict[str, Any]:
-        """As plain JSON, for `run.json`."""
+        """Return the recipe as JSON-compatible data for `run.json`."""
         names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
-        return {name: getattr(self, name) for name in names} | {"given": sorted(self.given)}
+        return {name: getattr(self, name) for name in names} | {"given": sorted(self.user_options)}
 
     @property
     def weighting_names(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class Recipe:
 
     @property
     def combination(self) -> Combination | None:
-        """How two weightings become one."""
+        """How two weightings are combined; None for a single one."""
         return split_weighting(self.weighting)[1]
 
     @property
@@ -87,74 +87,79 @@ class Recipe:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it needs besides forget rows: keys of `NEEDS`."""
-        asked = {need for part in self.parts for need in part.needs}
-        return tuple(need for need in NEEDS if need in asked)
+        """Inputs besides forget rows: keys of `NEEDS`."""
+        needed = {need for component in self.components for need in component.needs}
+        return tuple(need for need in NEEDS if need in needed)
 
     @property
-    def everywhere(self) -> frozenset[str]:
-        """Sets of rows of which every position is counted: where distributions are compared, no token has to be known."""
-        if not self.forgetter.everywhere:
+    def all_positions(self) -> frozenset[str]:
+        """Sets of rows in which every position is counted: the forget set, and the retain set if distributions are compared."""
+        if not self.forgetter.all_positions:
             return frozenset()
         compares = self.retainer is not None and "reference_distributions" in self.retainer.needs
         return frozenset({"forget", "retain"} if compares else {"forget"})
 
     @property
     def entropy_temperature(self) -> float | None:
-        """Temperature of the entropy that a weighting looks at, or None."""
+        """Temperature of the entropy that a weighting uses, or None."""
         return next((t for weighter in self.weighters if (t := weighter.entropy_temperature) is not None), None)
 
     @property
     def reads_head(self) -> bool:
-        """Something reads log-probabilities or final hidden states of the model."""
-        kept = self.retainer is not None and self.retainer.reads_head
-        return kept or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
+        """Whether a component uses log-probabilities or final hidden states of the model."""
+        retain = self.retainer is not None and self.retainer.reads_head
+        return retain or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
 
     def layer(self, layers: int) -> int | None:
-        """Index of the decoder layer that is read, for a model with that many; None when none is.
+        """Return the index of the decoder layer whose output is used, or None.
+
+        Args:
+            layers: number of decoder layers of the model.
 
         Raises:
-            ValueError: the layer was set by the user and the model has none of that index.
+            ValueError: the user set a layer that the model does not have.
         """
-        read = next((layer for part in self.parts if (layer := part.reads_layer(layers)) is not None), None)
-        if read is not None and "layer" in self.given and self.values["layer"] >= layers:
-            asked = int(self.values["layer"])
-            raise ValueError(f"layer must be between 0 and {layers - 1}, the layers of this model, got {asked}.")
+        read = next(
+            (layer for component in self.components if (layer := component.reads_layer(layers)) is not None), None
+        )
+        if read is not None and "layer" in self.user_options and self.values["layer"] >= layers:
+            requested = int(self.values["layer"])
+            raise ValueError(f"layer must be between 0 and {layers - 1} for this model, got {requested}.")
         return read
 
     @property
     def layered(self) -> bool:
-        """Something reads the output of a decoder layer."""
+        """Whether a component uses the output of a decoder layer."""
         return self.layer(1 << 30) is not None
 
-    def wanted(self, layers: int) -> dict[str, ReferenceSpec]:
-        """What of the starting model the losses need in every step, by set of rows.
+    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
+        """Return which quantities of the original model the losses need in every step, by set of rows.
 
         Args:
-            layers: decoder layers of the model.
+            layers: number of decoder layers of the model.
         """
-        found = self.forgetter.wanted()
-        kept = None if self.retainer is None else self.retainer.wanted(layers)
-        return found if kept is None else {**found, "retain": kept}
+        specs = self.forgetter.reference_specs()
+        retain = None if self.retainer is None else self.retainer.reference_spec(layers)
+        return specs if retain is None else {**specs, "retain": retain}
 
 
 def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
-    """Names and combination of `a`, `a*b` or `a+b`."""
+    """Split `a`, `a*b` or `a+b` into names and combination."""
     signs = [sign for sign in text if sign in _SIGNS]
     if not signs:
         return (text,), None
-    return tuple(part.strip() for part in re.split(r"[*+]", text)), _SIGNS[signs[0]]
+    return tuple(name.strip() for name in re.split(r"[*+]", text)), _SIGNS[signs[0]]
 
 
-def named_component(kind: Literal["weighting", "forget loss"], part: str | Callable[..., Any]) -> str:
-    """The name of a part; a plain function is added to the table under its own."""
-    if isinstance(part, str):
-        return part
-    name = name_of(part)
+def named_component(kind: Literal["weighting", "forget loss"], component: str | Callable[..., Any]) -> str:
+    """Return the name of a component; a plain function is added to its table first."""
+    if isinstance(component, str):
+        return component
+    name = function_id(component)
     if kind == "weighting":
-        check_same(WEIGHTINGS.setdefault(name, weighting_of(part)), part)
+        check_same_function(WEIGHTINGS.setdefault(name, weighting_of(component)), component)
     else:
-        check_same(FORGET_LOSSES.setdefault(name, forget_loss_of(part)), part)
+        check_same_function(FORGET_LOSSES.setdefault(name, forget_loss_of(component)), component)
     return name
 
 
@@ -167,19 +172,19 @@ def recipe(
     configuration: str = "ours",
     **options: Any,
 ) -> Recipe:
-    """Decide the parts and numbers of a run.
+    """Resolve the components and hyperparameters of a run.
 
     Args:
-        method: a name from `METHODS`; the other arguments replace its parts and values.
-        weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of their ranks in the row); or a
+        method: a name from `METHODS`; the other arguments replace its components and values.
+        weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of ranks within the row); or a
             function (`atwu.methods.functions`).
         forget_loss: a name from `FORGET_LOSSES`, or a function.
         retain_loss: a name from `RETAIN_LOSSES`.
-        configuration: a name from `CONFIGURATIONS`: values of settings that are not given.
-        options: numbers and settings of the parts by name; None means not given.
+        configuration: a name from `CONFIGURATIONS`, which sets options that are not given.
+        options: hyperparameters and settings of the components by name; None means not given.
 
     Raises:
-        ValueError: an unknown name, a number the method has no use for, or parts that do not go together.
+        ValueError: an unknown name, a hyperparameter that the method does not have, or components that cannot be combined.
     """
     load_plugins()
     row: Method = lookup("method", method, METHODS)
@@ -187,48 +192,48 @@ def recipe(
         named_component("weighting", weighting or row.weighting),
         named_component("forget loss", forget_loss or row.forget_loss),
     )
-    parts = (*named, retain_loss or row.retain_loss)
-    names, combination = split_weighting(parts[0])
+    chosen = (*named, retain_loss or row.retain_loss)
+    names, combination = split_weighting(chosen[0])
     if len(names) > 2 or not all(names):
-        raise ValueError(f"a combination of weightings is a*b or a+b with two names, got {parts[0]!r}.")
+        raise ValueError(f"weighting must be one name, or a*b or a+b with two names, got {chosen[0]!r}.")
     weighters: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
-    forgetter: type[ForgetLoss] = lookup("forget loss", parts[1], FORGET_LOSSES)
-    retainer: type[RetainLoss] | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
-    _check_parts(parts, weighters, combination, forgetter)
+    forgetter: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
+    retainer: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
+    _check_components(chosen, weighters, combination, forgetter)
     classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer])]
     taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
     given = {name: value for name, value in options.items() if value is not None}
-    _check_given(given, taken, f"method {method!r} ({' x '.join(parts)})")
+    _check_given(given, taken, f"method {method!r} ({' x '.join(chosen)})")
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
     values = {name: value for name, value in start.items() if name in taken}
-    changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
+    changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     made = Recipe(
-        " x ".join(parts[: 2 if parts[2] == "nll" else 3]) if changed else method,
-        *parts,
+        " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method,
+        *chosen,
         factors=_make(TermWeights, values),
         weighters=tuple(_make(weighter, values) for weighter in weighters),
         forgetter=_make(forgetter, values),
         retainer=None if retainer is None else _make(retainer, values),
-        given=frozenset(given) & frozenset(taken),
+        user_options=frozenset(given) & frozenset(taken),
     )
-    if made.everywhere and "labels" in made.needs:
+    if made.all_positions and "labels" in made.needs:
         raise ValueError(
-            f"{made.name!r} with legacy=True counts every position, and forget_spans are known of answers alone; set "
-            "legacy=False, or leave the labels out."
+            f"{made.name!r} with legacy=True counts every position, but forget_spans label answers only; set legacy=False, "
+            "or use a weighting without labels."
         )
     return made
 
 
 def _taken(
-    parts: Iterable[Component | type[Component]], *, learned: bool, retained: bool
+    components: Iterable[Component | type[Component]], *, learned: bool, retained: bool
 ) -> dict[str, list[ComponentOption]]:
-    """Every option that counts under some parts, as each part that takes it has it."""
-    found: dict[str, list[ComponentOption]] = {}
-    for part in parts:
-        for option in options_of_component(part):
+    """Return all options of some components, by name, as declared by each component that has it."""
+    taken: dict[str, list[ComponentOption]] = {}
+    for component in components:
+        for option in options_of_component(component):
             if (learned or not option.learned) and (retained or option.name != "retain_weight"):
-                found.setdefault(option.name, []).append(option)
-    return found
+                taken.setdefault(option.name, []).append(option)
+    return taken
 
 
 def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOption]], who: str) -> None:
@@ -241,33 +246,39 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOpt
         option = lookup("option", name, known)
         if option.number:
             numbers = [each for each, (first, *_) in taken.items() if first.number]
-            raise ValueError(f"{who} has no {name!r}; it takes {', '.join(numbers)}.")
-        if option.refused and value != option.default:
-            raise ValueError(f"{name} is for methods with learned weights; {who} has none.")
+            raise ValueError(f"{who} has no hyperparameter {name!r}; it has {', '.join(numbers)}.")
+        if option.strict and value != option.default:
+            raise ValueError(f"{name} requires a method with learned weights; {who} has none.")
 
 
-def _make(part: type[P], values: Mapping[str, Any]) -> P:
-    """The part with its options set, numbers as float."""
-    own = {option.name: option for option in options_of_component(part)}
+def _make(component: type[P], values: Mapping[str, Any]) -> P:
+    """Instantiate a component; hyperparameters become float."""
+    own = {option.name: option for option in options_of_component(component)}
     chosen = {name: own[name].checked(value) for name, value in values.items() if name in own}
     defaults = {name: float(option.default) for name, option in own.items() if option.number and name not in chosen}
-    return part(**defaults, **chosen)
+    return component(**defaults, **chosen)
 
 
-def _check_parts(
-    parts: tuple[str, str, str],
+def _check_components(
+    names: tuple[str, str, str],
     weighters: list[type[Weighting]],
     combination: Combination | None,
     forgetter: type[ForgetLoss],
 ) -> None:
     learned = sum(issubclass(weighter, LearnedScores) for weighter in weighters)
     if learned == 2:
-        raise ValueError(f"there is one scorer per run; {parts[0]!r} names it twice.")
+        raise ValueError(f"a run has one scorer, but weighting {names[0]!r} names it twice.")
     if combination == "mean_of_ranks" and learned:
-        raise ValueError(f"ranks of a learned score carry no gradient; use 'scorer*...' instead of {parts[0]!r}.")
+        raise ValueError(
+            f"weighting {names[0]!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
+        )
     if forgetter.reduction == "selected" and not all(issubclass(weighter, FixedWeighting) for weighter in weighters):
         raise ValueError(
-            f"forget loss {parts[1]!r} averages over a fixed selection of tokens; weighting {parts[0]!r} has none."
+            f"forget loss {names[1]!r} averages over a fixed selection of tokens, but weighting {names[0]!r} selects none; "
+            "use a precomputed weighting."
         )
-    if forgetter.learns == "alternate" and parts[0] != "uniform":
-        raise ValueError(f"forget loss {parts[1]!r} learns another answer, whose tokens {parts[0]!r} does not weigh.")
+    if forgetter.trained_answer == "alternate" and names[0] != "uniform":
+        raise ValueError(
+            f"forget loss {names[1]!r} trains on alternate answers, which weighting {names[0]!r} does not weight; "
+            "use uniform."
+        )

@@ -1,4 +1,4 @@
-"""`unlearning_loss`: the loss of any method on batches at hand, without a trainer."""
+"""`unlearning_loss`: compute the loss of any method on given batches, without a trainer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.layers import decoder_layers
-from atwu.modeling.reference import Reference, live_reference
+from atwu.modeling.reference import Reference, reference_of_batch
 from atwu.modeling.single_pass import unwrap
 
 Batch = Mapping[str, Tensor] | TokenBatch
@@ -45,27 +45,27 @@ def unlearning_loss(
 
     Args:
         model: the causal language model being unlearned.
-        forget: `input_ids`, `attention_mask`, `labels` of shape (batch, length), labels -100 where not counted; also
-            `token_labels` (1 on secret tokens) for the label weighting.
+        forget: `input_ids`, `attention_mask`, `labels` of shape (batch, length), labels -100 on uncounted tokens; also
+            `token_labels` (1 on labelled tokens) for the weighting `labels`.
         retain: the same for retain rows; required unless the method has no retain loss.
         method: a name listed by `atwu methods`.
-        reference: starting model, for methods that compare with it; on the same device, not changed.
-        scorer: for learned weights; None scores every token 1/2.
-        score_offset: added to the logits of learned scores, for a scorer with a prior: its `offset` of each row, one after
-            another, shape (counted tokens,).
-        token_weights: weights to use instead of the method's own, in [0, 1], shape (batch, length), not shifted; required
-            for weightings that are computed once before training (labels come from the batch).
-        alternate: preferred answers to the forget prompts, for methods that learn from them.
-        refusal_ids: tokens of the refusal that JensUn aims at.
+        reference: the original model, for methods that need it; on the same device, not changed.
+        scorer: for learned weights; None gives every token the score 1/2.
+        score_offset: added to the logits of learned scores, for a scorer with a prior: its `offset` of each row, concatenated,
+            shape (counted tokens,).
+        token_weights: weights in [0, 1] that replace the method's own, shape (batch, length), not shifted; required for
+            weightings that are computed before training (except `labels`, which come from the batch).
+        alternate: preferred answers to the forget prompts, for methods that use them.
+        refusal_ids: token ids of JensUn's refusal.
         weighting: replace the method's token weighting, by name or by a function.
         forget_loss: replace its forget loss, by name or by a function.
         retain_loss: replace its retain loss.
-        configuration: settings that are not given: ours, authors or paper.
+        configuration: sets options that are not given: ours, authors or paper.
         layout: see `forward_tokens`.
-        options: `forget_weight`, `retain_weight`, `beta`, ...; unset ones take the method's published values.
+        options: `forget_weight`, `retain_weight`, `beta`, ...; by default the published values of the method.
 
     Raises:
-        ValueError: unknown names, numbers the method does not take, missing inputs or shapes that do not match.
+        ValueError: unknown names, hyperparameters that the method does not have, missing inputs or wrong shapes.
     """
     decided = recipe(
         method,
@@ -76,26 +76,30 @@ def unlearning_loss(
         **options,
     )
     rows = batches_of(decided, {"forget": forget, "retain": retain, "alternate": alternate})
-    rows |= {name: _everywhere(rows[name]) for name in decided.everywhere}
-    if token_weights is not None and "forget" in decided.everywhere:
+    rows |= {name: _everywhere(rows[name]) for name in decided.all_positions}
+    if token_weights is not None and "forget" in decided.all_positions:
         token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
-    wanted = decided.wanted(len(decoder_layers(unwrap(model))) if decided.layered else 0)
-    if wanted and reference is None:
-        raise ValueError(f"method {decided.name!r} compares with the starting model; give it as reference.")
-    seen = live_reference(reference, rows, wanted, layout=layout) if wanted and reference is not None else Reference()
+    specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
+    if specs and reference is None:
+        raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
+    references = Reference()
+    if reference is not None and specs:
+        references = reference_of_batch(reference, rows, specs, layout=layout)
     return recipe_loss(
         model,
         rows,
         decided,
         scorer=scorer,
-        given=LossInputs(seen, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)),
+        inputs=LossInputs(
+            references, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)
+        ),
         layout=layout,
     )
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:
-    """Every position counted, as in `atwu.training.training_rows`: the rows are one token longer."""
-    ids, mask = (nn.functional.pad(part, (0, 1)) for part in (batch.input_ids, batch.attention_mask))
+    """Count every position, as in `atwu.training.training_rows`; the rows become one token longer."""
+    ids, mask = (nn.functional.pad(tensor, (0, 1)) for tensor in (batch.input_ids, batch.attention_mask))
     width = mask.shape[1]
     last = width - 1 - mask.flip(1).int().argmax(dim=1)
     row = torch.arange(mask.shape[0], device=mask.device)

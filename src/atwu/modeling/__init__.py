@@ -1,1 +1,1 @@
-
+"""Models: loading, forward passes, decoding, adapters and quantization."""

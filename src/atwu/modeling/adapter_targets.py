@@ -1,8 +1,8 @@
-"""Which weights low-rank adapters are put on, and whether they are there.
+"""Select the weights that get low-rank adapters, and check the result.
 
-Two kinds of weight can have one: linear layers, and the experts of a mixture, which transformers keep as one parameter of three
-dimensions. peft puts an adapter beside a linear layer, or into a parameter (`target_parameters`) just before it is used; the
-second is right for any weight, but takes no dropout.
+Two kinds of weights can be adapted: linear layers, and the experts of a mixture, which transformers stores as one
+three-dimensional parameter. peft adds an adapter to the output of a linear layer (`target_modules`), or to a parameter before
+it is used (`target_parameters`). The second works for any weight, but does not support dropout.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from torch import nn
 from atwu._names import did_you_mean
 from atwu.modeling.layers import adapters_by_weight, block_list, text_lists, without_wrappers
 
-ASIDE = frozenset({"gate", "router", "shared_expert_gate", "indexer", "encoder_attn", "cross_attn", "crossattention"})
-"""Parts that have adapters only where they are named: those that choose experts for a token, or tokens to look at (adapters
-would train the choice, if anything), and those that look at an encoder, which a causal model does not have."""
+OPT_IN = frozenset({"gate", "router", "shared_expert_gate", "indexer", "encoder_attn", "cross_attn", "crossattention"})
+"""Modules that are adapted only if named explicitly: routers of experts or attention (adapters would train the routing), and
+cross-attention to an encoder, which causal models do not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight that could have an adapter."""
+    """A weight that can have an adapter."""
 
     name: str
-    """Of the linear layer, or of the parameter that holds the experts."""
+    """Name of the linear layer, or of the parameter with the experts."""
     owner: nn.Module
     parameter: str
-    """Its name in the owner."""
+    """Name of the parameter in `owner`."""
 
     @property
     def stacked(self) -> bool:
-        """Whether it holds the experts of a mixture."""
+        """Whether it contains the experts of a mixture."""
         return not _is_linear(self.owner)
 
     @property
-    def full(self) -> str:
-        """Name of the parameter in the model."""
+    def parameter_name(self) -> str:
+        """Full name of the parameter in the model."""
         return self.name if self.name.endswith(f".{self.parameter}") else f"{self.name}.{self.parameter}"
 
     @property
-    def aside(self) -> bool:
-        """Whether it is adapted only where it is named."""
-        return not ASIDE.isdisjoint(self.name.split("."))
+    def opt_in(self) -> bool:
+        """Whether it is adapted only if named explicitly."""
+        return not OPT_IN.isdisjoint(self.name.split("."))
 
 
-def adaptable(model: nn.Module) -> list[Weight]:
-    """All linear layers and stacks of experts of a model."""
+def adaptable_weights(model: nn.Module) -> list[Weight]:
+    """Return all linear layers and stacked experts of a model."""
     found = []
     for name, module in model.named_modules():
         if _is_linear(module):
@@ -65,53 +65,57 @@ def adaptable(model: nn.Module) -> list[Weight]:
     return found
 
 
-def chosen_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequence[int] | None) -> list[Weight]:
-    """The weights to adapt.
+def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequence[int] | None) -> list[Weight]:
+    """Select the weights to adapt.
 
     Args:
-        model: without adapters.
-        targets: ends of names; None for every linear layer and all experts of the decoder, routers aside.
-        layers: only these decoder layers.
+        model: model without adapters.
+        targets: suffixes of names; None for all linear layers and experts of the decoder except routers.
+        layers: restrict to these decoder layers.
 
     Raises:
-        ValueError: a target or layer that the model does not have, or a weight on which an adapter would not count.
+        ValueError: the model lacks a target or layer, or an adapter on a weight would have no effect.
     """
-    every = adaptable(model)
-    trouble = _trouble(model, every)
+    every = adaptable_weights(model)
+    ineffective = _ineffective(model, every)
     blocks = block_list(model)
     prefixes = _starts(model)
     if targets is None:
         inside = [each for each in every if each.name.startswith(prefixes)]
-        groups = {"any linear layer": [each for each in inside if not each.aside and each.name not in trouble]}
+        groups = {"any linear layer": [each for each in inside if not each.opt_in and each.name not in ineffective]}
         if not groups["any linear layer"]:
-            raise ValueError(f"no linear layers of a decoder found in {type(model).__name__}; name targets.")
+            raise ValueError(f"found no linear layers of a decoder in {type(model).__name__}; set lora_targets.")
     else:
         groups = {f"{target!r}": _called(target, every) for target in targets}
     for target, weights in groups.items():
         if not weights:
             have = sorted({each.name.rpartition(".")[2] for each in every})
             hint = did_you_mean(target.strip("'"), have, shown=str)
-            raise ValueError(f"no linear layer is called {target}; this model has {', '.join(have)}.{hint}")
+            raise ValueError(f"no linear layer is named {target}; this model has {', '.join(have)}.{hint}")
     if layers is not None:
         count = 0 if blocks is None else len(blocks)
         if max(layers) >= count:
-            raise ValueError(f"LoRA layers {layers} go past the model's decoder layers 0 to {count - 1}.")
-        kept = tuple(f"{prefixes[0]}{index}." for index in layers)
+            raise ValueError(f"LoRA layers must be between 0 and {count - 1} for this model, got {layers}.")
+        layer_prefixes = tuple(f"{prefixes[0]}{index}." for index in layers)
         for target, weights in groups.items():
-            groups[target] = [each for each in weights if each.name.startswith(kept)]
+            groups[target] = [each for each in weights if each.name.startswith(layer_prefixes)]
             if not groups[target]:
-                raise ValueError(f"{target} is in none of the LoRA layers {layers}; leave it or layers out.")
-    wanted = {each.name for weights in groups.values() for each in weights}
-    for name in sorted(wanted & trouble.keys()):
-        raise ValueError(f"an adapter on {name} would not count: {trouble[name]}. Leave it out of lora_targets.")
-    return [each for each in every if each.name in wanted]
+                raise ValueError(
+                    f"{target} occurs in none of the LoRA layers {layers}; remove the target or the layers."
+                )
+    selected = {each.name for weights in groups.values() for each in weights}
+    for name in sorted(selected & ineffective.keys()):
+        raise ValueError(
+            f"an adapter on {name} would have no effect: {ineffective[name]}. Remove it from lora_targets."
+        )
+    return [each for each in every if each.name in selected]
 
 
 def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float) -> tuple[list[str], list[str]]:
-    """The `target_modules` and `target_parameters` that make peft adapt exactly these weights.
+    """Return the `target_modules` and `target_parameters` with which peft adapts exactly these weights.
 
     Raises:
-        ValueError: weights that peft cannot adapt.
+        ValueError: peft cannot adapt one of the weights.
     """
     rewritten = {leaf for leaf in {each.name.rpartition(".")[2] for each in weights} if _peft_rewrites(model, leaf)}
     modules: list[Weight] = []
@@ -119,54 +123,54 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
     for each in weights:
         plain = not each.stacked and each.name.rpartition(".")[2] not in rewritten and _multiplies_only(each.owner)
         (modules if plain else parameters).append(each)
-    flat = [each for each in parameters if not each.owner.get_parameter(each.parameter).is_floating_point()]
-    if flat:
+    quantized = [each for each in parameters if not each.owner.get_parameter(each.parameter).is_floating_point()]
+    if quantized:
         raise ValueError(
-            f"peft cannot adapt {kinds(flat)} when they are quantized; name other layers with lora_targets."
+            f"peft cannot adapt {weight_kinds(quantized)} if they are quantized; choose other layers with lora_targets."
         )
-    if odd := [each for each in parameters if each.stacked and each.owner.get_parameter(each.parameter).ndim != 3]:
+    if not_3d := [each for each in parameters if each.stacked and each.owner.get_parameter(each.parameter).ndim != 3]:
         raise ValueError(
-            f"peft cannot adapt the experts {kinds(odd)} of {type(model).__name__}: they are not one matrix each. "
-            "Name other layers with lora_targets."
+            f"peft cannot adapt the experts {weight_kinds(not_3d)} of {type(model).__name__}: they are not three-dimensional. "
+            "Choose other layers with lora_targets."
         )
     if parameters and dropout:
         raise ValueError(
-            f"lora_dropout cannot be had on {kinds(parameters)}, which peft adapts as parameters; set it to 0, or name "
-            "other layers with lora_targets."
+            f"lora_dropout is not supported on {weight_kinds(parameters)}, which peft adapts as parameters; set it to 0, or "
+            "choose other layers with lora_targets."
         )
-    return [each.name for each in modules], [each.full for each in parameters]
+    return [each.name for each in modules], [each.parameter_name for each in parameters]
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
-    """Compare what was to be adapted with what was.
+    """Check that peft adapted exactly the selected weights.
 
     Raises:
-        ValueError: naming the difference.
+        ValueError: it did not; the message names the difference.
     """
-    wanted, have = {each.full for each in weights}, set(adapters_by_weight(adapted.get_base_model()))
+    expected, actual = {each.parameter_name for each in weights}, set(adapters_by_weight(adapted.get_base_model()))
     differences = (
-        ("does not adapt", wanted - have),
-        ("also adapts", have - wanted),
-        ("would not find again, once saved, the adapters", _lost(adapted)),
+        ("does not adapt", expected - actual),
+        ("also adapts", actual - expected),
+        ("cannot load again, once saved, the adapters", _lost(adapted)),
     )
     for what, names in differences:
         if names:
             raise ValueError(
-                f"peft {what} {_short(names)} of {type(adapted.get_base_model()).__name__}; name other layers with "
+                f"peft {what} {_short(names)} of {type(adapted.get_base_model()).__name__}; choose other layers with "
                 "lora_targets."
             )
 
 
 def not_adapted(adapted: Any) -> str:
-    """Kinds of linear layers and experts of the decoder without an adapter, for people; empty where all have one."""
+    """List the kinds of linear layers and experts of the decoder without adapter, for display; empty if all have one."""
     base = adapted.get_base_model()
     have, inside = set(adapters_by_weight(base)), _starts(base)
-    left = [each for each in adaptable(base) if each.name.startswith(inside) and ".lora_" not in each.name]
-    return kinds([each for each in left if without_wrappers(each.full) not in have])
+    left = [each for each in adaptable_weights(base) if each.name.startswith(inside) and ".lora_" not in each.name]
+    return weight_kinds([each for each in left if without_wrappers(each.parameter_name) not in have])
 
 
-def kinds(weights: Sequence[Weight]) -> str:
-    """Names without the number of the layer."""
+def weight_kinds(weights: Sequence[Weight]) -> str:
+    """Return the names without layer numbers."""
     return _short(without_wrappers(each.name) for each in weights)
 
 
@@ -176,15 +180,15 @@ def _short(names: Any) -> str:
 
 def _called(target: str, every: Sequence[Weight]) -> list[Weight]:
     found = [each for each in every if f".{each.name}".endswith(f".{target}")]
-    return found if not ASIDE.isdisjoint(target.split(".")) else [each for each in found if not each.aside]
+    return found if not OPT_IN.isdisjoint(target.split(".")) else [each for each in found if not each.opt_in]
 
 
 def _starts(model: nn.Module) -> tuple[str, ...]:
-    """How the names of what is in the decoder layers begin; where no list is that of the layers, in any list."""
+    """Return the name prefixes of the decoder layers; of all lists of layers if the decoder list is not identified."""
     blocks, getter = block_list(model), getattr(model, "get_decoder", None)
     decoder: nn.Module = getter() if getter is not None else model
-    wanted = set(decoder.modules()) if blocks is None else {blocks}
-    return tuple(f"{name}." for name, part in text_lists(model).items() if part in wanted)
+    lists = set(decoder.modules()) if blocks is None else {blocks}
+    return tuple(f"{name}." for name, module in text_lists(model).items() if module in lists)
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -198,26 +202,26 @@ def _holds_experts(name: str, owner: nn.Module) -> bool:
     return "expert" in parts and "router" not in parts and "bias" not in name
 
 
-def _trouble(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
-    """Weights on which an adapter would not count, and why."""
+def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
+    """Return the weights on which an adapter would have no effect, with the reason."""
     peft_targets = Counter(
         id(weight)
         for module in model.modules()
         if not isinstance(module, nn.Embedding)
         for weight in module.parameters(recurse=False)
     )
-    uses = Counter(id(part) for _, part in model.named_modules(remove_duplicate=False))
+    uses = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     found = {}
     for each in every:
         if peft_targets[id(getattr(each.owner, each.parameter))] > 1 or uses[id(each.owner)] > 1:
             found[each.name] = "other layers share its weight"
         elif _read_past(model, each):
-            found[each.name] = "the model reads its weight past the layer"
+            found[each.name] = "the model uses its weight without calling the layer"
     return found
 
 
 def _read_past(model: nn.Module, weight: Weight) -> bool:
-    """Whether a state space layer hands the weight itself to its kernel (Mamba, and its kin), so that no adapter is seen."""
+    """Return whether a state space layer (Mamba etc.) passes the weight itself to its kernel, bypassing any adapter."""
     above, _, leaf = weight.name.rpartition(".")
     parent = model.get_submodule(above)
     if weight.stacked or not hasattr(parent, "A_log"):
@@ -226,21 +230,21 @@ def _read_past(model: nn.Module, weight: Weight) -> bool:
 
 
 def _multiplies_only(module: nn.Module) -> bool:
-    """Whether a linear layer gives its matrix product and nothing else, to which peft can add an adapter's."""
+    """Return whether a linear layer computes only its matrix product, so that peft can add the adapter's output."""
     if type(module).forward is nn.Linear.forward or not isinstance(module, nn.Linear):
         return True
     if type(module).__module__.startswith("bitsandbytes"):
         return True
     weights = {name: weight.to("meta") for name, weight in module.named_parameters(recurse=False)}
     with contextlib.suppress(Exception):
-        given = torch.empty(2, module.in_features, device="meta", dtype=module.weight.dtype)
-        out = torch.func.functional_call(module, weights, given)
+        inputs = torch.empty(2, module.in_features, device="meta", dtype=module.weight.dtype)
+        out = torch.func.functional_call(module, weights, inputs)
         return isinstance(out, torch.Tensor) and out.shape == (2, module.out_features)
     return False
 
 
 def _lost(adapted: Any) -> set[str]:
-    """Adapters whose names peft takes for those of another version of the model when it loads them."""
+    """Return the adapters that peft, on loading, would mistake for those of another version of the model."""
     import peft
 
     try:
@@ -254,7 +258,7 @@ def _lost(adapted: Any) -> set[str]:
 
 
 def _peft_rewrites(model: nn.Module, leaf: str) -> bool:
-    """Whether peft takes layers of that name for experts of transformers 4, and would drop them as `target_modules`."""
+    """Return whether peft mistakes layers of this name for experts of transformers 4, dropping them from `target_modules`."""
     import peft
 
     try:

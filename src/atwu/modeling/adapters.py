@@ -1,6 +1,6 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022): attaching them, switching them off, merging them into the weights.
+"""Low-rank adapters (LoRA, Hu et al. 2022): attach, disable and merge them.
 
-An adapted model still holds the starting model: with its adapters off it gives the starting model's numbers, bit for bit.
+An adapted model still contains the original model: with adapters disabled, its outputs are bitwise those of the original.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from atwu._extras import require
-from atwu.modeling.adapter_targets import check_adapted, chosen_weights, peft_targets
-from atwu.modeling.modes import evaluating
+from atwu.modeling.adapter_targets import check_adapted, peft_targets, select_weights
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Which low-rank updates to train: `W x + (alpha / r) B A dropout(x)` for every chosen linear layer or expert `W`."""
+    """Settings of LoRA: train `W x + (alpha / r) B A dropout(x)` for every selected linear layer or expert `W`."""
 
     r: int
-    """Rank of the update; larger can change more and takes more memory."""
+    """Rank of the update; larger ranks are more expressive and need more memory."""
     alpha: float | None = None
-    """Numerator of the update's scale; `2 r` when left out."""
+    """Numerator of the scale; default `2 r`."""
     targets: tuple[str, ...] | None = None
-    """Ends of the names of linear layers or experts, such as `q_proj`; None for all of the decoder but routers."""
+    """Suffixes of names of linear layers or experts, such as `q_proj`; None for all of the decoder except routers."""
     dropout: float = 0.0
     layers: tuple[int, ...] | None = None
-    """Only these decoder layers, counted from 0."""
+    """Restrict to these decoder layers, counted from 0."""
 
     def __post_init__(self) -> None:
         if isinstance(self.r, bool) or not isinstance(self.r, int) or self.r < 1:
@@ -50,38 +50,37 @@ class Lora:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"the LoRA dropout must be at least 0 and below 1, got {self.dropout}.")
         for name, example in (("targets", "('q_proj', 'v_proj')"), ("layers", "(0, 1)")):
-            given = getattr(self, name)
-            if given is None:
+            value = getattr(self, name)
+            if value is None:
                 continue
-            if isinstance(given, str) or not given:
-                raise ValueError(f"LoRA {name} must be None or not empty, such as {example}, got {given!r}.")
-            object.__setattr__(self, name, tuple(given))
+            if isinstance(value, str) or not value:
+                raise ValueError(f"LoRA {name} must be None or a non-empty sequence such as {example}, got {value!r}.")
+            object.__setattr__(self, name, tuple(value))
         if self.layers is not None and any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in self.layers):
-            raise ValueError(f"LoRA layers are whole numbers counted from 0, got {self.layers}.")
+            raise ValueError(f"LoRA layers must be whole numbers >= 0, got {self.layers}.")
 
 
 def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = None) -> PeftModel:
-    """Put fresh adapters on a model; its own weights are frozen, and its output does not change yet.
+    """Attach new adapters to a model; its own weights are frozen and its output does not change.
 
     Args:
-        model: a causal language model, quantized or not; it is changed in place.
-        lora: which adapters.
-        seed: decides their initial values; equal seeds give equal adapters.
-        revision: that of the model, which the adapters name when they are saved.
+        model: a causal language model, quantized or not; changed in place.
+        lora: settings of the adapters.
+        seed: seed of their initial values.
+        revision: revision of the model, saved with the adapters.
 
     Returns:
-        The adapted model, in the train/eval state of the given one.
+        The adapted model, in the same train/eval mode.
 
     Raises:
-        ValueError: a target or layer that the model does not have, weights that peft cannot adapt, or a model that has
-            adapters already.
+        ValueError: the model lacks a target or layer, peft cannot adapt a weight, or the model has adapters already.
     """
     peft = require("peft", extra="lora")
     if adapters_of(model) is not None:
-        raise ValueError("the model has an adapter already; merge it before attaching another.")
+        raise ValueError("the model has adapters already; merge them before attaching others.")
     base: Any = unwrap(model)
     was_training = base.training
-    weights = chosen_weights(base, lora.targets, lora.layers)
+    weights = select_weights(base, lora.targets, lora.layers)
     modules, parameters = peft_targets(base, weights, dropout=lora.dropout)
     config = peft.LoraConfig(
         r=lora.r,
@@ -93,7 +92,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
         task_type="CAUSAL_LM",
     )
     with quiet_peft(), torch.random.fork_rng(devices=[]):
-        # New layers start on the CPU whatever the model's device.
+        # New layers are initialized on the CPU for any device of the model.
         torch.default_generator.manual_seed(seed)
         adapted: PeftModel = peft.get_peft_model(base, config)
     check_adapted(adapted, weights)
@@ -105,46 +104,46 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
 
 
 def adapters_of(model: nn.Module) -> PeftModel | None:
-    """The adapted model inside DDP, compile and other wrappers, or None when there are no adapters."""
+    """Return the adapted model inside DDP, compile and other wrappers, or None without adapters."""
     peft: Any = sys.modules.get("peft")
     inner = unwrap(model)
-    # Without peft imported nothing can be one of its models, and importing it takes seconds.
+    # If peft is not imported, the model cannot be one of its models; importing it takes seconds.
     adapted: PeftModel | None = inner if peft is not None and isinstance(inner, peft.PeftModel) else None
     return adapted
 
 
 @contextlib.contextmanager
 def original_model(model: nn.Module) -> Iterator[nn.Module]:
-    """Let an adapted model be its starting model for a while: adapters off, evaluation mode.
+    """Turn an adapted model into its original model within a context: adapters disabled, evaluation mode.
 
-    Gradients, `requires_grad` and the train/eval state of every part are as before afterwards.
+    On exit, gradients, `requires_grad` and the train/eval mode of every module are unchanged.
 
     Raises:
-        ValueError: the model has no adapters, so the starting model is not inside it.
+        ValueError: the model has no adapters, so it does not contain the original model.
     """
     adapted = adapters_of(model)
     if adapted is None:
-        raise ValueError(f"{type(unwrap(model)).__name__} has no adapters, so it does not hold its starting model.")
-    # Not by peft's own switch, which also freezes adapters and thaws them: sharded ones would stay frozen.
-    on: list[Any] = [part for part in adapted.modules() if getattr(part, "disable_adapters", None) is False]
+        raise ValueError(f"{type(unwrap(model)).__name__} has no adapters, so it does not contain the original model.")
+    # peft's own switch also changes requires_grad of adapters; sharded ones would stay frozen.
+    enabled: list[Any] = [each for each in adapted.modules() if getattr(each, "disable_adapters", None) is False]
     try:
-        for part in on:
-            part._disable_adapters = True
-        with evaluating(model):
+        for module in enabled:
+            module._disable_adapters = True
+        with eval_mode(model):
             yield model
     finally:
-        for part in on:
-            part._disable_adapters = False
+        for module in enabled:
+            module._disable_adapters = False
 
 
 def merge_adapters(model: nn.Module) -> Any:
-    """Add the adapters to the weights and return the plain transformers model, all of it trainable.
+    """Merge the adapters into the weights and return the plain transformers model, fully trainable.
 
-    The given model is used up. Half-precision weights round the update to their own precision.
+    The given model cannot be used afterwards. Half-precision weights round the update to their own precision.
 
     Raises:
-        ValueError: there are no adapters, or merging would change more than rounding (`unmergeable`), or the result is
-            not finite.
+        ValueError: there are no adapters, merging would change outputs by more than rounding errors (`unmergeable`), or
+            merged weights are not finite.
     """
     adapted = adapters_of(model)
     if adapted is None:
@@ -153,37 +152,37 @@ def merge_adapters(model: nn.Module) -> Any:
         raise ValueError(f"the adapters cannot be merged: {reason}. Save the adapter and load it with its base model.")
     was_training = adapted.training
     with quiet_peft():
-        plain: Any = adapted.merge_and_unload()  # in place: `safe_merge` would hold all weights twice
+        plain: Any = adapted.merge_and_unload()  # in place: `safe_merge` would need twice the memory
     if not all(bool(torch.isfinite(each).all()) for each in plain.parameters()):
-        raise ValueError("the adapters cannot be merged: with them, weights are not finite numbers.")
-    # These are no longer the weights of that name; an adapter trained on them must not claim so.
+        raise ValueError("the adapters cannot be merged: merged weights are NaN or infinite.")
+    # The weights differ from those of that name; an adapter trained on them must not refer to it.
     plain.name_or_path = plain.config._name_or_path = ""
     return plain.requires_grad_(True).train(was_training)
 
 
 def unmergeable(adapted: PeftModel) -> str | None:
-    """Why adding the adapters to the weights would change the model's numbers, or None if it would not."""
+    """Return why merging the adapters would change the outputs of the model, or None if it would not."""
     base: Any = adapted.get_base_model()
     if getattr(base, "is_quantized", False):
-        return "the base model is quantized, and its rounded weights cannot hold the sum"
+        return "the base model is quantized, so its weights cannot represent the sum"
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
     weights = [getattr(end, "weight", None) for end in ends]
     adapted_ends = any(hasattr(end, "base_layer") for end in ends)
     if adapted_ends and weights[0] is not None and weights[0] is weights[1]:
-        return "the output layer shares its weights with the embeddings, and an adapter changes only one of them"
+        return "the output layer shares its weights with the embeddings, but only one of them is adapted"
     return None
 
 
 @contextlib.contextmanager
 def quiet_peft() -> Iterator[None]:
-    """Hide peft's use of deprecated transformers names."""
+    """Hide warnings about peft's use of deprecated transformers names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         yield
 
 
-def fresh(model: nn.Module) -> bool:
-    """Whether the model equals its base: it has no adapters, or none that has learned anything."""
+def equals_base(model: nn.Module) -> bool:
+    """Return whether the model equals its base: it has no adapters, or only untrained ones."""
     adapted = adapters_of(model)
     if adapted is None:
         return True

@@ -1,4 +1,4 @@
-"""Token batches in the transformers convention, and how their real tokens are laid out for one forward pass."""
+"""Token batches in the transformers convention, and the layout of their tokens in one forward pass."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class TokenBatch:
     attention_mask: Tensor
     """True on real tokens."""
     labels: Tensor
-    """Token ids where counted, IGNORE_INDEX elsewhere (not shifted)."""
+    """Token ids on counted tokens, IGNORE_INDEX elsewhere (not shifted)."""
     token_labels: Tensor | None = None
-    """1 where the token carries the secret, 0 elsewhere (not shifted), or None without annotation."""
+    """1 on labelled tokens, 0 elsewhere (not shifted); None without labels."""
 
     @classmethod
     def of(cls, batch: Mapping[str, Tensor] | TokenBatch, *, name: str = "batch") -> TokenBatch:
-        """Check and convert a dict with `input_ids`, `attention_mask`, `labels` (and optionally `token_labels`)."""
+        """Check and convert a mapping with `input_ids`, `attention_mask`, `labels` (and optionally `token_labels`)."""
         if isinstance(batch, TokenBatch):
             return batch
         missing = [key for key in ("input_ids", "attention_mask", "labels") if key not in batch]
@@ -40,35 +40,35 @@ class TokenBatch:
 
     @property
     def mask(self) -> Tensor:
-        """True where a token counts, on the shifted axis: shape (batch, length - 1), entry j is about token j + 1.
+        """True on counted tokens, on the shifted axis: shape (batch, length - 1), entry j refers to token j + 1.
 
-        A counted token needs a real token before it: nothing predicts the first token of a row.
+        A counted token needs a preceding token; the first token of a row is never counted.
         """
         counted = self.labels[:, 1:] != IGNORE_INDEX
         return counted & self.attention_mask[:, 1:] & self.attention_mask[:, :-1]
 
 
 SHARED_LEAST = 16
-"""Tokens that rows must begin with in common to be computed once; fewer do not pay for the copies that attention makes."""
+"""Minimum length in tokens of a common prefix that is computed once; shorter ones do not pay for the copies in attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLengths:
-    """Tokens of each row of one forward pass."""
+    """Number of tokens of each row of one forward pass."""
 
     rows: tuple[int, ...]
     shared: int = 0
-    """Of these, tokens that all rows begin with, such as a system turn, and that are computed once; 0 if they are not."""
+    """Length of a common prefix of all rows (such as a system turn) that is computed once; 0 for none."""
 
     @property
     def tokens(self) -> int:
-        """Tokens that a pass over packed rows computes."""
+        """Number of tokens computed in a pass over packed rows."""
         return sum(self.rows) - (len(self.rows) - 1) * self.shared
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The real tokens of several batches, arranged as the input of one forward pass."""
+    """The tokens of several batches without padding, arranged as the input of one forward pass."""
 
     input_ids: Tensor
     """Shape (1, tokens) when packed, (rows, width) when padded."""
@@ -77,27 +77,27 @@ class Layout:
     attention_mask: Tensor | None
     """Same shape when padded, None when packed."""
     lengths: RowLengths
-    """In the order of the layout: longest first when packed."""
+    """Row lengths in the order of the layout; longest first when packed."""
     predicting: tuple[Tensor, ...]
     """For each batch, index into the flattened hidden states of the state that predicts each counted token."""
     own: tuple[Tensor, ...]
-    """For each batch, index of the state at each counted token itself."""
+    """For each batch, index of the state at each counted token."""
     targets: tuple[Tensor, ...]
     """For each batch, the id of each counted token; row-major order of the batch's mask."""
 
 
 def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
-    """Arrange the real tokens of all batches for one forward pass; padding of the given batches is dropped.
+    """Arrange the tokens of all batches for one forward pass, without their padding.
 
-    What packed rows begin with in common is there once: under causal attention its states are the same in all of them.
+    A common prefix of packed rows appears once: with causal attention its states are equal in all rows.
 
     Raises:
-        ValueError: a row without any token.
+        ValueError: a row has no token.
     """
     lengths = torch.cat([batch.attention_mask.sum(dim=1) for batch in batches])
     sizes: list[int] = lengths.tolist()
     if min(sizes) == 0:
-        raise ValueError("a row has no token (its attention mask is all zero); drop it before batching.")
+        raise ValueError("a row has no token (its attention mask is all zero); remove it from the batch.")
     ids = torch.cat([batch.input_ids[batch.attention_mask] for batch in batches])
     device, rows, width = ids.device, len(sizes), max(sizes)
     row = torch.repeat_interleave(torch.arange(rows, device=device), lengths)
@@ -107,9 +107,9 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     if packed:
         order = torch.argsort(lengths, descending=True, stable=True)
         sizes = lengths[order].tolist()
-        own_part = lengths - shared
+        own_lengths = lengths - shared
         starts = torch.empty_like(lengths)
-        starts[order] = torch.cumsum(own_part[order], 0) - own_part[order]
+        starts[order] = torch.cumsum(own_lengths[order], 0) - own_lengths[order]
         shape, mask = (1, RowLengths(tuple(sizes), shared).tokens), None
     else:
         starts = torch.arange(rows, device=device) * width
@@ -146,21 +146,21 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
 
 
 def _in_common(ids: Tensor, first: Tensor, shortest: int) -> int:
-    """Tokens that all rows begin with, as far as they are computed once.
+    """Return the length of the common prefix that is computed once.
 
     Args:
-        ids: of all rows, one after another.
-        first: where each row begins.
-        shortest: tokens of the shortest row.
+        ids: token ids of all rows, concatenated.
+        first: start of each row.
+        shortest: length of the shortest row.
     """
     if first.shape[0] == 1 or shortest <= SHARED_LEAST:
         return 0
     beginnings = ids[first[:, None] + torch.arange(shortest - 1, device=ids.device)]
     alike = (beginnings == beginnings[0]).all(dim=0)
-    return worth_sharing(int(alike.long().cumprod(0).sum()), shortest)
+    return shared_prefix(int(alike.long().cumprod(0).sum()), shortest)
 
 
-def worth_sharing(found: int, shortest: int) -> int:
-    """Of tokens that all rows begin with, those to compute once: each row keeps one of its own, and few are left alone."""
-    found = min(found, shortest - 1)
-    return found if found >= SHARED_LEAST else 0
+def shared_prefix(common: int, shortest: int) -> int:
+    """Return the part of a common prefix to compute once: every row keeps one own token; a short prefix is not shared."""
+    common = min(common, shortest - 1)
+    return common if common >= SHARED_LEAST else 0

@@ -1,4 +1,4 @@
-"""Which device to run on, what it is, and how much memory was used there."""
+"""Choose a device, describe it and read its memory use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 
 def pick_device(name: str | None = None) -> torch.device:
-    """The named device, or the best one there is.
+    """Return the named device, or the best available one.
 
     Raises:
-        ValueError: not a device, or not available here.
+        ValueError: the name is not a device, or the device is not available.
     """
     if name is None:
         if torch.cuda.is_available():
@@ -27,41 +27,41 @@ def pick_device(name: str | None = None) -> torch.device:
         raise ValueError(f"unknown device {name!r}; use cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(
-            f"device {name!r} asked for, but {torch.cuda.device_count()} CUDA devices are visible; use cpu."
+            f"device {name!r} is not available: {torch.cuda.device_count()} CUDA devices are visible; use cpu."
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError("device 'mps' asked for, but Metal is not available here; use cpu.")
+        raise ValueError("device 'mps' is not available on this machine; use cpu.")
     return device
 
 
 def emulates_bfloat16(device: torch.device) -> bool:
-    """Whether products in bfloat16 are made of other operations there: some 50 times slower than in float32."""
+    """Return whether bfloat16 products are emulated on the device, about 50 times slower than float32."""
     if device.type != "cpu" or platform.machine() not in ("x86_64", "AMD64"):
         return False
     return not multiplies_bfloat16(device)
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether products in bfloat16 have instructions there (on x86 AMX or AVX-512 BF16): at least twice as fast as float32."""
+    """Return whether the device has bfloat16 instructions (x86: AMX or AVX-512 BF16), at least twice as fast as float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be had on a device, those that torch keeps for itself included."""
+    """Return the available bytes on a device, including memory reserved by torch."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved
     import psutil
 
     return int(psutil.virtual_memory().available)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most memory in bytes that this process has held at once: allocated on a CUDA device, else resident.
+    """Return the peak memory of this process in bytes: allocated on a CUDA device, otherwise resident.
 
-    A process that was forked from a large one keeps that one's peak in `getrusage`, so Linux's own count goes first.
+    A forked process inherits the peak of its parent in `getrusage`, so `/proc` is preferred on Linux.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -76,7 +76,7 @@ def peak_memory(device: torch.device) -> int:
 
 @functools.cache
 def product_speed() -> float:
-    """GFLOP/s of float32 matrix products on a core here; takes a fifth of a second."""
+    """Measure float32 matrix products on one core, in GFLOP/s; takes 0.2 s."""
     one, other = torch.rand(2, 1024, 1024)
     seconds, threads = [], torch.get_num_threads()
     torch.set_num_threads(1)
@@ -89,7 +89,7 @@ def product_speed() -> float:
 
 
 def machine(device: torch.device) -> str:
-    """What computes there, as far as digits depend on it: the GPU's name, or the processor's and its vector instructions."""
+    """Describe the hardware that affects numerical results: name of the GPU, or of the CPU with its vector instructions."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     facts = Path("/proc/cpuinfo")

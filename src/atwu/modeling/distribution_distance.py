@@ -1,8 +1,8 @@
-"""Distances between next-token distributions, token by token, without ever holding all logits.
+"""Compute distances between next-token distributions without materializing all logits.
 
-A distance is a pure function of two sets of log-probabilities. It is applied to as many tokens at a time as fit a block; the
-backward pass computes the block again. The other distribution comes from cached final hidden states and an output layer,
-which is exact, or from its logits.
+A distance is a pure function of two sets of log-probabilities. It is applied to blocks of tokens; the backward pass
+recomputes each block. The reference distribution comes from cached final hidden states and an output layer (exact), or from
+logits.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from atwu.modeling.head import OutputHead, blocks
 
 DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
-"""Logits compared at once, by kind of device (8 MiB and 64 MiB in float32; a distance holds about ten such tensors).
-Fewer make the matrix products thin; on a CPU that costs nothing down to 64 tokens at a time."""
+"""Logits per block by device type (8 MiB and 64 MiB in float32; a distance allocates about ten such tensors). Smaller blocks
+make matrix products less efficient; on a CPU there is no cost down to 64 tokens per block."""
 
 Distance = Callable[[Tensor, Any, Any], Tensor]
-"""Of log-probabilities (tokens, vocabulary), the reference's or None, and token ids (tokens, k) or None; gives (tokens,)."""
+"""Takes log-probabilities (tokens, vocabulary), those of the reference or None, and token ids (tokens, k) or None; returns
+(tokens,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The distribution to compare with, without gradient."""
+    """The reference distribution, without gradient."""
 
     states: Tensor
-    """Final hidden states that predict each token, (tokens, hidden); with no head, the logits themselves."""
+    """Final hidden states that predict each token, (tokens, hidden); without `head`, the logits."""
     head: OutputHead | None
 
     def logps(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Log-probabilities of some tokens, (tokens, vocabulary), from a matrix product in `dtype`."""
+        """Return the log-probabilities of the tokens in `span`, (tokens, vocabulary), from a matrix product in `dtype`."""
         states = self.states[span].to(device)
         return _log_softmax(states if self.head is None else self.head.logits(states, dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What to measure at every counted token of one batch."""
+    """A distance to compute at every counted token of one batch."""
 
     distance: Distance
     teacher: Teacher | None = None
@@ -50,13 +51,13 @@ class Comparison:
     """Token ids that the distance refers to, (tokens, k)."""
 
     def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
-        """Distances of the tokens in `span`, given their current log-probabilities; `dtype` is that of matrix products."""
+        """Compute the distances of the tokens in `span` from their log-probabilities; `dtype` is that of matrix products."""
         with torch.no_grad():
             reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
         return self.distance(logps, reference, None if self.ids is None else self.ids[span].to(logps.device))
 
     def ready(self, dtype: torch.dtype) -> Comparison:
-        """The same with the teacher's output layer in the dtype of matrix products, so that no block converts it again."""
+        """Return a copy with the teacher's output layer in the dtype of matrix products, to convert it only once."""
         if self.teacher is None or self.teacher.head is None:
             return self
         return dataclasses.replace(
@@ -66,18 +67,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """The comparisons of several batches whose tokens lie one after another, and each token's log-probability."""
+    """The comparisons of several batches with concatenated tokens, and the target tokens."""
 
     targets: Tensor
     """Token ids, (tokens,)."""
-    parts: tuple[tuple[slice, Comparison | None], ...]
-    """The tokens of each batch, and what to measure there."""
+    segments: tuple[tuple[slice, Comparison | None], ...]
+    """Token range and comparison of each batch."""
 
     def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
-        """Of the tokens in `span`, what `compare` gives."""
+        """Compute the result of `compare` for the tokens in `span`."""
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
         pieces = []
-        for place, comparison in self.parts:
+        for place, comparison in self.segments:
             start, stop = max(span.start, place.start), min(span.stop, place.stop)
             if start >= stop:
                 continue
@@ -88,18 +89,18 @@ class Comparisons:
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
         """See `Comparison.ready`."""
-        parts = tuple((place, None if part is None else part.ready(dtype)) for place, part in self.parts)
-        return dataclasses.replace(self, parts=parts)
+        segments = tuple((place, None if each is None else each.ready(dtype)) for place, each in self.segments)
+        return dataclasses.replace(self, segments=segments)
 
 
 def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block_elements: int | None = None) -> Tensor:
-    """Log-probability and distance at every token, differentiable in the hidden states and the output layer.
+    """Compute log-probability and distance at every token, differentiable in hidden states and output layer.
 
     Args:
         hidden: states that predict the tokens, shape (tokens, hidden).
         head: the current output layer.
-        comparisons: what to measure, over the same tokens.
-        block_elements: upper bound on the logits of one block; by default that of the device.
+        comparisons: distances to compute, over the same tokens.
+        block_elements: maximum number of logits per block; default by device type.
 
     Returns:
         Shape (tokens, 2): log-probability of the target, and distance (0 without one); float32 or better.
@@ -112,7 +113,7 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
 
 
 def compare_logits(logits: Tensor, comparison: Comparison) -> Tensor:
-    """The same from logits that are there anyway, shape (tokens, vocabulary)."""
+    """Compute the distances from existing logits, shape (tokens, vocabulary)."""
     return comparison.of(_log_softmax(logits), slice(None), logits.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Finding out, once per model, which shortcuts of the forward pass leave its numbers unchanged."""
+"""Test, once per model, which fast paths of the forward pass leave its outputs unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import SHARED_LEAST, TokenBatch, lay_out
 from atwu.modeling.head import output_layer
 from atwu.modeling.layers import check_layer, decoder_layers, last_mlp
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.packed_attention import PACKED, register
 from atwu.modeling.single_pass import FastPathSupport, ForwardSpec, attention_of, run_pass, unwrap
 
@@ -25,19 +25,19 @@ _known: weakref.WeakKeyDictionary[nn.Module, FastPathSupport] = weakref.WeakKeyD
 _readable: weakref.WeakKeyDictionary[nn.Module, dict[int, bool]] = weakref.WeakKeyDictionary()
 
 _REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
-"""How models say that they do not take what they are given."""
+"""Exceptions by which models reject inputs."""
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
-"""Kinds of layer that look at other tokens only through attention, so that packed rows cannot leak into each other."""
+"""Layer types that use other tokens only through attention, so that packed rows do not affect each other."""
 
 
 def fast_path_support(model: nn.Module, device: torch.device) -> FastPathSupport:
-    """Try all shortcuts together against the plain computation, and else each, on two short rows twice, without gradient.
+    """Test the fast paths, first all together and then one by one, against the plain computation on short rows.
 
-    A model that can pack is left with the packed attention function switched on, which acts as `sdpa` for every other call.
+    If the model can pack, packed attention stays enabled; for all other calls it acts as `sdpa`.
     """
     inner = unwrap(model)
     if inner not in _known:
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             _known[inner] = _try_out(model, inner, device)
         if not _known[inner].fused_head and hasattr(inner, "config"):
             logger.warning("%s: using full logits, which takes more memory", type(inner).__name__)
@@ -51,22 +51,22 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
         return FastPathSupport()
     if device.type == "cpu" and attention_of(inner) == "flex_attention":
         raise ValueError(
-            "FlexAttention has no backward pass on a CPU, and its numbers for padded rows are not the model's own there; load "
+            "FlexAttention has no backward pass on a CPU, and its outputs for padded rows are wrong there; load "
             'the model with attn_implementation="sdpa".'
         )
     batches = [_two_rows(inner, device), _two_rows(inner, device, alike=SHARED_LEAST)]
 
-    def logps(abilities: FastPathSupport) -> Tensor:
-        passes = (run_pass(model, lay_out([batch], packed=abilities.packed), abilities) for batch in batches)
-        return torch.cat([found.head.logps.float() for found in passes])
+    def logps(fast_paths: FastPathSupport) -> Tensor:
+        passes = (run_pass(model, lay_out([batch], packed=fast_paths.packed), fast_paths) for batch in batches)
+        return torch.cat([output.head.logps.float() for output in passes])
 
     try:
         plain = torch.cat([_own_logps(model, batch) for batch in batches])
     except _REFUSALS as error:
-        raise ValueError(f"{type(inner).__name__} cannot be asked for the logits of two rows: {error}") from error
+        raise ValueError(f"{type(inner).__name__} cannot compute the logits of two rows: {error}") from error
 
-    def agrees(way: FastPathSupport) -> bool:
-        return _agrees(plain, lambda: logps(way), inner)
+    def agrees(candidate: FastPathSupport) -> bool:
+        return _agrees(plain, lambda: logps(candidate), inner)
 
     head, has_mlp, before = output_layer(inner) is not None, last_mlp(inner) is not None, attention_of(inner)
     packs = can_pack(inner)
@@ -79,7 +79,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
     chosen = next(filter(agrees, (FastPathSupport(), FastPathSupport(positions=False))), None)
     if chosen is None:
         raise ValueError(
-            f"{type(inner).__name__} gives other log-probabilities here than by its own forward pass, so it is not supported."
+            f"{type(inner).__name__} is not supported: its log-probabilities differ from those of its own forward pass."
         )
     if head and agrees(fused := dataclasses.replace(chosen, fused_head=True)):
         chosen = fused
@@ -94,7 +94,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
 
 
 def _two_rows(inner: nn.Module, device: torch.device, *, alike: int = 0) -> TokenBatch:
-    """Two rows of random tokens, as many as asked for the same at their beginning."""
+    """Return two rows of random tokens with `alike` common first tokens."""
     config: Any = inner.config
     vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
     ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
@@ -107,26 +107,26 @@ def _two_rows(inner: nn.Module, device: torch.device, *, alike: int = 0) -> Toke
 
 
 def can_stop_at(model: nn.Module, layer: int, device: torch.device) -> bool:
-    """Try whether the output of a decoder layer can be read, and whether the pass may end there.
+    """Test whether the output of a decoder layer can be read, and return whether the pass may stop there.
 
     Raises:
-        ValueError: no such layer, or what is read there is not the hidden state that the model itself names so.
+        ValueError: there is no such layer, or its output differs from the model's own `hidden_states`.
     """
     inner = unwrap(model)
     known = _readable.setdefault(inner, {})
     if layer not in known:
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             known[layer] = _try_layer(model, inner, layer, device)
     return known[layer]
 
 
 def _try_layer(model: nn.Module, inner: nn.Module, layer: int, device: torch.device) -> bool:
-    abilities, batch, last = fast_path_support(model, device), _two_rows(inner, device), len(decoder_layers(inner)) - 1
-    compared = min(layer, max(0, last - 1))  # after the last one models put their final norm
+    fast_paths, batch, last = fast_path_support(model, device), _two_rows(inner, device), len(decoder_layers(inner)) - 1
+    compared = min(layer, max(0, last - 1))  # the last hidden state includes the final norm
 
     def read(index: int, stop: bool) -> Tensor:
-        arranged = lay_out([batch], packed=abilities.packed)
-        states = run_pass(model, arranged, abilities, ForwardSpec(layer=index, stop=stop)).layer_states
+        arranged = lay_out([batch], packed=fast_paths.packed)
+        states = run_pass(model, arranged, fast_paths, ForwardSpec(layer=index, stop=stop)).layer_states
         assert states is not None
         return states[arranged.own[0]].float()
 
@@ -139,19 +139,19 @@ def _try_layer(model: nn.Module, inner: nn.Module, layer: int, device: torch.dev
     )
     named = getattr(outputs, "hidden_states", None) or ()
     own = named[compared + 1] if len(named) == last + 2 else None
-    wanted = own[:, 1:][batch.mask].float() if own is not None and own.ndim == 3 else None
-    if wanted is None or (last and not _agrees(wanted, lambda: read(compared, False), inner)):
+    expected = own[:, 1:][batch.mask].float() if own is not None and own.ndim == 3 else None
+    if expected is None or (last and not _agrees(expected, lambda: read(compared, False), inner)):
         raise ValueError(
-            f"the output of decoder layer {layer} of {type(inner).__name__} cannot be read, which this method does."
+            f"this method needs the output of decoder layer {layer}, which cannot be read from {type(inner).__name__}."
         )
     return _agrees(read(layer, False), lambda: read(layer, True), inner)
 
 
 def _own_logps(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """What the model itself says of the counted tokens, called as its documentation has it."""
+    """Compute the log-probabilities of counted tokens by a plain call of the model."""
     logits = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask.long()).logits
-    everywhere = logits[:, :-1].float().log_softmax(dim=-1)
-    own: Tensor = everywhere[batch.mask].gather(1, batch.input_ids[:, 1:][batch.mask][:, None]).squeeze(1)
+    all_logps = logits[:, :-1].float().log_softmax(dim=-1)
+    own: Tensor = all_logps[batch.mask].gather(1, batch.input_ids[:, 1:][batch.mask][:, None]).squeeze(1)
     return own
 
 
@@ -162,13 +162,13 @@ def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
     try:
         other = attempt()
     except _REFUSALS as error:
-        logger.info("shortcut not available for %s: %s", type(inner).__name__, error)
+        logger.info("fast path not available for %s: %s", type(inner).__name__, error)
         return False
     return other.shape == plain.shape and bool(((other - plain).abs() <= tolerance * (1 + plain.abs())).all())
 
 
 def can_pack(inner: nn.Module) -> bool:
-    """Whether rows may lie end to end: pluggable attention, and nothing else that carries state between tokens."""
+    """Return whether rows can be packed: replaceable attention and no other state between tokens."""
     config: Any = inner.config
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
     if not kinds <= _ATTENTION_LAYERS or getattr(inner, "_is_stateful", False):
@@ -180,7 +180,7 @@ def can_pack(inner: nn.Module) -> bool:
 
 
 def switch_to_packing(inner: nn.Module) -> None:
-    """Give a model that can pack the attention function for it."""
+    """Switch a model that can pack to packed attention."""
     config: Any = inner.config
     if attention_of(inner) == "sdpa":
         register()

@@ -1,4 +1,4 @@
-"""Short names for the exact weights of a model, loaded or not, so that results and caches can say what they belong to."""
+"""Fingerprints of model weights, loaded or stored, by which results and caches identify them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from atwu.modeling.named_models import model_source
 
 
 def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
-    """What tells weights that are not loaded from others: a digest of a folder's files; on the Hub, name and commit.
+    """Return a fingerprint of stored weights: a digest of the files of a folder, or name and commit on the Hub.
 
-    An adapter folder says nothing of its base model.
+    For an adapter folder it does not include the base model.
 
     Raises:
-        OSError: a model of the Hub that is neither in its cache nor reached.
+        OSError: a Hub model is neither cached nor reachable.
     """
     from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -28,22 +28,19 @@ def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """Hash of every parameter and buffer (name, dtype, shape and bytes), 32 hexadecimal digits; reads each byte once.
+    """Hash all parameters and buffers (name, dtype, shape and bytes) to 32 hexadecimal digits.
 
-    Adapters count like any other weights, with their scaling and whether they are switched on, and so do the scales of
-    quantized ones.
+    Adapters are included with their scaling and whether they are enabled; so are the scales of quantized weights.
 
     Raises:
-        ValueError: weights that this process does not hold.
+        ValueError: this process does not have all weights.
     """
     # A DTensor has a mesh; DeepSpeed leaves an empty tensor with an id.
     if any(each.is_meta or hasattr(each, "device_mesh") or hasattr(each, "ds_id") for each in model.parameters()):
-        raise ValueError(
-            "the weights are not here (spread over processes, or never read), so they have no fingerprint."
-        )
+        raise ValueError("cannot fingerprint weights that are sharded over processes or not loaded.")
     adapters = ""
     for name, module in model.named_modules():
-        scaling = getattr(module, "scaling", None)  # there on layers of peft
+        scaling = getattr(module, "scaling", None)  # set on layers of peft
         if isinstance(scaling, dict):
             off = bool(getattr(module, "disable_adapters", False))
             adapters += f"{name}|{sorted(scaling.items())}|{getattr(module, 'active_adapters', None)}|{off}"

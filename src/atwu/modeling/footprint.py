@@ -1,4 +1,4 @@
-"""How much memory a model takes in training, found without its weights: one forward pass of tensors that hold no data."""
+"""Memory needs of a model in training, computed without its weights by a forward pass of fake tensors."""
 
 from __future__ import annotations
 
@@ -22,76 +22,80 @@ from atwu.modeling.single_pass import unwrap
 logger = logging.getLogger(__name__)
 
 RULE = 17
-"""Numbers that a layer keeps of each token, in widths of the model (Korthikanti et al. 2022, with fused attention)."""
+"""Activations of a layer per token, in multiples of the hidden size (Korthikanti et al. 2022, with fused attention)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of a model in memory, and of what one forward pass keeps for the backward pass."""
+    """Memory of a model, and of the activations that one forward pass stores, in bytes."""
 
     parameters: int
-    """Their number."""
+    """Number of parameters."""
     trained_parameters: int
-    """Number of those that get gradients."""
+    """Number of parameters with gradients."""
     weights: int
+    """Bytes of all weights."""
     trained: int
-    """Of the weights: those that get gradients."""
+    """Bytes of the weights with gradients."""
     layers_only: int
-    """Of the weights: matrices of frozen linear layers inside the decoder, which may be stored in fewer bits."""
+    """Bytes of the frozen linear layers in the decoder, which can be quantized."""
     embedding: int
-    """Of the weights: the output layer's matrix."""
+    """Bytes of the output layer."""
     tied: bool
-    """Whether that is the input embedding's too."""
+    """Whether the output layer shares its weights with the input embeddings."""
     kept: int
-    """Activations of the whole pass, the output layer's apart."""
+    """Activations of the whole pass, without the output layer."""
     of_layers: int
-    """Of these: inside decoder layers."""
+    """Activations inside decoder layers."""
     largest_layer: int
+    """Activations of the largest decoder layer."""
     inputs: int
-    """What remains of all layers where each is computed again in the backward pass: its input."""
+    """Inputs of all decoder layers, which are what activation checkpointing stores."""
     cache_per_token: int
-    """Keys and values that generating keeps of each token."""
+    """Key-value cache per token in generation."""
 
 
 def footprint(
     model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | None = None, device: str = "cpu"
 ) -> Footprint:
-    """Count what a model takes.
+    """Compute the memory needs of a model.
 
     Args:
-        model: on the meta device, changed in place; what is to be trained requires gradients.
+        model: on the meta device, changed in place; trained parameters require gradients.
         lengths: tokens of each row of one forward pass.
-        autocast: dtype that matrix products run in, if not the weights'.
-        device: the kind of device that the model is to run on.
+        autocast: dtype of matrix products, if not that of the weights.
+        device: type of the device that the model will run on.
 
-    Where the pass depends on its data, as in most mixtures of experts, activations are those of the rule.
+    If the pass depends on data, as in most mixtures of experts, activations are estimated by `RULE`.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # what fails is told by the error
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(
+        logging.CRITICAL
+    )  # failures are reported by the exception
 
-    with FakeTensorMode(), _Held() as held:
-        _materialise(model.train())
+    with FakeTensorMode(), _LiveStorage() as live:
+        _materialize(model.train())
         inner: Any = unwrap(model)
         plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
         parameters = list(model.parameters())
-        before, marks, inputs = held.bytes, list[int](), list[int]()
+        before, marks, inputs = live.bytes, list[int](), list[int]()
 
         def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            marks.append(held.bytes)
+            marks.append(live.bytes)
             inputs.append((args[0] if args else kwargs["hidden_states"]).nbytes)
 
         with contextlib.ExitStack() as stack:
             for layer in _layers(plain):
                 stack.callback(layer.register_forward_pre_hook(begins, with_kwargs=True).remove)
-                stack.callback(layer.register_forward_hook(lambda *_: marks.append(held.bytes)).remove)
+                stack.callback(layer.register_forward_hook(lambda *_: marks.append(live.bytes)).remove)
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
             try:
                 out = plain.get_decoder()(**_rows(plain, lengths, device), use_cache=False)
-                kept = held.bytes - before
+                kept = live.bytes - before
                 del out
                 layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
-            except Exception as error:  # whatever an architecture does with values that are not there
+            except Exception as error:  # architectures fail in many ways on fake tensors
                 logger.info("activations of %s are estimated by rule: %s", type(plain).__name__, error)
                 shape = plain.config.get_text_config()
                 inputs = [
@@ -117,7 +121,7 @@ def footprint(
 
 
 def _rows(model: nn.Module, lengths: RowLengths, kind: str) -> dict[str, Any]:
-    """Rows of these lengths as a forward pass lays them out for this model on a kind of device."""
+    """Return the inputs of a forward pass over rows of these lengths."""
     lengths = RowLengths(tuple(sorted(lengths.rows, reverse=True)), lengths.shared)
     if not can_pack(model):
         return {"input_ids": torch.zeros(len(lengths.rows), lengths.rows[0], dtype=torch.long)}
@@ -131,8 +135,8 @@ def _rows(model: nn.Module, lengths: RowLengths, kind: str) -> dict[str, Any]:
     }
 
 
-class _Held(torch.utils._python_dispatch.TorchDispatchMode):
-    """Counts the bytes of all storages that are alive."""
+class _LiveStorage(torch.utils._python_dispatch.TorchDispatchMode):
+    """Count the bytes of all live storages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,24 +162,24 @@ class _Held(torch.utils._python_dispatch.TorchDispatchMode):
         self.bytes -= size
 
 
-def _materialise(model: nn.Module) -> None:
-    """Give every parameter and buffer storage, of a kind that the current mode makes; shared ones stay shared."""
+def _materialize(model: nn.Module) -> None:
+    """Allocate every parameter and buffer in the current mode; shared tensors stay shared."""
     made: dict[int, Tensor] = {}
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
-            for name, old in held.items():
+        for tensors in (module._parameters, module._buffers):
+            for name, old in tensors.items():
                 if old is None:
                     continue
                 if id(old) not in made:
                     new = torch.empty(old.shape, dtype=old.dtype)
                     made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
-                held[name] = made[id(old)]  # type: ignore[assignment]
+                tensors[name] = made[id(old)]  # type: ignore[assignment]
 
 
 def _layers(model: nn.Module) -> Iterable[nn.Module]:
     try:
         return decoder_layers(model)
-    except ValueError:  # under other names: they cannot be computed again one by one, and count as a whole
+    except ValueError:  # unknown layer names: no activation checkpointing per layer
         return ()
 
 
@@ -189,6 +193,6 @@ def _frozen_matrices(model: nn.Module) -> Iterator[Tensor]:
 def _cache_per_token(model: Any, element: int) -> int:
     shape = model.config.get_text_config()
     if not (heads := getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)):
-        return 0  # it keeps a state of fixed size
+        return 0  # recurrent model: state of fixed size
     width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     return int(2 * shape.num_hidden_layers * heads * width * element)

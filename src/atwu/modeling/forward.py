@@ -1,7 +1,7 @@
-"""One forward pass over any number of batches, with the output layer only where a token counts.
+"""One forward pass over any number of batches that applies the output layer to counted tokens only.
 
-Every loss and every metric gets its log-probabilities here. The pass packs rows end to end and reads log-probabilities
-straight from the hidden states; where a short trial shows that a shortcut would change a model's numbers, it is not taken.
+All losses and metrics get their log-probabilities here. The pass packs rows and computes log-probabilities directly from
+hidden states; fast paths that would change the outputs of a model (see `fast_paths.py`) are not used.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ HiddenPosition = Literal["own", "pred"]
 
 @dataclass(frozen=True, slots=True)
 class TokenOutputs:
-    """What the model says about the counted tokens of one batch.
+    """Outputs of the model at the counted tokens of one batch.
 
-    Two-dimensional tensors have shape (batch, length - 1): entry j is about token j + 1, and 0 where `mask` is False.
+    Two-dimensional tensors have shape (batch, length - 1): entry j refers to token j + 1 and is 0 where `mask` is False.
     """
 
     logps: Tensor
     mask: Tensor
     predictions: Tensor | None
-    """Greedy token before each position, or None if not asked for."""
+    """Greedy token before each position, or None if not requested."""
     entropy: Tensor | None
-    """Entropy in nats of the next-token distribution, without gradient, or None if not asked for."""
+    """Entropy in nats of the next-token distribution, without gradient, or None if not requested."""
     variance: Tensor | None
-    """Variance of the log-probability under the same distribution, without gradient, or None if not asked for."""
+    """Variance of the log-probability under the same distribution, without gradient, or None if not requested."""
     states: Tensor
     """Final hidden states of the whole pass, flattened, without gradient, shape (slots, hidden)."""
     own: Tensor
     predicting: Tensor
     distance: Tensor | None = None
-    """What the comparison of this batch measured, with gradient, or None without one."""
+    """Distance of the comparison of this batch, with gradient; None without comparison."""
     layer_states: Tensor | None = None
-    """Output of the asked for decoder layer at the counted tokens, with gradient, shape (counted tokens, hidden)."""
+    """Output of the requested decoder layer at the counted tokens, with gradient, shape (counted tokens, hidden)."""
 
     def hidden(self, position: HiddenPosition) -> Tensor:
-        """States that a scorer sees, shape (counted tokens, hidden), in row-major order of `mask`.
+        """Return the states of counted tokens, shape (counted tokens, hidden), in row-major order of `mask`.
 
         Args:
-            position: `own` for the state after the token was read, `pred` for the one that predicts it.
+            position: `own` for the state at the token, `pred` for the state that predicts it.
         """
         return self.states[self.own if position == "own" else self.predicting]
 
-    def spread(self, values: Tensor) -> Tensor:
-        """Put one value per counted token back on the (batch, length - 1) grid."""
-        return _spread(values, self.mask)
+    def to_grid(self, values: Tensor) -> Tensor:
+        """Arrange one value per counted token in shape (batch, length - 1), 0 elsewhere."""
+        return _to_grid(values, self.mask)
 
 
 def forward_tokens(
@@ -74,28 +74,28 @@ def forward_tokens(
 
     Args:
         model: a causal language model, wrapped (DDP, FSDP, PEFT) or not.
-        batches: any number of batches; their padding may be on either side and costs nothing.
+        batches: any number of batches; their padding may be on either side and is not computed.
         predictions: also return the greedy token at every counted position.
         entropy_temperature: also return next-token entropies at this temperature.
         variance: also return the variance of the log-probability at that temperature.
-        comparisons: for each batch, a distance between distributions to measure at its counted tokens, or None.
-        layer: also return the output of this decoder layer (from 0) at the counted tokens themselves.
-        stop: skip what comes after `layer`, where the model allows it; log-probabilities then mean nothing.
-        layout: `packed` lays rows end to end, `padded` side by side; `auto` packs where the model allows it.
+        comparisons: for each batch, a distance between distributions to compute at its counted tokens, or None.
+        layer: also return the output of this decoder layer (from 0) at the counted tokens.
+        stop: skip everything after `layer` if the model allows it; log-probabilities are then meaningless.
+        layout: `packed` concatenates rows, `padded` pads them; `auto` packs if the model allows it.
     """
     checked = [TokenBatch.of(batch) for batch in batches]
-    abilities = fast_path_support(model, checked[0].input_ids.device)
-    packed = abilities.packed if layout == "auto" else layout == "packed"
-    if packed and not abilities.packed:
+    fast_paths = fast_path_support(model, checked[0].input_ids.device)
+    packed = fast_paths.packed if layout == "auto" else layout == "packed"
+    if packed and not fast_paths.packed:
         raise ValueError(
-            f"{type(unwrap(model)).__name__} cannot run packed rows unchanged; use layout='padded' or 'auto'."
+            f"{type(unwrap(model)).__name__} gives other outputs for packed rows; use layout='padded' or 'auto'."
         )
     if layer is not None and hasattr(unwrap(model), "config"):
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
-    questions = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
-    answers = run_pass(model, arranged, abilities, questions)
-    out, distances = answers.head, answers.distances
+    spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
+    output = run_pass(model, arranged, fast_paths, spec)
+    head, distances = output.head, output.distances
     results, first = [], 0
     compared = comparisons or (None,) * len(checked)
     for batch, own, predicting, comparison in zip(checked, arranged.own, arranged.predicting, compared, strict=True):
@@ -103,20 +103,20 @@ def forward_tokens(
         first += own.shape[0]
         results.append(
             TokenOutputs(
-                logps=_spread(out.logps[span], mask),
+                logps=_to_grid(head.logps[span], mask),
                 mask=mask,
-                predictions=_spread(out.predictions[span], mask) if out.predictions is not None else None,
-                entropy=_spread(out.entropy[span], mask) if out.entropy is not None else None,
-                variance=_spread(out.variance[span], mask) if out.variance is not None else None,
-                states=answers.states,
+                predictions=_to_grid(head.predictions[span], mask) if head.predictions is not None else None,
+                entropy=_to_grid(head.entropy[span], mask) if head.entropy is not None else None,
+                variance=_to_grid(head.variance[span], mask) if head.variance is not None else None,
+                states=output.states,
                 own=own,
                 predicting=predicting,
-                distance=None if comparison is None or distances is None else _spread(distances[span], mask),
-                layer_states=None if answers.layer_states is None else answers.layer_states[own],
+                distance=None if comparison is None or distances is None else _to_grid(distances[span], mask),
+                layer_states=None if output.layer_states is None else output.layer_states[own],
             )
         )
     return results
 
 
-def _spread(values: Tensor, mask: Tensor) -> Tensor:
+def _to_grid(values: Tensor, mask: Tensor) -> Tensor:
     return values.new_zeros(mask.shape).masked_scatter(mask, values)

@@ -1,4 +1,4 @@
-"""A tokenizer as the entries of a GGUF file: byte-level BPE (GPT-2, Llama 3), and BPE as in SentencePiece (Llama 2)."""
+"""Convert a tokenizer to GGUF entries: byte-level BPE (GPT-2, Llama 3) and SentencePiece BPE (Llama 2)."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""How Llama 3 cuts a text into words."""
-ELSEWHERE = "llama.cpp may know it (--llama-cpp PATH)"
+"""Pre-tokenizer pattern of Llama 3."""
+ELSEWHERE = "try the converter of llama.cpp (--llama-cpp PATH)"
 _SPACE = "▁"
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True, slots=True)
 class GgufVocabulary:
-    """What a GGUF file says about a tokenizer."""
+    """Tokenizer entries of a GGUF file."""
 
     pre: str | None
-    """Llama.cpp's name for the way byte-level BPE cuts a text into words; None for SentencePiece, which does not."""
+    """llama.cpp's name of the pre-tokenizer of byte-level BPE; None for SentencePiece, which has none."""
     tokens: tuple[str, ...]
-    """In the order of their ids."""
+    """Tokens in the order of their ids."""
     types: tuple[int, ...]
-    """Of each token: `gguf.TokenType`."""
+    """`gguf.TokenType` of each token."""
     merges: tuple[str, ...]
-    """From first to last."""
+    """Merges from first to last."""
     special: Mapping[str, int]
-    """`bos`, `eos`, `unk`, `pad` -> id, as far as there is one."""
+    """Ids of `bos`, `eos`, `unk` and `pad`, if defined."""
     adds_bos: bool
     space_prefix: bool
-    """Whether a text is read as if it began with a space."""
+    """Whether a space is prepended to a text."""
     chat_template: str | None
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """What llama.cpp orders SentencePiece's merges by: the earlier a token is made, the higher."""
+        """Scores by which llama.cpp orders SentencePiece merges: earlier merges have higher scores."""
         rank = {merge.replace(" ", ""): place for place, merge in reversed(list(enumerate(self.merges)))}
         return tuple(-float(rank.get(token, len(rank))) for token in self.tokens)
 
@@ -61,21 +61,21 @@ class GgufVocabulary:
 
 
 def gguf_vocabulary(tokenizer: Any, size: int) -> GgufVocabulary:
-    """The entries of a fast tokenizer.
+    """Return the entries of a fast tokenizer.
 
     Args:
-        tokenizer: BPE, byte-level or as in SentencePiece.
-        size: rows of the model's embedding matrix; ids that no token has are filled up.
+        tokenizer: byte-level or SentencePiece BPE.
+        size: rows of the embedding matrix; ids without token get placeholders.
 
     Raises:
-        ValueError: another kind of tokenizer, or one that cuts words in a way without a name in llama.cpp.
+        ValueError: another type of tokenizer, or a pre-tokenizer that llama.cpp does not know.
     """
     from gguf import TokenType
 
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     model = rules["model"]
     if model["type"] != "BPE":
-        raise ValueError(f"its tokenizer is {model['type']}, and only BPE is written to GGUF here; {ELSEWHERE}.")
+        raise ValueError(f"its tokenizer has type {model['type']}, but only BPE can be written to GGUF; {ELSEWHERE}.")
     pieces = bool(model.get("byte_fallback"))
     tokens, types = [f"[PAD{index}]" for index in range(size)], [int(TokenType.UNUSED)] * size
     for token, index in model["vocab"].items():
@@ -102,38 +102,38 @@ def gguf_vocabulary(tokenizer: Any, size: int) -> GgufVocabulary:
 
 
 def _word_splitting(rules: Mapping[str, Any]) -> str:
-    """Llama.cpp's name for a pre-tokenizer of the tokenizers library."""
+    """Return llama.cpp's name of a pre-tokenizer of the tokenizers library."""
     if rules["normalizer"] is not None:
         kind = rules["normalizer"]["type"]
-        raise ValueError(f"its tokenizer changes texts beforehand ({kind}), which GGUF cannot say; {ELSEWHERE}.")
-    parts = _parts(rules["pre_tokenizer"], "pretokenizers")
-    kinds = [part["type"] for part in parts]
-    if kinds and kinds[-1] == "ByteLevel" and not parts[-1]["add_prefix_space"]:
-        if kinds == ["ByteLevel"] and parts[0]["use_regex"]:
+        raise ValueError(f"its tokenizer normalizes text ({kind}), which GGUF cannot represent; {ELSEWHERE}.")
+    steps = _steps(rules["pre_tokenizer"], "pretokenizers")
+    kinds = [step["type"] for step in steps]
+    if kinds and kinds[-1] == "ByteLevel" and not steps[-1]["add_prefix_space"]:
+        if kinds == ["ByteLevel"] and steps[0]["use_regex"]:
             return "gpt-2"
-        if kinds == ["Digits", "ByteLevel"] and parts[0]["individual_digits"] and parts[1]["use_regex"]:
+        if kinds == ["Digits", "ByteLevel"] and steps[0]["individual_digits"] and steps[1]["use_regex"]:
             return "smollm"
-        if kinds == ["Split", "ByteLevel"] and parts[0]["pattern"] == {"Regex": LLAMA3} and not parts[1]["use_regex"]:
+        if kinds == ["Split", "ByteLevel"] and steps[0]["pattern"] == {"Regex": LLAMA3} and not steps[1]["use_regex"]:
             return "llama-bpe"
-    found = " and ".join(kinds) or "nothing"
-    raise ValueError(f"its tokenizer cuts words by {found}, which has no name here; {ELSEWHERE}.")
+    names = " and ".join(kinds) or "nothing"
+    raise ValueError(f"its tokenizer has the pre-tokenizer {names}, which is not supported; {ELSEWHERE}.")
 
 
 def _space_prefix(rules: Mapping[str, Any]) -> bool:
-    """Whether a tokenizer as in SentencePiece puts a space before a text."""
-    before, cut = _parts(rules["normalizer"], "normalizers"), _parts(rules["pre_tokenizer"], "pretokenizers")
+    """Return whether a SentencePiece tokenizer prepends a space."""
+    before, cut = _steps(rules["normalizer"], "normalizers"), _steps(rules["pre_tokenizer"], "pretokenizers")
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-    if not before and [part["type"] for part in cut] == ["Metaspace"] and not cut[0]["split"]:
+    if not before and [step["type"] for step in cut] == ["Metaspace"] and not cut[0]["split"]:
         return bool(cut[0]["prepend_scheme"] != "never")
     if not cut and before in ([spaces], [{"type": "Prepend", "prepend": _SPACE}, spaces]):
         return len(before) == 2
-    kinds = " and ".join(part["type"] for part in (*before, *cut)) or "nothing"
-    raise ValueError(f"its tokenizer treats spaces by {kinds}, which is not as in SentencePiece; {ELSEWHERE}.")
+    kinds = " and ".join(step["type"] for step in (*before, *cut)) or "nothing"
+    raise ValueError(f"its tokenizer treats spaces by {kinds}, unlike SentencePiece; {ELSEWHERE}.")
 
 
-def _parts(rule: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
-    """What a normalizer or pre-tokenizer is made of."""
+def _steps(rule: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
+    """Return the steps of a normalizer or pre-tokenizer."""
     if rule is None:
         return []
-    found: list[Mapping[str, Any]] = rule[inner] if rule["type"] == "Sequence" else [rule]
-    return found
+    steps: list[Mapping[str, Any]] = rule[inner] if rule["type"] == "Sequence" else [rule]
+    return steps

@@ -1,4 +1,4 @@
-"""Writing a Llama-shaped model with its tokenizer as one GGUF file, which llama.cpp and transformers read."""
+"""Write a Llama model with its tokenizer as a GGUF file that llama.cpp and transformers can read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.modeling.gguf_vocabulary import ELSEWHERE, gguf_vocabulary
 from atwu.modeling.named_models import gguf_tokenizer
 
@@ -23,69 +23,67 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
-"""Storage of matrices, from most to fewest bits."""
+"""Storage types of matrices, from most to fewest bits."""
 _FINE = ("F32", "F16", "BF16", "Q8_0")
-"""Types that embeddings and the output head may have too; with fewer bits for the rest they get Q8_0, as in llama.cpp."""
+"""Types also used for embeddings and output layer; with smaller types these are stored as Q8_0, as in llama.cpp."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """One weight on its way into the file."""
+    """One weight and its storage type."""
 
     name: str
-    """As GGUF calls it."""
+    """Name in GGUF."""
     own: str
-    """As transformers calls it."""
+    """Name in transformers."""
     weight: Tensor
     kind: GGMLQuantizationType
     heads: int | None
-    """Number of heads whose rotary halves llama.cpp expects interleaved."""
+    """Number of heads whose rotary halves llama.cpp interleaves; None for other weights."""
 
 
 def check_gguf(config: Any) -> None:
-    """Check that a model can be written and is read back by transformers as the same model.
+    """Check that a model can be written to GGUF and read back unchanged by transformers.
 
     Raises:
-        ValueError: it is not Llama-shaped; the text says in what.
+        ValueError: it is not a plain Llama; the message names the difference.
     """
     if config.model_type != "llama":
-        raise ValueError(
-            f"it is a {config.model_type} model, and only Llama-shaped ones become GGUF here; {ELSEWHERE}."
-        )
+        raise ValueError(f"its model type is {config.model_type}, but only llama can be written to GGUF; {ELSEWHERE}.")
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    odd = {
-        "rotary positions of another kind than the plain one": rope if rope != "default" else None,
-        "biases in its attention": config.attention_bias,
-        "biases in its feed-forward layers": config.mlp_bias,
+    unsupported = {
+        "non-default rotary positions": rope if rope != "default" else None,
+        "attention biases": config.attention_bias,
+        "feed-forward biases": config.mlp_bias,
         "an activation other than silu": config.hidden_act if config.hidden_act != "silu" else None,
     }
-    for what, there in odd.items():
-        if there:
-            told = f" ({there})" if isinstance(there, str) else ""
+    for what, value in unsupported.items():
+        if value:
+            detail = f" ({value})" if isinstance(value, str) else ""
             raise ValueError(
-                f"it has {what}{told}, which transformers does not read from GGUF, so it could not be measured."
+                f"it has {what}{detail}, which transformers cannot read from GGUF, so the file could not be evaluated."
             )
 
 
 def write_gguf(
     model: Any, tokenizer: Any, path: Path, kind: str, *, name: str, progress: bool = True
 ) -> Iterator[tuple[str, Tensor]]:
-    """Write the file, and give every weight as it is stored: name in transformers and plain float32 numbers.
+    """Write the file and yield every weight as stored: name in transformers and float32 values.
 
-    One weight at a time is held besides the model. The file is whole once the iterator is used up, and is then read again and
-    compared with what was written.
+    Besides the model, one weight at a time is in memory. The file is complete when the iterator is exhausted; it is then read
+    back and compared.
 
     Args:
-        model: plain Llama-shaped model (`check_gguf`).
-        tokenizer: its byte-level BPE tokenizer.
+        model: plain Llama model (`check_gguf`).
+        tokenizer: its BPE tokenizer.
         path: file to write.
-        kind: one of `GGUF_TYPES`, for matrices; rows whose length is no multiple of 32 stay in F16, vectors in F32.
-        name: of the model, for people to read.
+        kind: one of `GGUF_TYPES`, for matrices; rows whose length is no multiple of 32 are stored as F16, vectors as F32.
+        name: display name of the model.
         progress: show a progress bar.
 
     Raises:
-        ValueError: a tokenizer that GGUF cannot hold, or weights too large for float16.
-        OSError: what was read again is not what was written.
+        ValueError: GGUF cannot represent the tokenizer, or weights are too large for float16.
+        OSError: the file does not contain what was written.
     """
     import gguf
     import numpy as np
@@ -110,29 +108,29 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     digests = {}
-    for each in bar_of(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
+    for each in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
         plain = each.weight.detach().to("cpu", torch.float32).numpy()
-        with np.errstate(over="ignore"):  # looked for below
+        with np.errstate(over="ignore"):  # checked below
             written = quantize(_interleaved(plain, each.heads), each.kind)
         back = dequantize(written, each.kind)
         if not bool((abs(back) < float("inf")).all()):
-            raise ValueError(f"{each.own} holds numbers that {kind} cannot; write BF16 or F32.")
+            raise ValueError(f"{each.own} has values that {kind} cannot represent; use BF16 or F32.")
         writer.write_tensor_data(written)
         digests[each.name] = _digest(written)
         yield each.own, torch.from_numpy(_halves(back, each.heads).copy())
     writer.close()
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    found = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
-    if found != digests:
-        raise OSError(f"{path} does not hold what was written to it; is the disk full or failing?")
+    load_base_with_adapter = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
+    if load_base_with_adapter != digests:
+        raise OSError(f"{path} does not contain what was written; check the disk.")
 
 
 def read_back_tokenizer(tokenizer: Any, config: Any) -> Any:
-    """The tokenizer as transformers reads it out of a GGUF file; a file without weights is written for it, and removed.
+    """Return the tokenizer as transformers reads it from a GGUF file, by way of a temporary file without weights.
 
     Raises:
-        ValueError: a tokenizer that GGUF cannot hold.
+        ValueError: GGUF cannot represent the tokenizer.
     """
     with tempfile.TemporaryDirectory(prefix="atwu-") as folder:
         path = Path(folder) / "vocabulary.gguf"
@@ -145,7 +143,7 @@ def read_back_tokenizer(tokenizer: Any, config: Any) -> Any:
 
 
 def _begun(config: Any, tokenizer: Any, path: Path, *, name: str) -> GGUFWriter:
-    """A writer that knows shape and vocabulary."""
+    """Return a writer with shape and vocabulary entries."""
     import gguf
 
     vocabulary = gguf_vocabulary(tokenizer, config.vocab_size)
@@ -170,7 +168,7 @@ def _begun(config: Any, tokenizer: Any, path: Path, *, name: str) -> GGUFWriter:
 
 
 def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
-    """Every weight with its name and storage; a head that is the embedding matrix is left out."""
+    """Yield every weight with name and storage type, without a tied output layer."""
     import gguf
 
     config = model.config
@@ -181,7 +179,7 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
     for own, weight in model.named_parameters():
         name = names.get_name(own, try_suffixes=(".weight",))
         if name is None:
-            raise ValueError(f"GGUF has no name for {own} in a Llama; {ELSEWHERE}.")
+            raise ValueError(f"GGUF has no name for the Llama weight {own}; {ELSEWHERE}.")
         stored = types.Q8_0 if id(weight) in ends and kind.name not in _FINE else kind
         if weight.ndim == 1:
             stored = types.F32
@@ -191,14 +189,14 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
 
 
 def _interleaved(rows: NDArray[np.float32], heads: int | None) -> NDArray[np.float32]:
-    """Rows of queries or keys in llama.cpp's order: the two halves of every head by turns."""
+    """Return the rows of queries or keys in llama.cpp's order, with the halves of each head interleaved."""
     if heads is None:
         return rows
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def _halves(rows: NDArray[np.float32], heads: int | None) -> NDArray[np.float32]:
-    """The inverse of `_interleaved`."""
+    """Invert `_interleaved`."""
     if heads is None:
         return rows
     return rows.reshape(heads, rows.shape[0] // heads // 2, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)

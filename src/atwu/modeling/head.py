@@ -1,8 +1,8 @@
-"""Log-probability of target tokens straight from hidden states, without the (tokens x vocabulary) logits.
+"""Compute log-probabilities of target tokens from hidden states without the (tokens x vocabulary) logits.
 
-The output layer and the log-sum-exp run block by block over the vocabulary: forward keeps one number per token and the last
-block, backward computes the other blocks again and writes each slice of the weight gradient once. No tensor holds more
-than `block_elements` logits, whatever the vocabulary.
+Output layer and log-sum-exp run in blocks over the vocabulary. The forward pass stores one number per token and the last
+block; the backward pass recomputes the other blocks and writes each slice of the weight gradient once. No tensor has more
+than `block_elements` logits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 HEAD_BLOCK_ELEMENTS = 1 << 23
-"""Logits held at once (32 MiB in float32); measured on a CPU, half as many cost 1 % of a training step."""
+"""Logits per block (32 MiB in float32); on a CPU, half as many cost 1 % of a training step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +33,30 @@ class OutputHead:
     """`c * tanh(z / c)` on the logits (Gemma 2, RecurrentGemma)."""
 
     def product(self, states: Tensor, dtype: torch.dtype) -> Tensor:
-        """`W h`, multiplied in `dtype`, given in float32 or better; shape (tokens, vocabulary)."""
+        """Compute `W h` in `dtype`, returned in float32 or wider; shape (tokens, vocabulary)."""
         with torch.autocast(states.device.type, enabled=False):
             raw = states.to(dtype) @ self.weight.to(dtype).T
         return raw if raw.dtype == torch.float64 else raw.float()
 
     def finish(self, product: Tensor) -> Tensor:
-        """Logits from `W h`."""
+        """Compute logits from `W h`."""
         logits = product if self.bias is None else product + self.bias
         logits = logits if self.scale == 1.0 else logits * self.scale
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
     def logits(self, states: Tensor, dtype: torch.dtype, rows: slice = slice(None)) -> Tensor:
-        """Logits of some rows of the vocabulary, from a matrix product in `dtype`; in float32 or better."""
+        """Compute the logits of some vocabulary rows by a matrix product in `dtype`; float32 or wider."""
         bias = None if self.bias is None else self.bias[rows]
-        part = OutputHead(self.weight[rows], bias, self.scale, self.softcap)
-        return part.finish(part.product(states, dtype))
+        head = OutputHead(self.weight[rows], bias, self.scale, self.softcap)
+        return head.finish(head.product(states, dtype))
 
     def frozen(self) -> OutputHead:
-        """A copy without gradient, of a layer that is going to change."""
+        """Return a detached copy of a layer that will change."""
         bias = None if self.bias is None else self.bias.detach().clone()
         return OutputHead(self.weight.detach().clone(), bias, self.scale, self.softcap)
 
     def product_dtype(self, device: str) -> torch.dtype:
-        """Dtype of the matrix product: the autocast dtype where autocast is on, else the weight's own."""
+        """Return the dtype of the matrix product: the autocast dtype under autocast, otherwise that of the weight."""
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
 
 
@@ -65,13 +65,13 @@ class HeadOutputs:
     """Per-token results of the output layer; every tensor has shape (tokens,)."""
 
     logps: Tensor
-    """Natural log-probability of the target, float32 or better, differentiable."""
+    """Natural log-probability of the target, float32 or wider, differentiable."""
     predictions: Tensor | None
-    """Index of the largest logit (the first one on ties), or None if not asked for."""
+    """Index of the largest logit (the first one on ties), or None if not requested."""
     entropy: Tensor | None
-    """Entropy in nats of softmax(logits / temperature), without gradient, or None if not asked for."""
+    """Entropy in nats of softmax(logits / temperature), without gradient, or None if not requested."""
     variance: Tensor | None = None
-    """Variance of the log-probability under the same softmax, without gradient, or None if not asked for."""
+    """Variance of the log-probability under the same softmax, without gradient, or None if not requested."""
 
 
 def target_logps(
@@ -86,8 +86,8 @@ def target_logps(
 ) -> HeadOutputs:
     """Compute log softmax(head(hidden))[target] for every token, exactly and differentiably.
 
-    Under autocast the matrix products run in the autocast dtype, as the model's own output layer would; sums and
-    exponentials are always float32 (float64 for float64 input).
+    Under autocast, matrix products use the autocast dtype, as in the model's own output layer; sums and exponentials are
+    always float32 (float64 for float64 input).
 
     Args:
         hidden: states that predict the targets, shape (tokens, hidden).
@@ -96,13 +96,13 @@ def target_logps(
         predictions: also return the greedy token.
         entropy_temperature: also return the entropy at this temperature > 0.
         variance: also return the variance of the log-probability at that temperature (minus its mean is the entropy).
-        block_elements: upper bound on the number of logits held at once.
+        block_elements: maximum number of logits per block.
 
     Raises:
-        ValueError: a temperature that is not positive, or `variance` without one.
+        ValueError: the temperature is not positive, or `variance` is requested without one.
     """
     if variance and entropy_temperature is None:
-        raise ValueError("variance needs entropy_temperature, the temperature of the distribution it is taken over.")
+        raise ValueError("variance needs entropy_temperature, the temperature of its distribution.")
     dtype = head.product_dtype(hidden.device.type)
     vocabulary, largest = head.weight.shape[0], max(1, block_elements // max(1, hidden.shape[0]))
     block = -(-vocabulary // -(-vocabulary // largest))  # blocks of equal size
@@ -123,7 +123,7 @@ def target_logps(
 
 
 def output_layer(model: nn.Module) -> nn.Module | None:
-    """The plain output layer of a causal model, or None; adapted (with parts of its own) or quantized ones do not count."""
+    """Return the plain output layer of a causal model; None if it is adapted, quantized or missing."""
     getter = getattr(model, "get_output_embeddings", None)
     layer = getter() if getter is not None else None
     weight = getattr(layer, "weight", None)
@@ -133,7 +133,7 @@ def output_layer(model: nn.Module) -> nn.Module | None:
 
 
 def describe_head(layer: nn.Module, config: Any) -> OutputHead:
-    """What an output layer computes; call it inside the forward pass, where sharded weights are whole."""
+    """Describe an output layer; must be called inside the forward pass, where sharded weights are gathered."""
     scale = float(getattr(config, "logit_scale", None) or 1.0)
     if divisor := getattr(config, "logits_scaling", None):
         scale /= float(divisor)
@@ -144,7 +144,7 @@ def describe_head(layer: nn.Module, config: Any) -> OutputHead:
 
 
 def blocks(size: int, block: int) -> Iterator[slice]:
-    """A range cut into pieces of `block`, the last one shorter."""
+    """Yield slices of length `block` that cover a range; the last one may be shorter."""
     for start in range(0, size, block):
         yield slice(start, min(start + block, size))
 
@@ -190,7 +190,7 @@ class _TargetLogps(torch.autograd.Function):
             spread = tempered.variance() if tempered is not None and variance else None
         ctx.save_for_backward(hidden, weight, bias, targets, log_total)
         ctx.scale, ctx.softcap, ctx.dtype, ctx.block = scale, softcap, dtype, block
-        # The last block is still here as exp(logits - peak): as probabilities it saves computing it again.
+        # The last block exists as exp(logits - peak); stored as probabilities, it needs no recomputation.
         keep = softcap is None and any(ctx.needs_input_grad)
         ctx.last = logits.mul_(torch.exp(peak - log_total)[:, None]) if keep else None
         ctx.mark_non_differentiable(*(t for t in (best, entropy, spread) if t is not None))
@@ -245,12 +245,12 @@ class _Tempered:
         self.second = zero if variance else None
 
     def add(self, logits: Tensor, peak: Tensor, new_peak: Tensor) -> None:
-        """Take in one block; `peak` is the largest logit before it, `new_peak` after it."""
+        """Add one block; `peak` is the largest logit before it, `new_peak` including it."""
         shifted = (logits - new_peak[:, None]) / self.temperature
         share = shifted.exp()
         drop = torch.where(torch.isinf(peak), torch.zeros_like(peak), (peak - new_peak) / self.temperature)
         decay = torch.exp(drop)
-        # Moments are kept relative to the current peak, so they move with it; there they lose the fewest digits.
+        # Moments are relative to the current peak, for numerical precision, so they are shifted with it.
         if self.second is not None:
             moved = self.second + drop * (2 * self.moment + drop * self.total)
             self.second = decay * moved + (share * shifted * shifted).sum(dim=-1)

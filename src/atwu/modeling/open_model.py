@@ -1,4 +1,4 @@
-"""A model with its tokenizer from a name: what does not fit together is refused before weights are read."""
+"""Open a model with its tokenizer; mismatches are detected before weights are read."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from atwu._manifest import RECORD_NAME
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLoadArgs:
-    """How a checkpoint is read."""
+    """Arguments for loading a checkpoint."""
 
-    dtype: str = field(default="auto", metadata={"help": "Load weights as auto, float32, bfloat16 or float16."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run model code that comes with the checkpoint."})
+    dtype: str = field(default="auto", metadata={"help": "Dtype of the weights: auto, float32, bfloat16 or float16."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Allow code of the checkpoint to run."})
     revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a Hub model."})
     base: str | None = field(
-        default=None, metadata={"help": "Base model of an adapter folder, if not the one it names."}
+        default=None, metadata={"help": "Base model of an adapter folder, instead of the recorded one."}
     )
 
     @property
-    def reading(self) -> dict[str, Any]:
-        """What `load_config`, `load_tokenizer` and, with `dtype` besides, `load_model` take."""
+    def load_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of `load_config`, `load_tokenizer` and (together with `dtype`) `load_model`."""
         return {"trust_remote_code": self.trust_remote_code, "revision": self.revision, "base": self.base}
 
 
 def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tuple[Any, Any]:
-    """A model on its device (by default the best there is), and its tokenizer."""
+    """Load a model on a device (default: the best available) and its tokenizer."""
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, check_vocabulary, load_config, load_model, load_tokenizer
 
     place = pick_device(device)
     check_model_name(name, base=loading.base)
-    tokenizer = load_tokenizer(name, **loading.reading)
-    check_vocabulary(tokenizer, load_config(name, **loading.reading), name=name)
-    return load_model(name, dtype=loading.dtype, **loading.reading).to(place), tokenizer
+    tokenizer = load_tokenizer(name, **loading.load_kwargs)
+    check_vocabulary(tokenizer, load_config(name, **loading.load_kwargs), name=name)
+    return load_model(name, dtype=loading.dtype, **loading.load_kwargs).to(place), tokenizer
 
 
 def check_system_prompt(name: str, system: str | None) -> str | None:
-    """A warning if a run of this package trained the model with another system turn than it is about to be read with."""
+    """Return a warning if a run of this package trained the model with a different system turn."""
     file = Path(name).expanduser() / RECORD_NAME
     record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
     if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
@@ -49,8 +49,8 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
     trained = record["config"].get("system")
     if trained == system:
         return None
-    there, here = (
+    before, now = (
         "without a system turn" if text is None else f"with the system turn {text!r}" for text in (trained, system)
     )
-    advice = "leave --system out" if trained is None else f"pass --system {shlex.quote(trained)}"
-    return f"{name} was trained {there} and is read {here}; {advice}."
+    advice = "leave out --system" if trained is None else f"pass --system {shlex.quote(trained)}"
+    return f"{name} was trained {before}, but is used {now}; {advice}."

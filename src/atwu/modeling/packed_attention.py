@@ -1,9 +1,8 @@
-"""Attention over rows laid end to end, so that no layer of the model computes on padding.
+"""Attention over packed rows, so that no layer of the model computes on padding.
 
-Every linear layer of the model sees one long row of real tokens; only inside attention are the rows put side by side
-(padded, rows of similar length together) and attended to causally by PyTorch's fused kernel. It is registered with
-transformers under `PACKED` and acts as plain `sdpa` for any call that brings no `packing`, so a model left in this mode
-still generates as before.
+Linear layers process one long row of tokens. Only attention unpacks the rows (padded in groups of similar length) and calls
+PyTorch's fused causal kernel. The function is registered with transformers as `PACKED`. Calls without `packing` act as plain
+`sdpa`, so generation works as before.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from atwu.modeling.batches import RowLengths
 PACKED = "atwu_packed"
 
 _CPU_GROUPS = 4
-"""Groups of similar length on the CPU, where less padding pays for more calls; one group elsewhere."""
+"""Number of length groups on the CPU, where less padding outweighs more calls; other devices use one group."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedGroup:
-    """Neighbouring rows that are put side by side together."""
+    """Consecutive rows that are padded together."""
 
     tokens: slice
-    """Where their tokens are in the packed row."""
+    """Position of their tokens in the packed row."""
     rows: int
     width: int
     """Length of the longest of them."""
@@ -38,20 +37,20 @@ class PackedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """How to take a packed row apart."""
+    """Description of a packed row."""
 
     groups: tuple[PackedGroup, ...]
     shared: int = 0
-    """Tokens at the very beginning that every row begins with."""
+    """Length of the common prefix of all rows, at the start of the packed row."""
     float32: bool = False
-    """Attend in float32 whatever the model computes in: on a CPU that kernel's backward pass is faster, casts included."""
+    """Compute attention in float32: on a CPU the backward pass of this kernel is faster, even with casts."""
 
     @classmethod
-    def of(cls, whole: RowLengths, device: torch.device) -> Packing:
-        """Describe rows of these lengths, laid end to end in this order, behind what all begin with; best sorted."""
-        shared, lengths = whole.shared, [length - whole.shared for length in whole.rows]
+    def of(cls, row_lengths: RowLengths, device: torch.device) -> Packing:
+        """Describe rows of these lengths, packed in this order after their common prefix; best sorted by length."""
+        shared, lengths = row_lengths.shared, [length - row_lengths.shared for length in row_lengths.rows]
         count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(lengths))
-        ends = [round((part + 1) * len(lengths) / count) for part in range(count)]
+        ends = [round((group + 1) * len(lengths) / count) for group in range(count)]
         groups, first, start = [], 0, shared
         for end in ends:
             sizes = torch.tensor(lengths[first:end], device=device)
@@ -78,14 +77,14 @@ def packed_attention(
 
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    given, device = value.dtype, query.device.type
-    cast = packing.float32 and (given == torch.bfloat16 or torch.is_autocast_enabled(device))
+    dtype, device = value.dtype, query.device.type
+    cast = packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
     if cast:
         query, key, value = query.float(), key.float(), value.float()
     outputs: list[Tensor] = []
     shared = packing.shared
     for group in packing.groups:
-        q, k, v = (_side_by_side(states, group, shared) for states in (query, key, value))
+        q, k, v = (_padded(states, group, shared) for states in (query, key, value))
         mask = _window_mask(shared + group.width, kwargs.get("sliding_window"), query.device)
         options = kwargs | {"is_causal": mask is None}
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
@@ -95,11 +94,11 @@ def packed_attention(
         # (rows, width, heads, size) -> (tokens, heads, size)
         own = output[:, shared:].reshape(group.rows * group.width, *output.shape[2:])
         outputs.append(own.index_select(0, group.slots))
-    return torch.cat(outputs).unsqueeze(0).to(given), None
+    return torch.cat(outputs).unsqueeze(0).to(dtype), None
 
 
-def _side_by_side(states: Tensor, group: PackedGroup, shared: int) -> Tensor:
-    """(1, heads, all tokens, size) -> (rows, heads, shared + width, size), zeros where a row has ended."""
+def _padded(states: Tensor, group: PackedGroup, shared: int) -> Tensor:
+    """(1, heads, all tokens, size) -> (rows, heads, shared + width, size), zero-padded."""
     _, heads, _, size = states.shape
     grid = states.new_zeros(group.rows * group.width, heads, size)
     grid = grid.index_copy(0, group.slots, states[0, :, group.tokens].transpose(0, 1))
@@ -108,7 +107,7 @@ def _side_by_side(states: Tensor, group: PackedGroup, shared: int) -> Tensor:
 
 
 def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:
-    """True where a token may look, for layers with a sliding window shorter than the rows; None for all earlier tokens."""
+    """Return the mask of a sliding window (True = visible); None if the window covers all earlier tokens."""
     if not window or width <= window:
         return None
     distance = torch.arange(width, device=device)[:, None] - torch.arange(width, device=device)[None]
@@ -116,7 +115,7 @@ def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor
 
 
 def register() -> None:
-    """Make the attention function known to transformers (idempotent)."""
+    """Register the attention function with transformers (idempotent)."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -125,5 +124,5 @@ def register() -> None:
 
 
 def no_mask(device: torch.device) -> Tensor:
-    """A placeholder that keeps transformers from building a (tokens x tokens) mask: four-dimensional ones pass as is."""
+    """Return a placeholder mask: transformers passes 4-D masks on instead of building a (tokens x tokens) mask."""
     return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)

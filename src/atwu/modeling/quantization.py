@@ -1,4 +1,4 @@
-"""Weights in 4 or 8 bits, as bitsandbytes stores them: rounding a model that is in memory, and plain numbers again."""
+"""Quantize models in memory to 4 or 8 bits with bitsandbytes, and dequantize them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _BLOCK = 64
 
 
 def check_quantization(quantize: str) -> None:
-    """Check that this kind of rounding can be done here.
+    """Check that this quantization is available.
 
     Raises:
-        ValueError: an unknown kind.
-        ImportError: bitsandbytes is missing; the text names the pip command.
+        ValueError: the value is unknown.
+        ImportError: bitsandbytes is missing; the message gives the pip command.
     """
     if quantize not in BIT_WIDTHS:
         raise ValueError(f"quantize must be one of {', '.join(BIT_WIDTHS)}, got {quantize!r}.")
@@ -31,7 +31,7 @@ def check_quantization(quantize: str) -> None:
 
 
 def quantization_config(quantize: str, compute: torch.dtype) -> Any:
-    """What transformers is told about the rounding; `compute` is the dtype that 4-bit weights are multiplied in."""
+    """Return the quantization config of transformers; `compute` is the dtype of products with 4-bit weights."""
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(
@@ -44,13 +44,13 @@ def quantization_config(quantize: str, compute: torch.dtype) -> Any:
 
 
 def quantize_model(model: Any, quantize: str) -> Any:
-    """A copy of a plain model with the weights of its linear layers in 4 or 8 bits, on the model's device.
+    """Return a copy of a plain model with linear layers quantized to 4 or 8 bits, on the device of the model.
 
-    Embeddings, the output head and norms keep their precision, and 4-bit weights are multiplied in the model's dtype, so the
-    saved copy computes everywhere what it computes here.
+    Embeddings, output layer and norms keep their precision; products with 4-bit weights use the dtype of the model, so the
+    saved copy gives the same results on all machines.
 
     Raises:
-        ValueError, ImportError: as `check_quantization` and `as_stored`.
+        ValueError, ImportError: as `check_quantization` and `compute_as_stored`.
     """
     check_quantization(quantize)
     quiet_bitsandbytes()
@@ -58,11 +58,11 @@ def quantize_model(model: Any, quantize: str) -> Any:
 
 
 def dequantize_model(model: Any) -> Any:
-    """The model with its rounded weights as plain numbers, in its own dtype; the given model is used up."""
+    """Dequantize a model to its own dtype; the given model cannot be used afterwards."""
     if not getattr(model, "is_quantized", False):
         return model
     dtype, place = model.dtype, model.device
-    # A copy, because transformers cannot save what it has read in another form.
+    # A copy, because transformers cannot save a dequantized model.
     return _copy(model.dequantize().to(dtype)).to(place)
 
 
@@ -71,17 +71,18 @@ def _copy(model: Any, **more: Any) -> Any:
         None, config=model.config, state_dict=model.state_dict(), dtype=model.dtype, **more
     )
     copy.generation_config = model.generation_config
-    return as_stored(copy).train(model.training)
+    return compute_as_stored(copy).train(model.training)
 
 
-def as_stored(model: Any) -> Any:
-    """The model, computing with 4-bit weights as they are stored, on every processor.
+def compute_as_stored(model: Any) -> Any:
+    """Make the model compute with 4-bit weights exactly as stored, on every CPU.
 
-    On processors with AVX512-BF16 bitsandbytes otherwise packs them anew at their first use and rounds their scales to
-    bfloat16: another model than the one that was written.
+    With AVX512-BF16, bitsandbytes otherwise repacks the weights at first use and rounds their scales to bfloat16, which
+    changes the model.
 
     Raises:
-        ValueError: on a CPU, a layer whose rows are no multiple of a block: with AVX512 bitsandbytes 0.50 reads it wrongly.
+        ValueError: on a CPU, the input size of a layer is no multiple of a block; bitsandbytes 0.50 is wrong there with
+            AVX512.
     """
     for name, module in model.named_modules():
         if not hasattr(module, "support_avx512bf16_for_cpu"):
@@ -89,14 +90,14 @@ def as_stored(model: Any) -> Any:
         if module.weight.device.type == "cpu" and module.in_features % _BLOCK:
             raise ValueError(
                 f"4bit: {name} has {module.in_features} inputs, no multiple of {_BLOCK}, which bitsandbytes computes "
-                "wrongly on some CPUs; take 8bit, or a CUDA device."
+                "wrongly on some CPUs; use 8bit, or a CUDA device."
             )
         module.support_avx512bf16_for_cpu = False
     return model
 
 
 def plain_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by name as plain float32 numbers, one at a time; rounded ones are what they stand for."""
+    """Yield every weight by name in float32, one at a time; quantized weights are dequantized."""
     for name, weight in model.named_parameters():
         if weight.is_floating_point():
             yield name, weight.detach().float()
@@ -108,16 +109,16 @@ def plain_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def relative_change(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> float:
-    """How far matrices are from those of a model, relative to their size: `|after - before| / |before|` over all of them.
+    """Compute the relative change of all matrices of a model, `|after - before| / |before|`.
 
-    Vectors do not count: no format rounds them, and those of norms are so large that they would hide everything else.
+    Vectors are ignored: no format quantizes them, and the large weights of norms would dominate.
 
     Args:
         before: a plain model.
-        after: weights by the same names, of the same shapes, all of them.
+        after: all weights, with the same names and shapes.
 
     Raises:
-        ValueError: another set of weights.
+        ValueError: names or shapes differ.
     """
     known = dict(before.named_parameters())
     difference = size = 0.0
@@ -137,5 +138,5 @@ def relative_change(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> f
 
 
 def quiet_bitsandbytes() -> None:
-    """Keep it from saying at every multiplication that 8-bit layers take float16."""
+    """Silence the warning of bitsandbytes at every product that 8-bit layers use float16."""
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)

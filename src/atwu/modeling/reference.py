@@ -1,7 +1,7 @@
-"""What the starting model says, for losses that compare with it, without a second model in memory.
+"""Precomputed outputs of the original model, for losses that need it, without a second model in memory.
 
-Distributions are kept as the final hidden states that predict each token: together with a copy of the output layer they
-give the exact distribution, at `hidden` numbers per token instead of `vocabulary`.
+Distributions are stored as the final hidden states that predict each token. With a copy of the output layer they give the
+exact distribution, at `hidden` instead of `vocabulary` numbers per token.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
-from atwu.data.collate import by_length, collate_rows
+from atwu._progress import progress_bar
+from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
@@ -26,13 +26,13 @@ from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSpec:
-    """Which quantities of the starting model are wanted for one set of rows."""
+    """Which quantities of the original model are needed for one set of rows."""
 
     logps: bool = False
     states: bool = False
@@ -41,13 +41,14 @@ class ReferenceSpec:
     """Output of this decoder layer at each counted token."""
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
+        """Whether nothing is needed."""
         return not (self.logps or self.states or self.layer is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The starting model on one micro-batch; tensors run over the counted tokens in row-major order of the mask."""
+    """Outputs of the original model on one micro-batch, at the counted tokens in row-major order of the mask."""
 
     forget_logps: Tensor | None = None
     """(tokens,)"""
@@ -59,33 +60,33 @@ class Reference:
     """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        """The starting model's distributions for one set of rows.
+        """Return the distributions of the original model for one set of rows.
 
         Raises:
-            ValueError: they are not there.
+            ValueError: they were not computed.
         """
-        found = self.forget if rows == "forget" else self.retain
-        if found is None:
-            raise ValueError("the method compares with the starting model; give its reference.")
-        return found
+        teacher = self.forget if rows == "forget" else self.retain
+        if teacher is None:
+            raise ValueError("the method needs the reference of the original model, which is missing.")
+        return teacher
 
 
 class TokenTable:
-    """Values per counted token of a set of rows, looked up by row.
+    """Values per counted token of a set of rows, accessed by row.
 
     Args:
-        values: all rows one after another, shape (tokens, ...).
+        values: values of all rows, concatenated, shape (tokens, ...).
         lengths: counted tokens of each row.
     """
 
     def __init__(self, values: Tensor, lengths: Sequence[int]) -> None:
         if sum(lengths) != values.shape[0]:
-            raise ValueError(f"{values.shape[0]} values do not fit rows of {sum(lengths)} tokens.")
+            raise ValueError(f"{values.shape[0]} values do not match rows with {sum(lengths)} tokens in total.")
         self.values = values
         self._ends = array("q", itertools.accumulate(lengths, initial=0))
 
     def rows(self, indices: Sequence[int] | Tensor) -> Tensor:
-        """Values of some rows, one after another."""
+        """Return the values of some rows, concatenated."""
         listed = indices.tolist() if isinstance(indices, Tensor) else indices
         if not listed:
             return self.values[:0]
@@ -97,12 +98,12 @@ class TokenTable:
 
 
 def counted_tokens(row: EncodedRow) -> int:
-    """How many tokens of a row carry loss; nothing predicts the first one."""
+    """Return the number of tokens of a row with loss; the first token never has one."""
     return sum(label != IGNORE_INDEX for label in row.labels[1:])
 
 
 def plain_head(model: nn.Module) -> OutputHead | None:
-    """The output layer if distributions can be had from hidden states alone, else None."""
+    """Return the output layer if distributions can be computed from hidden states, otherwise None."""
     inner = unwrap(model)
     layer = output_layer(inner)
     usable = layer is not None and fast_path_support(model, next(inner.parameters()).device).fused_head
@@ -110,77 +111,77 @@ def plain_head(model: nn.Module) -> OutputHead | None:
 
 
 @torch.no_grad()
-def read_rows(
+def compute_reference(
     model: nn.Module,
     rows: Sequence[EncodedRow],
-    wanted: ReferenceSpec,
+    spec: ReferenceSpec,
     *,
     batch_tokens: int = 8192,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     progress: str | None = None,
 ) -> dict[str, Tensor]:
-    """Run the model over a set of rows once.
+    """Compute the outputs of the original model on a set of rows.
 
     Args:
-        model: the starting model; its train/eval state is put back.
+        model: the original model; its train/eval mode is restored.
         rows: encoded rows.
-        wanted: what to keep.
-        batch_tokens: real tokens per forward pass.
-        autocast: the context that training steps run in.
+        spec: quantities to return.
+        batch_tokens: tokens per forward pass, without padding.
+        autocast: autocast context of the training steps.
         progress: label of a progress bar, or None for none.
 
     Returns:
-        `logps` (tokens,), `states` and `layer` (tokens, hidden) as wanted, on the CPU, rows in the order given.
+        `logps` (tokens,), `states` and `layer` (tokens, hidden) as requested, on the CPU, rows in the given order.
     """
     device = next(model.parameters()).device
     starts = torch.tensor([0, *(counted_tokens(row) for row in rows)]).cumsum(0).tolist()
     found: dict[str, Tensor] = {}
     with (
-        evaluating(model),
-        bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
+        eval_mode(model),
+        progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]
             tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
             with autocast():
-                (out,) = forward_tokens(model, [tensors], layer=wanted.layer, stop=not (wanted.logps or wanted.states))
-            parts = {"logps": out.logps[out.mask]} if wanted.logps else {}
-            if wanted.states:
-                parts["states"] = out.hidden("pred")
+                (out,) = forward_tokens(model, [tensors], layer=spec.layer, stop=not (spec.logps or spec.states))
+            outputs = {"logps": out.logps[out.mask]} if spec.logps else {}
+            if spec.states:
+                outputs["states"] = out.hidden("pred")
             if out.layer_states is not None:
-                parts["layer"] = out.layer_states
+                outputs["layer"] = out.layer_states
             lengths = out.mask.sum(1).tolist()
-            for name, part in parts.items():
+            for name, output in outputs.items():
                 if name not in found:
-                    found[name] = torch.empty(starts[-1], *part.shape[1:], dtype=part.dtype)
-                for index, piece in zip(batch, part.cpu().split(lengths), strict=True):
+                    found[name] = torch.empty(starts[-1], *output.shape[1:], dtype=output.dtype)
+                for index, piece in zip(batch, output.cpu().split(lengths), strict=True):
                     found[name][starts[index] : starts[index + 1]] = piece
             bar.update(len(batch))
     return found
 
 
 @torch.no_grad()
-def live_reference(
+def reference_of_batch(
     model: nn.Module,
     batches: Mapping[str, TokenBatch],
-    wanted: Mapping[str, ReferenceSpec],
+    specs: Mapping[str, ReferenceSpec],
     *,
     layout: LayoutChoice = "auto",
 ) -> Reference:
-    """The same for one micro-batch, from a model at hand (a frozen copy, or the trained one with its adapters off).
+    """Compute the reference of one micro-batch with a model (a frozen copy, or the trained one with adapters disabled).
 
     Args:
-        model: gives the reference.
-        batches: `forget`, `retain` and `alternate` batches, as far as wanted.
-        wanted: what is wanted of each.
+        model: the original model.
+        batches: the `forget`, `retain` and `alternate` batches that `specs` needs.
+        specs: quantities to compute for each batch.
         layout: see `forward_tokens`.
     """
-    names = [name for name, what in wanted.items() if not what.nothing]
-    layer = next((what.layer for what in wanted.values() if what.layer is not None), None)
+    names = [name for name, spec in specs.items() if not spec.is_empty]
+    layer = next((spec.layer for spec in specs.values() if spec.layer is not None), None)
     if not names:
         return Reference()
-    deep = any(what.logps or what.states for what in wanted.values())
-    with evaluating(model):
+    deep = any(spec.logps or spec.states for spec in specs.values())
+    with eval_mode(model):
         outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
         head = plain_head(model)
         found = dict(zip(names, outs, strict=True))
@@ -189,17 +190,17 @@ def live_reference(
             if head is not None
             else Teacher(_logits(model, batches[name]), None)
             for name in names
-            if wanted[name].states
+            if specs[name].states
         }
-    logps = {name: found[name].logps[found[name].mask] for name in names if wanted[name].logps}
-    retain_layer = found["retain"].layer_states if "retain" in found and wanted["retain"].layer is not None else None
+    logps = {name: found[name].logps[found[name].mask] for name in names if specs[name].logps}
+    retain_layer = found["retain"].layer_states if "retain" in found and specs["retain"].layer is not None else None
     return Reference(
         logps.get("forget"), logps.get("alternate"), teachers.get("forget"), teachers.get("retain"), retain_layer
     )
 
 
 def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """Logits at the counted tokens, for a model whose output layer is not a plain one."""
+    """Compute logits at the counted tokens, for a model without a plain output layer."""
     arranged = lay_out([batch], packed=False)
     inputs = {"input_ids": arranged.input_ids, "attention_mask": arranged.attention_mask}
     logits: Tensor = model(**inputs).logits

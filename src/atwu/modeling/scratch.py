@@ -1,8 +1,7 @@
-"""A tokenizer and a small Llama built from nothing, for benchmarks that must run without a download.
+"""Create a tokenizer and a small random Llama, for benchmarks without downloads.
 
-The tokenizer is byte-level BPE without a chat template, so prompts take the plain `Question: ...` form. The model is a
-randomly initialised `LlamaForCausalLM` with tied embeddings (fewer parameters, and small models memorise in fewer epochs);
-training it is the trainer's job.
+The tokenizer is byte-level BPE without chat template, so prompts have the plain `Question: ...` form. The model is a randomly
+initialized `LlamaForCausalLM` with tied embeddings (fewer parameters, and small models memorize in fewer epochs).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from atwu._names import lookup
 
 PAD, BOS, EOS = "<|pad|>", "<|bos|>", "<|eos|>"
 SPECIAL_TOKENS = (PAD, BOS, EOS)
-"""In the order of their ids, 0 to 2."""
+"""Special tokens in the order of their ids, 0 to 2."""
 
 MIN_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 MAX_POSITIONS = 512
@@ -26,7 +25,7 @@ MAX_POSITIONS = 512
 
 @dataclass(frozen=True, slots=True)
 class ScratchShape:
-    """Numbers that fix the size of a scratch model."""
+    """Size of a scratch model."""
 
     vocab_size: int
     hidden_size: int
@@ -50,21 +49,21 @@ SHAPES: dict[str, ScratchShape] = {
     "people-small": ScratchShape(vocab_size=1500, hidden_size=192, layers=2, heads=4, intermediate_size=384),
     "people-base": ScratchShape(vocab_size=4000, hidden_size=512, layers=8, heads=8, intermediate_size=1536),
 }
-"""Named shapes: `people-*` for the embedded benchmark, whose `vocab_size` steers how hard it is for token scores (with fewer,
-shorter tokens the words around a secret are as uncertain as the secret, with many tokens the secrets stand out: tiny,
-importance AUROC per sample, 69 at 900 tokens, 80 at 1200); `tofu2m` and `rwku4m` (2.2 and 4.3 M parameters) are
-those of the small scales of studies; `tofu6m` (6.4 M) memorises a few thousand TOFU rows on two cores."""
+"""Named shapes. `people-*` are for the built-in benchmark; `vocab_size` controls the difficulty for token scores (with fewer,
+shorter tokens, other words are as uncertain as labelled words: AUROC per sample of importance on `tiny` is 69 with 900
+tokens and 80 with 1200). `tofu2m` and `rwku4m` (2.2 and 4.3 M parameters) are used in the small settings of studies;
+`tofu6m` (6.4 M) memorizes a few thousand TOFU rows on two cores."""
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train byte-level BPE on `texts`; equal texts in equal order give an equal tokenizer.
+    """Train a byte-level BPE tokenizer on `texts`, deterministically.
 
     Args:
         texts: corpus, read once.
-        vocab_size: upper limit, at least 259; a small corpus may yield fewer tokens, so read `len(tokenizer)`.
+        vocab_size: maximum size, at least 259; a small corpus may give fewer tokens, see `len(tokenizer)`.
     """
     if vocab_size < MIN_VOCAB_SIZE:
-        raise ValueError(f"vocab_size is {vocab_size}; byte-level BPE needs at least {MIN_VOCAB_SIZE}.")
+        raise ValueError(f"vocab_size must be at least {MIN_VOCAB_SIZE} for byte-level BPE, got {vocab_size}.")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -87,7 +86,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
 
 
 def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
-    """Llama configuration of a named or explicit shape."""
+    """Return the Llama config of a named or explicit shape."""
     numbers = scratch_shape(shape)
     return LlamaConfig(
         vocab_size=numbers.vocab_size,
@@ -107,13 +106,13 @@ def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
 
 
 def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausalLM:
-    """Randomly initialised float32 model; the global random state is left as it was."""
+    """Create a randomly initialized float32 model; the global random state is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(scratch_config(shape))
 
 
 def scratch_shape(shape: str | ScratchShape) -> ScratchShape:
-    """Look up a named shape; an explicit one passes through."""
+    """Look up a named shape; an explicit one is returned unchanged."""
     found: ScratchShape = shape if isinstance(shape, ScratchShape) else lookup("scratch shape", shape, SHAPES)
     return found

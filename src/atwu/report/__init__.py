@@ -1,1 +1,1 @@
-
+"""Reports of finished runs: tables, figures, exports and the report page."""

@@ -1,7 +1,7 @@
-"""Colours for scores in [0, 1]: one sequential scale per theme, and the text colour that reads on each.
+"""Colours for scores in [0, 1]: one sequential scale per theme, and a text colour readable on each.
 
-Both scales run through one family of hues (paper, amber, vermilion, plum) and their lightness only moves one way,
-away from the page, so order survives colour blindness, grey printing and photocopying.
+Lightness changes monotonically along both scales (paper, amber, vermilion, plum), so the order is also visible to
+colour-blind readers and in greyscale print.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _INKS: tuple[Rgb, Rgb] = ((0, 0, 0), (255, 255, 255))
 
 
 def background(score: float, *, dark: bool) -> Rgb:
-    """Colour of a score.
+    """Return the colour of a score.
 
     Args:
-        dark: True for dark pages and terminals, where high scores are the light ones.
+        dark: True for dark pages and terminals, where high scores are light.
 
     Returns:
         Red, green, blue, each 0 to 255.
@@ -34,28 +34,28 @@ def background(score: float, *, dark: bool) -> Rgb:
 
 
 def ink(paper: Rgb) -> Rgb:
-    """Whichever of black and white stands out more against a background."""
+    """Return black or white, whichever has more contrast with a background."""
     return max(_INKS, key=lambda colour: contrast(colour, paper))
 
 
 def level(score: float) -> int:
-    """Step of a score in [0, 1], from 0 to LEVELS - 1."""
+    """Return the step of a score in [0, 1], from 0 to LEVELS - 1."""
     return int(score * (LEVELS - 1) + 0.5)
 
 
 def luminance(colour: Rgb) -> float:
-    """Relative luminance in [0, 1] (WCAG 2.2)."""
+    """Return the relative luminance in [0, 1] (WCAG 2.2)."""
     parts = [channel / 255 for channel in colour]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(one: Rgb, other: Rgb) -> float:
-    """Contrast ratio of two colours, from 1 to 21 (WCAG 2.2); running text needs 4.5."""
+    """Return the contrast ratio of two colours, from 1 to 21 (WCAG 2.2); running text needs 4.5."""
     dim, bright = sorted((luminance(one), luminance(other)))
     return (bright + 0.05) / (dim + 0.05)
 
 
 def css(colour: Rgb) -> str:
-    """The colour as #rrggbb."""
+    """Format the colour as #rrggbb."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -1,4 +1,4 @@
-"""A report as text: Markdown, LaTeX, and as data CSV and JSON. Printed numbers are those of the JSON, rounded."""
+"""Export a report as Markdown, LaTeX, CSV or JSON. Printed numbers are those of the JSON, rounded."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
 from atwu.report.latex import to_latex
 from atwu.report.markdown import to_markdown
-from atwu.report.records import Records
-from atwu.report.report_table import DATA, headline_lines
+from atwu.report.report_table import DATA, headline_metrics
+from atwu.report.run_records import Records
 from atwu.training.model_card import public_command, public_record
 
 REPORT_SCHEMA_NAME = "atwu.report/1"
 
 
 def to_csv(records: Records) -> str:
-    """Every number of every model in long form, unrounded: one line per model, set and metric."""
+    """Return all numbers of all models in long form, unrounded: one row per model, set and metric."""
     frame = records.table.frame
     frame = frame.assign(label=frame.label.map(_cell))
     text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
@@ -26,21 +26,20 @@ def to_csv(records: Records) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Escape text that a spreadsheet would read as a formula."""
     return f"'{text}" if text[:1] in set("=+-@\t\r") else text
 
 
 def to_json(records: Records) -> str:
-    """Everything as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
+    """Return the report as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
 
-    Values of single rows and curves stay in the runs' own `eval.json`; places of this machine and secrets in addresses are
-    left out.
+    Values per row and curves are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
     """
     plain: dict[str, Any] = {
         "schema": REPORT_SCHEMA_NAME,
         "title": records.title,
         "study": _study(records),
-        "headline": [list(line) for line in headline_lines(records)],
+        "headline": [list(key) for key in headline_metrics(records)],
         "results": {label: _without_rows(result) for label, result in records.results.items()},
         "runs": [
             {
@@ -61,7 +60,7 @@ def _without_rows(result: EvalResult) -> dict[str, Any]:
 
 
 def _study(records: Records) -> dict[str, Any]:
-    """`study.json`, which may come from a version that kept the command as it was typed."""
+    """Return `study.json` without local paths; earlier versions stored the command unchanged."""
     plain: dict[str, Any] = public_record(records.study)
     command = records.study.get("command")
     return plain if command is None else plain | {"command": public_command(str(command))}

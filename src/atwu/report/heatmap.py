@@ -1,6 +1,6 @@
-"""Token scores as coloured words: in the terminal, in a notebook, and as one self-contained HTML file.
+"""Token scores as coloured words: in the terminal, in a notebook, and as a self-contained HTML file.
 
-Takes `ScoredRow`s; knows no model and no tokenizer.
+Takes `ScoredRow`s; needs no model and no tokenizer.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MARKED_FROM = 0.5
-"""Without colour, words from this score on carry their number."""
+"""Without colour, words with at least this score are followed by a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Scored rows as a notebook shows them."""
+    """Scored rows, shown as a heat map in notebooks."""
 
     rows: Sequence[ScoredRow]
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per word and method: row, method, word, score (0 to 1), secret."""
+        """Return one row per word and method: row, method, word, score (0 to 1), secret (labelled)."""
         import pandas as pd
 
         words = [
@@ -48,7 +48,7 @@ class HeatMap:
         return pd.DataFrame(words, columns=("row", "method", "word", "score", "secret"))
 
     def write(self, path: str | Path, *, title: str = "Token scores") -> Path:
-        """Write the page of `atwu tokens --html`, which is either complete or not touched; gives its path."""
+        """Write the page of `atwu tokens --html` atomically; returns its path."""
         write_text(path, render_html(self.rows, title=title))
         return Path(path)
 
@@ -59,11 +59,11 @@ class HeatMap:
 def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool = True) -> None:
     """Print each row's question and one line of coloured words per method, then a legend.
 
-    Backgrounds run away from that of the terminal with the score, and secret words are underlined. Where the console has
-    fewer than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and secret words as _word_.
+    The background contrasts more with the terminal for higher scores, and labelled words are underlined. If the console
+    has fewer than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and labelled words as _word_.
 
     Args:
-        dark: whether the terminal is.
+        dark: whether the terminal has a dark background.
     """
     coloured = console.color_system in ("256", "truecolor") and not console.no_color
     for row in rows:
@@ -87,13 +87,13 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
 
 
 def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
-    """One HTML page with every row, a legend, and controls for methods, threshold and numbers.
+    """Render all rows as one HTML page with a legend, and controls for methods, threshold and numbers.
 
-    It follows the reader's light or dark setting, prints, and can be read without JavaScript, on a phone and with a
-    screen reader, which hears each word followed by its number from 0 to 100.
+    The page follows the reader's light or dark setting, prints, and works without JavaScript, on phones and with screen
+    readers, which read each word followed by its score from 0 to 100.
 
     Returns:
-        A complete HTML document that refers to nothing outside itself.
+        A complete HTML document without external references.
     """
     methods = methods_of(rows)
     found = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
@@ -109,7 +109,7 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
 
 
 def _tile(piece: Piece, *, dark: bool) -> Text:
-    """A piece with its background, for terminals with colour."""
+    """Format a piece with its background, for terminals with colour."""
     if piece.word is None or piece.word.score is None:
         return Text(piece.text, Style(underline=piece.secret))
     paper = background(piece.word.score, dark=dark)
@@ -117,14 +117,14 @@ def _tile(piece: Piece, *, dark: bool) -> Text:
 
 
 def _marked(piece: Piece) -> str:
-    """A piece for terminals without colour: [word:93], with _word_ for a secret."""
+    """Format a piece for terminals without colour: [word:93], with _word_ for a labelled word."""
     text = f"_{piece.text}_" if piece.secret else piece.text
     score = None if piece.word is None else piece.word.score
     return text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]"
 
 
 def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:
-    """One or two lines that say what the marks mean."""
+    """One or two lines that explain the marks."""
     annotated = any(row.forget_spans is not None for row in rows)
     legend = Text()
     if coloured:
@@ -137,7 +137,7 @@ def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -
     else:
         legend.append(f"[word:93] = 93 of 100, shown from {percent_of_score(_MARKED_FROM)} on")
         if annotated:
-            legend.append("; _word_ = secret word")
+            legend.append("; _word_ = labelled word")
     if annotated:
         legend.append("\nnumber after the method: AUROC x 100 of its words in this row", "dim")
     return legend

@@ -1,13 +1,13 @@
-r"""The table of a report for a paper: a `table` environment that needs the packages booktabs and xcolor."""
+r"""The table of a report in LaTeX: a `table` environment that needs the packages booktabs and xcolor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from atwu.report.records import Records
-from atwu.report.report_table import notes_of, report_table, said_of
-from atwu.report.table_lines import SUBSCRIPT
+from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.report_table import degradation_notes, report_caption, report_table
+from atwu.report.run_records import Records
 from atwu.report.table_values import Mark
 
 _TEX: Mapping[int, str] = str.maketrans(
@@ -40,7 +40,7 @@ _CELLS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\te
 
 
 def to_latex(records: Records) -> str:
-    """Best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
+    """Format the table: best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
     table = report_table(records)
     numbers = table.cells(_cell, "--")
     small = table.cells(lambda cell: cell.interval and rf"{{\tiny {_number(cell.interval)}}}")
@@ -51,7 +51,7 @@ def to_latex(records: Records) -> str:
             body.append(_row("", *small.loc[label]))
         if label in table.ruled:
             body.append(r"    \midrule")
-    caption = [*said_of(records, table, _MARKS), *notes_of(records, table)]
+    caption = [*report_caption(records, table, _MARKS), *degradation_notes(records, table)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs} and \usepackage{xcolor}",
@@ -60,7 +60,7 @@ def to_latex(records: Records) -> str:
             r"  \footnotesize",
             r"  \setlength{\tabcolsep}{3pt}",
             rf"  \caption{{{' '.join(tex(part.rstrip('.')) + '.' for part in caption)}}}",
-            rf"  \begin{{tabular}}{{l{'r' * len(table.lines)}}}",
+            rf"  \begin{{tabular}}{{l{'r' * len(table.keys)}}}",
             r"    \toprule",
             _row("method", *(_head(head.text) for head in table.heads)),
             r"    \midrule",
@@ -74,7 +74,7 @@ def to_latex(records: Records) -> str:
 
 
 def tex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     return text.replace("\n", " ").translate(_TEX)
 
 
@@ -83,7 +83,7 @@ def _row(*cells: str) -> str:
 
 
 def _head(name: str) -> str:
-    """A name and its arrow, with the subscripts of metrics."""
+    """Format a name and its arrow, with the subscripts of metrics."""
     parts = SUBSCRIPT.split(name)
     lows = [rf"$_{{{low}}}$".replace("Δ", r"\Delta") for low in parts[2::3]]
     named = zip(parts[::3], [*parts[1::3], ""], [*lows, ""], strict=True)

@@ -1,4 +1,4 @@
-"""Tables as GitHub Markdown: best **bold**, second *italic*, degraded (!)."""
+"""Tables in GitHub Markdown: best **bold**, second *italic*, degraded (!)."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atwu.report.report_table import Table, notes_of, report_table, said_of
-from atwu.report.table_values import MISSING_CELL, Mark, TableLine
+from atwu.report.report_table import Table, degradation_notes, report_caption, report_table
+from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
 
 if TYPE_CHECKING:
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 _CELLS: Mapping[str, str] = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
 _MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
 
 
-def to_markdown(records: Records, lines: Sequence[TableLine] | None = None, *, intervals: bool = True) -> str:
-    """The table of a report; the last lines say what is what."""
-    table = report_table(records, lines)
-    caption = " ".join(f"{part}." for part in said_of(records, table, _MARKS, intervals=intervals))
-    notes = "".join(f"- {escaped(note)}\n" for note in notes_of(records, table))
+def to_markdown(records: Records, keys: Sequence[MetricKey] | None = None, *, intervals: bool = True) -> str:
+    """Format the table of a report, followed by its caption."""
+    table = report_table(records, keys)
+    caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKS, intervals=intervals))
+    notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(records, table))
     return f"{models_markdown(table, intervals=intervals)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
 
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
-    """One row per model, one column per line."""
+    """One row per model, one column per metric."""
     cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING_CELL)
     names = map(table.shown, table.labels)
     return _markdown("method", [head.text for head in table.heads], zip(names, cells.values, strict=True))
 
 
 def panel_markdown(table: Table, *, intervals: bool = True) -> str:
-    """One row per line, one column per model."""
+    """One row per metric, one column per model."""
     cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING_CELL)
-    rows = ((head.full, [head.count, *cells[head.line]]) for head in table.heads)
+    rows = ((head.full, [head.count, *cells[head.key]]) for head in table.heads)
     return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
 
 
 def _markdown(first: str, heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """A table; its cells are Markdown, its heads and names are text."""
+    """Format a table; its cells are Markdown, its headers and names are plain text."""
     text = [[first, *map(escaped, heads)], ["---", *["---:"] * len(heads)]]
     text += [[escaped(name), *cells] for name, cells in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in text)
+    return "".join(f"| {' | '.join(row)} |\n" for row in text)
 
 
 def _markdown_cell(cell: Any, intervals: bool) -> str:
@@ -52,5 +52,5 @@ def _markdown_cell(cell: Any, intervals: bool) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown leaves as it is, on one line."""
+    """Escape text for Markdown, on one line."""
     return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))

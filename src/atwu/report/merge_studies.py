@@ -1,4 +1,5 @@
-"""Several studies in one report: runs that they share are taken once, and a label that means different runs names its study."""
+"""Merge several studies into one report: shared runs are counted once, and a label with different runs gets its
+study's name."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.records import RunRecord
+    from atwu.report.run_records import RunRecord
 
 NO_BUDGET = "not stated"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRuns:
-    """One study's folder, read."""
+    """The content of one study's folder."""
 
     folder: Path
     about: Mapping[str, Any]
@@ -25,24 +26,24 @@ class StudyRuns:
     runs: tuple[RunRecord, ...]
     """Its finished runs."""
     name: str = ""
-    """What tells it from the others."""
+    """Name that distinguishes it from the other studies."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Label -> what the table calls it, for labels that mean different runs in other studies."""
+    """Label -> name in the table, for labels with different runs in other studies."""
 
     def renamed(self, name: str) -> str:
-        """A label, or a run's name LABEL-sSEED, as the table calls it."""
+        """Return the name in the table of a label, or of a run LABEL-sSEED."""
         label = re.sub(r"-s\d+$", "", name)
         return self.labels[name] if name in self.labels else self.labels.get(label, label) + name[len(label) :]
 
 
 def merge_studies(studies: Sequence[StudyRuns]) -> tuple[list[tuple[RunRecord, ...]], dict[str, Any]]:
-    """Lay studies together; a single one stays as it is.
+    """Merge studies; a single one is returned unchanged.
 
-    A label gets its study's name in front where two studies have different results for one of its seeds.
+    A label gets its study's name as a prefix if two studies have different results for one of its seeds.
 
     Returns:
-        The runs of every study, under the labels of the table and without those that an earlier study has; and one
-        `study.json` that speaks for all.
+        The runs of every study, under the labels of the table and without those of an earlier study; and one
+        `study.json` for all.
     """
     if len(studies) < 2:
         return [study.runs for study in studies], dict(studies[0].about) if studies else {}
@@ -67,7 +68,7 @@ def reasons(about: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _names(studies: Sequence[StudyRuns]) -> list[str]:
-    """What tells the studies apart: their names, else those of their folders, else these and a number."""
+    """Unique names of the studies: their names, else those of their folders, else these with a number."""
     folders = [study.folder.resolve().name for study in studies]
     names = [str(study.about.get("name") or folder) for study, folder in zip(studies, folders, strict=True)]
     numbered = [f"{folder} {number}" for number, folder in enumerate(folders, 1)]
@@ -75,7 +76,7 @@ def _names(studies: Sequence[StudyRuns]) -> list[str]:
 
 
 def _told_apart(studies: Sequence[StudyRuns]) -> list[StudyRuns]:
-    """The studies with their names, and what their labels are called beside the others'."""
+    """Return the studies with their unique names, and the names of their labels."""
     names = _names(studies)
     found: dict[tuple[str, int | None], EvalResult] = {}
     clashing = {
@@ -93,7 +94,8 @@ def _told_apart(studies: Sequence[StudyRuns]) -> list[StudyRuns]:
 
 
 def _home(studies: Sequence[StudyRuns], place: int, label: str) -> int:
-    """Place of the first study that has all of a study's runs of a label, so that equal rows are shown once."""
+    """Return the index of the first study that has all of a study's runs of a label, so that equal rows are shown
+    once."""
     results = [{run.seed: run.result for run in study.runs if run.label == label} for study in studies]
     if not results[place]:
         return place
@@ -101,7 +103,7 @@ def _home(studies: Sequence[StudyRuns], place: int, label: str) -> int:
 
 
 def _about(studies: Sequence[StudyRuns], there: Collection[str]) -> dict[str, Any]:
-    """The first study's, with what must not be said of one study only."""
+    """Return the first study's record, without statements that hold for one study only."""
     variants: dict[str, Mapping[str, Any]] = {}
     for study in studies:
         for variant in study.about.get("variants", []):
@@ -126,7 +128,7 @@ def _about(studies: Sequence[StudyRuns], there: Collection[str]) -> dict[str, An
 
 
 def _reasons(studies: Sequence[StudyRuns], key: str, there: Collection[str]) -> dict[str, str]:
-    """What all studies miss; with the study's name where another study has it, or says something else of it."""
+    """Merge reasons of missing runs; with the study's name if another study has the run, or gives another reason."""
     found: dict[str, str] = {}
     for study in studies:
         for missing, reason in reasons(study.about, key).items():
@@ -138,10 +140,10 @@ def _reasons(studies: Sequence[StudyRuns], key: str, there: Collection[str]) -> 
 
 
 def _texts(studies: Sequence[StudyRuns], key: str) -> list[str]:
-    """What the studies say there, each text once."""
+    """Distinct texts of the studies under a key."""
     return [text for text in dict.fromkeys(str(study.about.get(key) or "").strip() for study in studies) if text]
 
 
 def _each(studies: Sequence[StudyRuns], texts: Sequence[str]) -> str:
-    """What every study says, by its name."""
+    """Combine the texts of all studies, each with the study's name."""
     return "; ".join(f"{study.name}: {text}" for study, text in zip(studies, texts, strict=True) if text)

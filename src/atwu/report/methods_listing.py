@@ -1,4 +1,4 @@
-"""The table of methods and their parts, and one method explained, for the terminal. No torch is needed."""
+"""Print the tables of methods and components, or describe one method. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from atwu.methods.method_facts import (
     component_sources,
     example,
     formula,
-    in_full,
-    in_words,
-    published_of,
-    search_of,
+    formula_with_mean,
+    published_values,
+    range_text,
+    search_ranges,
     trained_parameters,
 )
 from atwu.methods.method_table import CODE, METHODS
 from atwu.methods.recipe import Recipe, recipe
 
 _LEGEND = (
-    "w weight, p probability of the token, π model, π0 starting model, z0 its logits, h hidden state, u random vector, "
-    "H entropy, n tokens of the answer, σ sigmoid"
+    "w: token weight, p: probability of the token, y: answer, π: model, π0: original model, z0: its logits, h: hidden state, "
+    "h0: that of π0, u: random vector, H: entropy, n: number of answer tokens, σ: sigmoid"
 )
 _MEANS_IN_SHORT = {"tokens": "tokens", "selected": "selected", "sequences": "sequences", "row_means": "rows"}
-_MEANS_LEGEND = "selected: divided by the total weight; sequences: one loss each; rows: of each one's mean over tokens"
-_COMBINED = "a*b multiplies two weightings, a+b takes the mean of their ranks in the row"
+_MEANS_LEGEND = "selected: sum divided by the total weight; sequences: one loss per answer; rows: mean of row means"
+_COMBINED = "a*b is the product of two weightings, a+b the mean of their ranks within the row"
 
 
 def _print_table(
     console: Console, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, optional: int = 0
 ) -> None:
-    """Print a table whose last columns, `optional` of them, are left out as far as the terminal is too narrow."""
+    """Print a table without its last columns (at most `optional`) if the terminal is too narrow."""
     body = [list(row) for row in rows]
     kept = len(head)
     widths = [max(len(row[column]) for row in (list(head), *body)) + 2 for column in range(kept)]
@@ -62,15 +62,14 @@ def _flag(name: str) -> str:
 
 
 def list_methods(console: Console) -> None:
-    """Print every method, every part and every number."""
-
+    """Print all methods, components and hyperparameters."""
     _print_table(
         console,
         "Methods (--method)",
         ["", "weighting", "forget loss", "retain", "values", "source"],
         [
             [
-                name + " *" * (row.lender is not None),
+                name + " *" * (row.values_from is not None),
                 row.weighting,
                 row.forget_loss,
                 row.retain_loss,
@@ -81,7 +80,9 @@ def list_methods(console: Console) -> None:
         ],
         optional=2,
     )
-    console.print("* no values were published for it. Formula, values, needs and an example: atwu methods NAME\n")
+    console.print(
+        "* no published hyperparameters. For formulas, values, inputs and an example, run: atwu methods NAME\n"
+    )
     _print_table(
         console,
         f"Token weightings (--weighting); {_COMBINED}",
@@ -97,10 +98,10 @@ def list_methods(console: Console) -> None:
         _print_table(console, title, ["", "loss", "mean over"], body)
     _print_table(
         console,
-        "Hyperparameters, and where to search",
+        "Hyperparameters and search ranges",
         ["", "", "range", "meaning"],
         [
-            [_flag(name), option.symbol, in_words(option.search), option.help]
+            [_flag(name), option.symbol, range_text(option.search), option.help]
             for name, option in component_options().items()
             if option.number
         ],
@@ -109,9 +110,8 @@ def list_methods(console: Console) -> None:
 
 
 def explain_method(console: Console, name: str) -> None:
-    """Print everything there is to know about one method."""
-
-    row, decided, tuned = METHODS[name], recipe(name), published_of(name)
+    """Print the description of one method."""
+    row, decided, tuned = METHODS[name], recipe(name), published_values(name)
     needs = decided.needs
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
@@ -121,13 +121,13 @@ def explain_method(console: Console, name: str) -> None:
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retainer is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    facts.add_row("forget", in_full(*formula(decided.forgetter)))
+    facts.add_row("forget", formula_with_mean(*formula(decided.forgetter)))
     facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", in_full(*formula(decided.retainer)))
+    facts.add_row("retain", formula_with_mean(*formula(decided.retainer)))
     facts.add_row("trains", trained_parameters(decided))
     for index, place in enumerate(component_sources(decided)):
         facts.add_row("" if index else "code", place)
-    for index, need in enumerate([NEEDS[need] for need in needs] or ["nothing but forget rows"]):
+    for index, need in enumerate([NEEDS[need] for need in needs] or ["only forget rows"]):
         facts.add_row("" if index else "needs", need)
     console.print(facts)
     console.print()
@@ -136,15 +136,15 @@ def explain_method(console: Console, name: str) -> None:
         "Hyperparameters",
         ["", "", "default", "search", *(f"published, {setting}" for setting in tuned)],
         [
-            [_flag(key), decided.options[key].symbol, f"{value:g}", in_words(where)]
+            [_flag(key), decided.options[key].symbol, f"{value:g}", range_text(where)]
             + [f"{setting.values[key]:g}" if key in setting.values else "" for setting in tuned.values()]
-            for (key, value), where in zip(decided.values.items(), search_of(row, decided).values(), strict=True)
+            for (key, value), where in zip(decided.values.items(), search_ranges(row, decided).values(), strict=True)
         ],
     )
-    if row.lender is not None:
+    if row.values_from is not None:
         source = (
-            f"are those of {row.lender}"
-            if row.lender != CODE
+            f"are those of {row.values_from}"
+            if row.values_from != CODE
             else "come from its published code, except the retain weight, which is 0 there"
         )
         console.print(f"No values were published for this method; the defaults {source}.")
@@ -153,5 +153,5 @@ def explain_method(console: Console, name: str) -> None:
         console.print(f"Published learning rates, {setting}: {rates}")
     if names := [name for values in tuned.values() for name in values.presets]:
         console.print(f"Presets (--config): {', '.join(names)}")
-    # As it is, so that no terminal breaks a command in two.
+    # Printed unwrapped, so that no terminal breaks a command in two.
     console.print(f"\nExample\n\n{TARGET_COMMAND}\n{example(name, needs)}", soft_wrap=True)

@@ -1,8 +1,8 @@
-"""Models by lines: one tidy data frame of all numbers, the tables that are laid out from it, and what must be said beside them.
+"""Tables of models and metrics: one tidy data frame of all numbers, and the layouts and captions made from it.
 
-Every table, in the terminal, as text, as data and in the page, is this frame laid out. Best and second best among the unlearned
-models, and general abilities that were materially lost, are marked as in the ATWU paper. The budget of the tuning is part of
-every table of methods, since a comparison means little without it.
+Every table (terminal, text, data, page) is a layout of this frame. Best and second-best values among the unlearned
+models, and materially degraded general abilities, are marked as in the ATWU paper. Tables of methods always state the
+tuning budget, which a fair comparison requires.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from atwu.evaluation.formatting import ARROWS, format_interval, format_number, m
 from atwu.evaluation.result import Direction, EvalResult
 from atwu.evaluation.warnings import degraded
 from atwu.report.merge_studies import NO_BUDGET, reasons
+from atwu.report.metric_labels import HEADLINE, LEADING_METRICS, head_name
 from atwu.report.model_standing import standing_note as standing_told
 from atwu.report.model_standing import standings
-from atwu.report.table_lines import DECISIVE_LINES, HEADLINE, head_name
-from atwu.report.table_values import REFERENCE_MODELS, Mark, TableLine
+from atwu.report.table_values import REFERENCE_MODELS, Mark, MetricKey
 from atwu.training.model_card import public_text
 
 if TYPE_CHECKING:
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
-"""Columns that are data; the others say how it is shown."""
+"""Data columns; the others control the display."""
 _COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "reference", "mark")
 
 
 def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = None) -> pd.DataFrame:
-    """Every number that models have.
+    """Return all numbers of models.
 
     Args:
-        runs: model name -> runs it is the mean of; numbers that only some of them have are not ranked.
+        runs: model name -> number of averaged runs; numbers that only some of them have are not ranked.
 
     Returns:
-        One row per model and line, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
+        One row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
         `interval` and `told` (`2 of 3 seeds`) are text; `mark` is best, second, degraded or empty.
     """
     rows: list[dict[str, Any]] = []
@@ -64,50 +64,50 @@ def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = 
 
 
 def _marks(frame: pd.DataFrame, results: Mapping[str, EvalResult], out: Collection[str]) -> list[str]:
-    """Ranks are those of printed values: numbers that print the same share a place, and of two models only one is marked.
+    """Rank by printed values: equal ones share a place, and with only two models only one is marked.
 
     Args:
-        out: models that take no part.
+        out: models that are not ranked.
     """
     marks: dict[tuple[str, str, str], str] = dict.fromkeys(zip(frame.label, frame.set, frame.metric, strict=True), "")
     ranked = frame[~frame.reference.astype(bool) & (frame.told == "") & ~frame.label.isin(list(out))]
-    columns: dict[TableLine, dict[str, float]] = {}
+    columns: dict[MetricKey, dict[str, float]] = {}
     for row in ranked[ranked.direction != "none"].itertuples():
         columns.setdefault((row.set, row.metric), {})[row.label] = float(row.number)
     up = set(zip(frame.set, frame.metric, frame.direction == "up", strict=True))
-    for line, numbers in columns.items():
-        places = sorted({number for number in numbers.values() if number == number}, reverse=(*line, True) in up)
+    for key, numbers in columns.items():
+        places = sorted({number for number in numbers.values() if number == number}, reverse=(*key, True) in up)
         for label, number in numbers.items() if len(places) > 1 else ():
             if number == places[0]:
-                marks[label, *line] = "best"
+                marks[label, *key] = "best"
             elif number == places[1] and len(numbers) > 2:
-                marks[label, *line] = "second"
+                marks[label, *key] = "second"
     for name in frame.label[~frame.reference.astype(bool)].unique():
         for split, metric, _ in degraded(results[name], results.get("original")):
             marks[name, split, metric] = "degraded"
     return list(marks.values())
 
 
-def report_lines(frame: pd.DataFrame) -> list[TableLine]:
-    """Every line that some model has a value on: set by set, derived metrics last."""
+def report_metrics(frame: pd.DataFrame) -> list[MetricKey]:
+    """All metrics that some model has a value of: set by set, derived metrics last."""
     found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
     sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
-    return sorted(found, key=lambda line: [*sets, OVERALL].index(line[0]))
+    return sorted(found, key=lambda key: [*sets, OVERALL].index(key[0]))
 
 
 _LONGEST = 100
-"""Characters of a reason in a caption."""
+"""Maximum number of characters of a reason in a caption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands at the head of a line."""
+    """Header of a metric."""
 
-    line: TableLine
+    key: MetricKey
     name: str
     direction: Direction
     count: str
-    """Rows it was measured on, as a range where models differ."""
+    """Number of rows it was evaluated on, as a range if models differ."""
 
     @property
     def text(self) -> str:
@@ -117,175 +117,175 @@ class Head:
     @property
     def full(self) -> str:
         """Set, metric and arrow, as in the data."""
-        return " ".join(self.line) + ARROWS[self.direction]
+        return " ".join(self.key) + ARROWS[self.direction]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Some lines of some models."""
+    """Some metrics of some models."""
 
     frame: pd.DataFrame
-    """`tidy` numbers of these lines."""
-    lines: list[TableLine]
+    """`tidy` numbers of these metrics."""
+    keys: list[MetricKey]
     labels: Sequence[str]
-    names: Mapping[TableLine, str] = field(default_factory=dict)
-    """What lines are called, where that is not `head_name`."""
+    names: Mapping[MetricKey, str] = field(default_factory=dict)
+    """Names of metrics, if different from `head_name`."""
     out: Mapping[str, str] = field(default_factory=dict)
-    """Models that are not ranked although they are no references, and why in a word (`standing`)."""
+    """Models other than references that are not ranked, and why in a word (`standing`)."""
 
     def shown(self, label: str) -> str:
-        """A model's name, with what keeps it out of the ranking."""
+        """A model's name, with the reason why it is not ranked."""
         return f"{label} ({self.out[label]})" if label in self.out else label
 
     @property
     def ruled(self) -> list[str]:
-        """References that a method stands below; a rule comes between the two."""
+        """References followed by a method; a rule is drawn between the two."""
         pairs = itertools.pairwise(self.labels)
         return [label for label, below in pairs if label in REFERENCE_MODELS and below not in REFERENCE_MODELS]
 
-    def only(self, lines: Sequence[TableLine]) -> Table:
-        """The same with some lines, in this order."""
-        there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(lines) if lines else slice(0)
-        return replace(self, frame=self.frame[there], lines=list(lines))
+    def only(self, keys: Sequence[MetricKey]) -> Table:
+        """The same with some metrics, in this order."""
+        there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(keys) if keys else slice(0)
+        return replace(self, frame=self.frame[there], keys=list(keys))
 
     @cached_property
     def heads(self) -> list[Head]:
-        """One per line."""
-        found: dict[TableLine, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
+        """One header per metric."""
+        found: dict[MetricKey, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
         heads = []
-        for line in self.lines:
-            rows = found.get(line)
+        for key in self.keys:
+            rows = found.get(key)
             direction: Direction = "none" if rows is None else rows.direction.iloc[0]
-            count = "0" if rows is None else span(rows.n)
-            heads.append(Head(line, self.names.get(line) or head_name(line), direction, count))
+            count = "0" if rows is None else format_range(rows.n)
+            heads.append(Head(key, self.names.get(key) or head_name(key), direction, count))
         return heads
 
     def cells(self, write: Callable[[Any], Any], missing: Any = "") -> pd.DataFrame:
-        """One row per model, one column per line.
+        """One row per model, one column per metric.
 
         Args:
-            write: row of the frame -> what is printed.
-            missing: what stands where there is no number.
+            write: row of the frame -> cell.
+            missing: cell for a missing number.
         """
         written = pd.Series([write(cell) for cell in self.frame.itertuples()], self.frame.index, dtype=object)
         wide = self.frame.assign(written=written).pivot(index="label", columns=["set", "metric"], values="written")
         wide = wide.reindex(
-            index=list(self.labels), columns=pd.MultiIndex.from_tuples(self.lines, names=["set", "metric"])
+            index=list(self.labels), columns=pd.MultiIndex.from_tuples(self.keys, names=["set", "metric"])
         )
-        return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN where the pivot found nothing
+        return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
-        """What must be known to read it, one sentence each, without their full stops.
+        """Notes needed to read the table, one sentence each, without full stops.
 
         Args:
-            marks: what each mark looks like; those that no cell has are left out.
+            marks: description of each mark; unused marks are left out.
         """
         said = []
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))
         bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
         if any(split != TASKS for split in bracketed):
-            said.append("In brackets: 95 % bootstrap intervals, subjects drawn with replacement")
+            said.append("In brackets: 95 % bootstrap intervals, resampled by subject")
         if TASKS in set(bracketed):
-            said.append("Of tasks: 95 % intervals from the harness's standard errors")
+            said.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         return said + ([", ".join(shown).capitalize()] if shown else []) + standing_told(self.out)
 
 
 def table_of(
     results: Mapping[str, EvalResult],
-    lines: Sequence[TableLine] | None = None,
+    keys: Sequence[MetricKey] | None = None,
     *,
     runs: Mapping[str, int] | None = None,
 ) -> Table:
-    """The table of some results; `runs` as for `tidy`."""
+    """Return the table of some results; `runs` as for `tidy`."""
     frame = tidy(results, runs=runs)
-    table = Table(frame, report_lines(frame), list(results), out=standings(results))
-    return table if lines is None else table.only(lines)
+    table = Table(frame, report_metrics(frame), list(results), out=standings(results))
+    return table if keys is None else table.only(keys)
 
 
-def report_table(records: Records, lines: Sequence[TableLine] | None = None) -> Table:
-    """Some lines of a report; those of `headline_lines` by default."""
-    return records.table.only(headline_lines(records) if lines is None else lines)
+def report_table(records: Records, keys: Sequence[MetricKey] | None = None) -> Table:
+    """Return some metrics of a report; those of `headline_metrics` by default."""
+    return records.table.only(headline_metrics(records) if keys is None else keys)
 
 
-def headline_lines(records: Records) -> list[TableLine]:
-    """What the headline table shows, the decisive line first.
+def headline_metrics(records: Records) -> list[MetricKey]:
+    """Metrics of the headline table, the most important one first.
 
-    After it the paper's panel, then utility, membership, learned scores and RWKU's difference; every line there is where none
-    of these was measured.
+    These are the paper's panel, then utility, membership inference, learned scores and RWKU's difference; all metrics
+    if none of these is available.
     """
-    there, decisive = records.table.lines, leading_line(records)
-    panel = [line for group in HEADLINE for line in [line for line in group if line in there][:1]] or there
-    return sorted(panel, key=lambda line: line != decisive)
+    there, decisive = records.table.keys, leading_metric(records)
+    panel = [key for group in HEADLINE for key in [key for key in group if key in there][:1]] or there
+    return sorted(panel, key=lambda key: key != decisive)
 
 
-def leading_line(records: Records) -> TableLine | None:
-    """The line that decides who leads; None when nothing with a direction was measured."""
+def leading_metric(records: Records) -> MetricKey | None:
+    """The metric that ranks methods; None if no metric has a direction."""
     frame = records.table.frame
     ranked = frame[~frame.reference.astype(bool) & (frame.direction != "none")]
     there = set(zip(ranked.set, ranked.metric, strict=True))
-    return next((line for line in (*DECISIVE_LINES, *records.table.lines) if line in there), None)
+    return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in there), None)
 
 
-def usual_counts(table: Table) -> dict[str, str]:
-    """How many rows most lines of a set were measured on, by set; of derived numbers too."""
+def common_counts(table: Table) -> dict[str, str]:
+    """The most common number of rows of each set, as text; derived numbers included."""
     counts: dict[str, list[str]] = {}
     for head in table.heads:
-        counts.setdefault(head.line[0], []).append(head.count)
+        counts.setdefault(head.key[0], []).append(head.count)
     return {split: max(found, key=found.count) for split, found in counts.items()}
 
 
-def said_of(records: Records, table: Table, marks: Mapping[Mark, str], **shown: bool) -> list[str]:
-    """The caption of a report's table: as `Table.caption`, with its title, rows, what is missing, and the tuning's budget."""
+def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], **shown: bool) -> list[str]:
+    """Caption of a report's table: `Table.caption` with its title, rows, missing runs, and the tuning budget."""
     frame = table.frame[table.frame.set != OVERALL]
-    rows = [f"{split} n={span(part.n)}" for split, part in frame.groupby("set", sort=False)]
-    order = {split: place for place, (split, _) in reversed(list(enumerate(table.lines)))}
+    rows = [f"{split} n={format_range(part.n)}" for split, part in frame.groupby("set", sort=False)]
+    order = {split: place for place, (split, _) in reversed(list(enumerate(table.keys)))}
     rows.sort(key=lambda told: order[told.partition(" n=")[0]])
     asked = [
         count
         for each in records.results.values()
         for count in each.settings.get("questions_per_row", {}).get("forget", ())
     ]
-    rows += [f"wordings of a question: {span(asked)}"] if asked else []
-    rows.append(f"seeds: {span([len(records.of(label)) for label in records.labels])}")
+    rows += [f"prompts per question: {format_range(asked)}"] if asked else []
+    rows.append(f"seeds: {format_range([len(records.of(label)) for label in records.labels])}")
     left = left_out(records)
     return [
         records.title.rstrip("."),
         f"Rows: {', '.join(rows)}",
         *table.caption(marks, **shown),
         *([str(records.study["progress"])] if records.study.get("progress") else []),
-        *([f"Left out: {spoken(left.items())}"] if left else []),
+        *([f"Left out: {format_reasons(left.items())}"] if left else []),
         f"Tuning budget: {str(records.study.get('budget') or NO_BUDGET).rstrip('.')}",
     ]
 
 
-def notes_of(records: Records, table: Table) -> list[str]:
-    """A sentence per general ability that a method lost, of those in the table."""
+def degradation_notes(records: Records, table: Table) -> list[str]:
+    """One sentence per degraded general ability of a method in the table."""
     results = records.results
     return [
         f"{name}: {sentence}"
         for name in records.labels
         for split, metric, sentence in degraded(results[name], results.get("original"))
-        if (split, metric) in table.lines
+        if (split, metric) in table.keys
     ]
 
 
 def left_out(records: Records) -> dict[str, str]:
-    """Runs that failed and methods that the rows do not allow, and why, as `study.json` tells it."""
+    """Failed runs and unsupported methods, with the reason in `study.json`."""
     found = reasons(records.study, "failed") | reasons(records.study, "left_out")
     return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in found.items()}
 
 
-def spoken(left: Iterable[tuple[str, str]]) -> str:
-    """What `left_out` found in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
+def format_reasons(left: Iterable[tuple[str, str]]) -> str:
+    """Format `left_out` in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
     short = (
         (name, reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1].rstrip()}…") for name, reason in left
     )
     return ", ".join(f"{name} ({reason})" if reason else name for name, reason in short)
 
 
-def span(numbers: Iterable[int]) -> str:
-    """`38–40`, or one number where all are equal."""
+def format_range(numbers: Iterable[int]) -> str:
+    """`38–40`, or one number if all are equal."""
     low, high = min(numbers, default=0), max(numbers, default=0)
     return str(low) if low == high else f"{low}–{high}"

@@ -1,6 +1,6 @@
-"""The files of a run and of a study that are not results: what must stand in them, and what may.
+"""Readers of a run's and a study's record files, validated against declared types.
 
-Other versions may write more; what is read here has its declared type, or the file is refused by name.
+Unknown keys are allowed, since other versions may write more. Files of schema /1 are converted when read.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from atwu._file_reading import decoded, file_bytes, parse_json, printable, read_json, type_adapter, validated
-from atwu._renamed import upgrade
+from atwu._file_reading import decoded, file_bytes, parse_json, printable, read_upgraded_json, type_adapter, validated
 
 StepCount = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -49,7 +48,7 @@ class _Variant(_File):
     budget: str | None = None
 
 
-class _Scale(_File):
+class _Setting(_File):
     name: str
 
 
@@ -62,26 +61,26 @@ class _Study(_File):
     budget: str | None = None
     published: str | None = None
     variants: list[_Variant] = []
-    setting: _Scale | None = None
+    setting: _Setting | None = None
     failed: Mapping[str, str] | list[str] | None = None
     left_out: Mapping[str, str] | list[str] | None = None
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """`run.json`; a ValueError names the file and the place in it that is not as declared."""
+    """Read `run.json`; a ValueError names the file and the invalid key."""
     return _read(path, _Run)
 
 
 def read_study_record(path: Path) -> dict[str, Any]:
-    """`study.json`, likewise."""
+    """Read `study.json`; a ValueError names the file and the invalid key."""
     return _read(path, _Study)
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
-    """Lines of `log.jsonl`, each with its `step` and numbers.
+    """Read `log.jsonl`: lines with a `step` and numbers.
 
     Raises:
-        ValueError: a line is none; names it.
+        ValueError: a line is invalid; the message names it.
     """
     found = []
     for number, line in enumerate(file_bytes(path).split(b"\n"), start=1):
@@ -91,7 +90,7 @@ def read_log(path: Path) -> tuple[dict[str, Any], ...]:
             value = parse_json(text, what=path, first_line=number)
             validated(value, _LOG_LINE, what=what)
             if "step" not in value:
-                raise ValueError(f"{what}: it has no step.")
+                raise ValueError(f"{what}: the key step is missing.")
             found.append(value)
     return tuple(found)
 
@@ -100,15 +99,14 @@ _LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_
 
 
 def _read(path: Path, kind: type[_File]) -> dict[str, Any]:
-    value = read_json(path)
-    value = upgrade(value) if isinstance(value, dict) else value
+    value = read_upgraded_json(path)
     validated(value, type_adapter(kind), what=str(path))
     plain: dict[str, Any] = _shown(value)
     return plain
 
 
 def _shown(value: Any) -> Any:
-    """The same with texts that can be printed."""
+    """Remove unprintable characters from all texts."""
     if isinstance(value, dict):
         return {printable(name): _shown(inner) for name, inner in value.items()}
     if isinstance(value, list):

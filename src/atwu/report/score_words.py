@@ -1,4 +1,4 @@
-"""From a model and rows to word scores, ready for the heat map."""
+"""Compute word scores for a model and rows, ready for the heat map."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import weighting_scores
-from atwu.evaluation.auxiliary_logps import Auxiliary, find_auxiliary
+from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.weighting_scores import ScoreContext
 from atwu.evaluation.word_scores import word_scores
@@ -32,25 +32,25 @@ def heat_map(
     system: str | None = None,
     device: Any = None,
 ) -> HeatMap:
-    """Which words of the answers a method takes for the secret, in colour; the same as `atwu tokens`.
+    """Show in colour which words of the answers a method weights; the same as `atwu tokens`.
 
     Args:
-        model: the folder of a run (with its scorer), any other, or a Hub name.
+        model: the folder of a run (with its scorer), any other model, or a Hub name.
         rows: rows of any kind that `UnlearnTrainer` takes.
-        scores: as `atwu tokens --score` names them; by default all that the model allows, labels excepted.
-        retain: rows to keep, which `rarity` and its like compare with.
-        system: system turn put before conversations that have none.
-        device: where the model works; by default the best there is.
+        scores: as for `atwu tokens --score`; by default all that the model allows, except labels.
+        retain: retain rows, needed by `rarity` and similar weightings.
+        system: system prompt for conversations without one.
+        device: device of the model; by default the best available.
 
     Raises:
-        ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
+        ValueError: an unknown score, or one that needs a missing scorer, labels or retain rows.
     """
     examples = text_rows(rows, what="forget").examples or ()
     scored = score_rows(
         *open_model(model, ModelLoadArgs(), device=device),
         examples,
         scorer=find_scorer(model),
-        auxiliary=find_auxiliary(model),
+        auxiliary=find_auxiliary_models(model),
         retain=None if retain is None else text_rows(retain, what="retain").examples,
         scores=None if scores is None else {name: name for name in scores},
         system=system,
@@ -66,7 +66,7 @@ def score_rows(
     scorer: TokenScorer | None = None,
     scores: Mapping[str, str] | None = None,
     retain: Sequence[Example] | None = None,
-    auxiliary: Auxiliary | None = None,
+    auxiliary: AuxiliaryModels | None = None,
     max_length: int = 512,
     system: str | None = None,
     progress: str | None = None,
@@ -74,14 +74,14 @@ def score_rows(
     """Score the words of every answer.
 
     Args:
-        scores: label to show -> name of a weighting; by default every score that can be computed, labels excepted.
+        scores: displayed label -> name of a weighting; by default every score that can be computed, except labels.
         retain: retain rows, for the scores that count tokens of retain answers.
         auxiliary: SU-LLM's two models, for its selection.
 
     Raises:
-        ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
+        ValueError: an unknown score, or one that needs a missing scorer, labels or retain rows.
     """
-    there = weighting_scores.met(
+    there = weighting_scores.met_needs(
         scorer=scorer is not None,
         labels=all(example.forget_spans is not None for example in examples),
         retain=bool(retain),
@@ -89,7 +89,7 @@ def score_rows(
     )
     if scores is None:
         scores = {name: name for name in weighting_scores.available(there) if name != "labels"}
-    weighting_scores.check_scores(scores.values(), there)  # before the model reads anything
+    weighting_scores.check_scores(scores.values(), there)  # before the model is run
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     encoded = encoder.encode_rows(examples, what="rows")
     for warning in encoded.warnings:
@@ -116,7 +116,7 @@ def score_rows(
 
 
 def side_by_side(parts: Sequence[Sequence[ScoredRow]]) -> list[ScoredRow]:
-    """Join the scores of several models on the same rows."""
+    """Merge the scores of several models on the same rows."""
     return [
         replace(rows[0], words={label: words for row in rows for label, words in row.words.items()})
         for rows in zip(*parts, strict=True)

@@ -1,7 +1,5 @@
-"""One row of a forget set with the word scores of several methods, ready to be shown.
-
-Also cuts an answer into the pieces a page or a terminal prints: words with score and label, and the gaps between.
-"""
+"""A row with word scores of several methods, and its pieces for display: words with score and label, and the gaps
+between."""
 
 from __future__ import annotations
 
@@ -16,21 +14,21 @@ from atwu.evaluation.word_scores import WordScore, word_labels
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """A question, its answer, and what each method thinks of the answer's words."""
+    """A question, its answer, and each method's scores of the answer's words."""
 
     question: str
     answer: str
     words: Mapping[str, tuple[WordScore, ...]]
-    """Method name to the words of `answer` in order, scores in [0, 1] (higher: more likely to carry the secret)."""
+    """Method name -> words of `answer` in order, scores in [0, 1] (higher: more likely a key token)."""
     forget_spans: tuple[tuple[int, int], ...] | None
-    """Half-open character ranges of `answer` that carry the secret; None when the row has no annotation."""
+    """Half-open character ranges of the labelled words in `answer`; None without labels."""
     index: int
-    """Number of the row in its file, from 0."""
+    """Index of the row in its file, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of the answer: a word, or (with `word` None) what stands between two words."""
+    """Part of the answer: a word, or (with `word` None) the text between two words."""
 
     text: str
     word: WordScore | None
@@ -38,7 +36,7 @@ class Piece:
 
 
 def pieces(row: ScoredRow, method: str) -> Iterator[Piece]:
-    """Cut the answer at the words of one method; the texts joined give the answer, made printable."""
+    """Split the answer at the words of one method; the joined texts give the answer, made printable."""
     words = row.words[method]
     end = 0
     for word, secret in zip(words, word_labels(words, row.forget_spans or ()), strict=True):
@@ -51,13 +49,13 @@ def pieces(row: ScoredRow, method: str) -> Iterator[Piece]:
 
 
 def runs(row: ScoredRow, method: str) -> Iterator[list[Piece]]:
-    """The pieces of an answer, those of words that touch (a name and its comma) together."""
+    """Group the pieces of an answer so that adjoining words (a name and its comma) are together."""
     for _, touching in itertools.groupby(pieces(row, method), key=lambda piece: piece.word is not None):
         yield list(touching)
 
 
 def word_auroc(row: ScoredRow, method: str) -> float | None:
-    """AUROC of the word scores against the secret words, in [0, 1]; None without both kinds of word."""
+    """AUROC of the word scores against the labels, in [0, 1]; None without both kinds of word."""
     if row.forget_spans is None:
         return None
     words = row.words[method]
@@ -67,10 +65,10 @@ def word_auroc(row: ScoredRow, method: str) -> float | None:
 
 
 def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
-    """Names of all methods in the order they first appear."""
+    """Names of all methods in order of first appearance."""
     return list(dict.fromkeys(method for row in rows for method in row.words))
 
 
 def percent_of_score(score: float) -> int:
-    """A score in [0, 1] as the whole number shown for it, 0 to 100, halves up."""
+    """Round a score in [0, 1] to an integer from 0 to 100, halves up."""
     return int(100 * score + 0.5)

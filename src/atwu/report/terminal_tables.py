@@ -1,6 +1,6 @@
-"""Tables for a terminal of any width: columns stand below each other in as many parts as they need, marks are colours.
+"""Terminal tables: wide tables are split into parts below each other, and marks are colours.
 
-No text of a table is read as Rich's markup.
+No text of a table is interpreted as Rich markup.
 """
 
 from __future__ import annotations
@@ -15,24 +15,32 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from atwu.evaluation.aggregate import over_studies, paired_differences
+from atwu.evaluation.aggregate import mean_over_studies, paired_differences
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult
-from atwu.report.report_table import Head, Table, notes_of, report_table, said_of, table_of, usual_counts
-from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, TableLine, cell_of
+from atwu.report.report_table import (
+    Head,
+    Table,
+    common_counts,
+    degradation_notes,
+    report_caption,
+    report_table,
+    table_of,
+)
+from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
 
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult
     from atwu.judge.agreement import AgreementResult
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 _GAP = 3
-"""Columns of the terminal between two columns of the table."""
+"""Spaces between two columns of the table."""
 _NAME = 34
-"""Longest name of a row that stays on one line, if it can be broken."""
+"""Maximum length of a row name on one line, if it can be broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +50,22 @@ class TerminalRow:
     name: Text
     cells: Sequence[Text] = ()
     end: bool = False
-    """Whether a group of rows ends here."""
+    """Whether it ends a group of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTable:
-    """Rows of a first column, which every part repeats, and further columns, none of which is ever cut or broken."""
+    """A first column, repeated in every part, and further columns, which are never cut or broken."""
 
     first: str
     heads: Sequence[Text]
     rows: Sequence[TerminalRow]
     said: Sequence[str] = field(default=())
-    """Sentences below it, without their full stops."""
+    """Sentences below the table, without full stops."""
     title: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The parts, then what to know about them."""
+        """Render the parts, then the notes."""
         if self.title:
             yield Text(self.title, "bold")
         for places in self._parts(options.max_width):
@@ -89,7 +97,7 @@ class SplitTable:
 
     @staticmethod
     def _name(row: TerminalRow) -> Text:
-        """A long name is broken where an attack begins: `extraction_strength` / `@relearn_forget`."""
+        """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
         text = row.name.plain
         place = text.rfind("@")
         if len(text) <= _NAME or place <= 0:
@@ -106,7 +114,7 @@ _MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second",
 
 
 def _text(cell: Any, *, intervals: bool) -> Text:
-    """A row of the frame as one cell."""
+    """Format a row of the frame as one cell."""
     text = Text(cell.number, "dim" if cell.reference else _STYLES[cell.mark])
     around = [f"± {cell.spread}" if cell.spread else "", cell.interval] if intervals else []
     around.append(f"({cell.told})" if cell.told else "")
@@ -114,17 +122,17 @@ def _text(cell: Any, *, intervals: bool) -> Text:
 
 
 def headline_table(records: Records) -> SplitTable:
-    """The table of a report for `rich.console.Console.print`; intervals are in the other formats."""
+    """Headline table of a report for `rich.console.Console.print`; other formats include intervals."""
     table = report_table(records)
-    said = said_of(records, table, _MARKS, intervals=False, spreads=False)[1:]
-    said += [note.rstrip(".") for note in notes_of(records, table)]
+    said = report_caption(records, table, _MARKS, intervals=False, spreads=False)[1:]
+    said += [note.rstrip(".") for note in degradation_notes(records, table)]
     if (table.frame.interval != "").any():
         said.append("Intervals: atwu report FOLDER --format md, or --output report.html")
     return _models(table, said)
 
 
-def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[TableLine, str]) -> SplitTable:
-    """Some lines of results that are of no study, under names of one's own."""
+def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[MetricKey, str]) -> SplitTable:
+    """Table of some metrics of results outside a study, with custom names."""
     table = replace(table_of(results, list(names)), names=names)
     return _models(table, table.caption(_MARKS, intervals=False))
 
@@ -139,30 +147,30 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
     return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
 
 
-def panel_table(results: Mapping[str, EvalResult], *, lines: Sequence[TableLine] | None = None) -> SplitTable:
-    """One row per line, one column per model, with intervals.
+def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
+    """Table with one row per metric, one column per model, with intervals.
 
     Args:
-        lines: which lines, in order; every line by default, grouped by set.
+        keys: metrics, in order; all metrics by default, grouped by set.
     """
-    table = table_of(results, lines)
+    table = table_of(results, keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
-    usual = usual_counts(table)
+    usual = common_counts(table)
     rows: list[TerminalRow] = []
     for place, head in enumerate(table.heads):
-        split = head.line[0]
-        if lines is None and (place == 0 or table.lines[place - 1][0] != split):
+        split = head.key[0]
+        if keys is None and (place == 0 or table.keys[place - 1][0] != split):
             rows.append(
                 TerminalRow(Text(split if split == OVERALL else f"{split} (n = {usual[split]})", "bold underline"))
             )
-        name = Text(head.full if lines is not None else f"  {head.full.removeprefix(f'{split} ')}")
+        name = Text(head.full if keys is not None else f"  {head.full.removeprefix(f'{split} ')}")
         if head.count != usual[split]:
             name.append(f" (n = {head.count})", "dim")
-        end = lines is None and place + 1 < len(table.lines) and table.lines[place + 1][0] != split
+        end = keys is None and place + 1 < len(table.keys) and table.keys[place + 1][0] != split
         rows.append(TerminalRow(name, list(cells.iloc[:, place]), end=end))
     heads = [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results]
     counts = f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"
-    said = ([counts] if lines is not None and usual else []) + table.caption(_MARKS)
+    said = ([counts] if keys is not None and usual else []) + table.caption(_MARKS)
     return SplitTable("metric", heads, rows, said)
 
 
@@ -170,53 +178,54 @@ def differences_table(
     results: Mapping[str, EvalResult],
     *,
     to: str,
-    lines: Sequence[TableLine] | None = None,
-    found: Mapping[str, Mapping[TableLine, Estimate]] | None = None,
+    keys: Sequence[MetricKey] | None = None,
+    found: Mapping[str, Mapping[MetricKey, Estimate]] | None = None,
 ) -> SplitTable:
-    """Every model minus one of them, with paired intervals; those that exclude zero are bold.
+    """Table of every model minus a reference model, with paired intervals; those that exclude zero are bold.
 
     Args:
-        found: the differences, where results are means over seeds and do not have the rows that make them.
+        found: precomputed differences, for means over seeds without single rows.
 
     Raises:
-        ValueError: models were measured on different rows.
+        ValueError: the models were evaluated on different rows.
     """
     if found is None:
         base, others = results[to], list(results.values())
         found = {name: paired_differences(result, base, others) for name, result in results.items() if name != to}
     rows = []
-    for head in table_of(results, lines).heads:
-        known = (cell_of(result, head.line) for result in results.values())
+    for head in table_of(results, keys).heads:
+        known = (cell_of(result, head.key) for result in results.values())
         digits = next((cell.digits for cell in known if cell is not None), 3)
-        rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.line), digits) for each in found.values()]))
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero"]
+        rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.key), digits) for each in found.values()]))
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
     return SplitTable("metric", list(map(Text, found)), rows, said, title=f"difference to {to}")
 
 
 def studies_table(
-    studies: Mapping[str, Mapping[str, Mapping[TableLine, Estimate]]], *, to: str, heads: Sequence[Head]
+    studies: Mapping[str, Mapping[str, Mapping[MetricKey, Estimate]]], *, to: str, heads: Sequence[Head]
 ) -> SplitTable:
-    """Differences to one model in every study, and their mean over the studies if all have the model and the line.
+    """Differences to one model in every study, and their mean if all studies have the model and the metric.
 
     Args:
-        studies: name of a study -> model -> line -> the difference, as `atwu.report.records.Records.paired_differences` has it.
-        heads: the lines, in order.
+        studies: name of a study -> model -> metric -> difference, as from
+            `atwu.report.run_records.Records.paired_differences`.
+        heads: the metrics, in order.
     """
-    lines = {head.line for head in heads}
-    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if lines & found.keys())
+    keys = {head.key for head in heads}
+    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
     rows = []
     for head in heads:
-        column = find_column(head.line[1], head.line[0])
+        column = find_column(head.key[1], head.key[0])
         digits = 3 if column is None else column[1].digits
-        found = {name: [study.get(model, {}).get(head.line) for model in models] for name, study in studies.items()}
+        found = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
-        found["mean"] = [over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
+        found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
         rows.append(TerminalRow(Text(head.full, "bold underline")))
         rows += [
             TerminalRow(Text(f"  {name}"), [_difference(cell, digits) for cell in cells])
             for name, cells in found.items()
         ]
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero", "Mean: every study counts alike"]
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero", "Mean: unweighted over studies"]
     return SplitTable("study", list(map(Text, models)), rows, said, title=f"difference to {to}")
 
 
@@ -237,7 +246,7 @@ def _difference(estimate: Estimate | None, digits: int) -> Text:
 
 
 def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
-    """One line for all cases and one for each kind."""
+    """Table with one row for all cases and one for each kind."""
     table = RichTable(title=Text(title), title_justify="left")
     for column in ("cases", "n", "unscored", "accuracy", "kappa", "false yes", "false no"):
         table.add_column(column, justify="left" if column == "cases" else "right")
@@ -265,19 +274,19 @@ def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
 
 
 _READING = (
-    "How to read it: mean ± deviation over answers; 1 ranks every secret token first, 0.5 is chance. Held-out answers are "
-    "about subjects the probe was not trained on; a much higher train AUROC means it learned its rows by heart."
+    "How to read it: mean ± standard deviation over answers; 1 is perfect, 0.5 is chance. Held-out answers are about "
+    "subjects that the probe was not trained on; a much higher train AUROC indicates overfitting."
 )
 
 
 def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
-    """Print the table and how to read it."""
+    """Print the probe table and how to read it."""
     console.print(probe_table(results, title=title))
     console.print(_READING, highlight=False, soft_wrap=True)
 
 
 def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
-    """One line per layer and position; the best printed held-out value is bold, ties included."""
+    """Table with one row per layer and position; the best printed held-out value is bold, including ties."""
     table = RichTable(title=Text(title), title_justify="left")
     for column in ("layer", "position"):
         table.add_column(column, no_wrap=True)

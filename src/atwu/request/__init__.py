@@ -1,1 +1,1 @@
-"""One deletion request: from a model and the rows to forget to a model that can be shipped, and a verdict on it."""
+"""Unlearning requests: from a model and a forget set to an unlearned model with a verdict and evidence."""

@@ -1,4 +1,4 @@
-"""Evidence from a finished run: thresholds, what they need measured, attacks, hashes, and what all of it does not say."""
+"""Collect the evidence of a finished run: thresholds, attacks, hashes, and limitations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from atwu.evaluation.warnings import one_subject
 from atwu.request.controller import read_history
 from atwu.request.evidence import (
     Attack,
-    AttackNumber,
+    AttackMetric,
     Evidence,
     ForgetRow,
     LaterCheck,
@@ -39,7 +39,7 @@ from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
 
 PARAPHRASES = "paraphrases"
-"""What asking in other words is called among the attacks."""
+"""Name of the other prompts among the attacks."""
 RELATIVE = ("falls at most", "rises at most")
 
 
@@ -51,74 +51,76 @@ def gather(
     device: str | None = None,
     say: Say = logged,
 ) -> Evidence:
-    """Put together the evidence of a request; the same as `atwu evidence`.
+    """Collect the evidence of a request; the same as `atwu evidence`.
 
-    What a threshold or an attack needs and nobody measured is measured now, on the run's model with the run's rows, and kept in
-    the run's folder; or it is said to be missing, and why.
+    Missing measurements of a threshold or an attack are made now, on the run's model and rows, and stored in the folder of
+    the run. The evidence says which of them are impossible, and why.
 
     Args:
         run: folder of a finished run of `unlearn`.
-        thresholds: YAML of limits; by default those that were set with the request.
-        show_rows: put the rows themselves in, not only their hashes.
-        device: where models are measured.
+        thresholds: YAML of thresholds; by default those recorded with the request.
+        show_rows: include the forget rows, not only their hashes.
+        device: device for measurements.
         say: receives one line of plain text per stage.
 
     Raises:
         ValueError, FileNotFoundError, OSError: see the message.
     """
-    bench = EvidenceSession(run, thresholds=thresholds, device=device, say=say)
-    given, request, record, fingerprint = bench.given, bench.request, bench.run, bench.fingerprint
-    missing = _measure(bench)
-    before = bench.all_of(BEFORE)
-    after = together(bench.all_of(AFTER), (), before)
+    session = EvidenceSession(run, thresholds=thresholds, device=device, say=say)
+    given, request, record, fingerprint = session.given, session.request, session.run, session.fingerprint
+    missing = _measure(session)
+    before = session.all_of(BEFORE)
+    after = together(session.all_of(AFTER), (), before)
     attacks = tuple(_attacks(after, given, missing))
-    course, judged = read_history(bench.folder.course), read_request_verdict(bench.folder.output)
+    history, verdict = read_history(session.folder.history), read_request_verdict(session.folder.output)
     return Evidence(
-        made=utc_now(),
-        request=_asking(bench, after, show_rows=show_rows),
-        done=TrainingSummary(
+        created_at=utc_now(),
+        request=_request_summary(session, after, show_rows=show_rows),
+        training=TrainingSummary(
             method=record["method"],
-            parts={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
+            components={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
             settings=tuple(_settings(request, seed=record["seed"])),
-            started=record["started"],
+            started_at=record["started"],
             steps=record["steps"],
-            kept=course.kept,
-            rollbacks=course.rollbacks,
+            kept_step=history.kept_step,
+            rollbacks=history.rollbacks,
             seconds=record["train_seconds"],
-            memory=record["peak_memory_bytes"],
+            peak_memory_bytes=record["peak_memory_bytes"],
         ),
-        verdict=VerdictSummary(judged.word, judged.why),
-        thresholds=_bar(given, request, [_checked(limit, before, after, missing) for limit in given.limits]),
+        verdict=VerdictSummary(verdict.outcome, verdict.reason),
+        thresholds=_threshold_report(
+            given, request, [_checked(limit, before, after, missing) for limit in given.limits]
+        ),
         attacks=attacks,
-        before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
-        after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
-        ledger=_ledger(bench),
+        model_before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
+        model_after=Weights(public_text(str(session.folder.output)), fingerprint, _files(session.folder.output)),
+        ledger=_ledger(session),
         warnings=tuple(each for each in after.warnings if each not in map(one_subject, after.sets)),  # see `bounds`
-        limits=tuple(_limits(after, attacks, bench.measured)),
+        limitations=tuple(_limitations(after, attacks, session.measured)),
         versions=record["versions"],
         command=public_command(request.command),
     )
 
 
 Missing = dict[tuple[str, str], str]
-"""(Side, metric) -> why it was not measured."""
+"""(Model, metric) -> why it was not measured."""
 
 
-def _measure(bench: EvidenceSession) -> Missing:
-    """Measure what is needed; says of the rest why it could not be."""
-    missing, given = Missing(), bench.given
+def _measure(session: EvidenceSession) -> Missing:
+    """Measure what the thresholds and attacks need; return why the rest could not be measured."""
+    missing, given = Missing(), session.given
     try:
-        bench.result(BEFORE)
-        bench.result(AFTER)
+        session.result(BEFORE)
+        session.result(AFTER)
     except NotThereError as error:
         raise ValueError(
-            f"the thresholds have other settings than the verdict was measured with, and it cannot be measured anew: {error}; "
-            "put it back, or leave these settings out."
+            f"the settings of the thresholds differ from those of the verdict, which cannot be measured again: {error}; "
+            "restore what is missing, or remove these settings."
         ) from None
 
     def ask(side: str, metric: str) -> None:
         try:
-            bench.result(side, metric)
+            session.result(side, metric)
         except NotThereError as error:
             missing[side, metric] = str(error)
 
@@ -128,63 +130,65 @@ def _measure(bench: EvidenceSession) -> Missing:
             ask(BEFORE, metric_of(limit))
     for name in given.attacks:
         ask(AFTER, name)
-    known = together(bench.all_of(AFTER), (), bench.all_of(BEFORE)).overall
+    known = together(session.all_of(AFTER), (), session.all_of(BEFORE)).overall
     for limit in given.limits:
-        if limit.split == OVERALL and limit.metric not in known:  # by more than a verdict needs of the starting model
-            for name in find_metric(metric_of(limit)).compares_by or (metric_of(limit),):
+        if (
+            limit.split == OVERALL and limit.metric not in known
+        ):  # needs more metrics of the original model than a verdict
+            for name in find_metric(metric_of(limit)).reference_metrics or (metric_of(limit),):
                 ask(BEFORE, name)
     return missing
 
 
 def _checked(limit: Threshold, before: EvalResult, after: EvalResult, missing: Missing) -> ThresholdResult:
-    """One limit beside what was measured, or why it was not."""
+    """Return a threshold with its measured value, or with why it was not measured."""
     found = check(limit, before, after)
     if found.passed is not None:
         return found
     name = metric_of(limit)
-    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing
-    return dataclasses.replace(found, missing=why)
+    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing_reason
+    return dataclasses.replace(found, missing_reason=why)
 
 
-def _bar(given: Thresholds, request: RequestRecord, results: list[ThresholdResult]) -> ThresholdReport:
-    """The thresholds, and whether they stood before anything was trained."""
-    old, when = request.thresholds, spoken_time(request.made)
-    beforehand = old.sha256 == given.sha256
-    said = f"Set beforehand: written down at {when}, before training started."
-    if not beforehand:
-        said = (
-            f"These are NOT the thresholds that were set beforehand. Those ({old.name}, sha256 {old.sha256}) were written "
-            f"down at {when}; these were chosen after training. {_differing(old.text, old.name, given)}"
+def _threshold_report(given: Thresholds, request: RequestRecord, results: list[ThresholdResult]) -> ThresholdReport:
+    """Return the thresholds with results, and whether they were recorded before training."""
+    recorded, when = request.thresholds, spoken_time(request.prepared_at)
+    set_before_training = recorded.sha256 == given.sha256
+    statement = f"Set before training: recorded at {when}."
+    if not set_before_training:
+        statement = (
+            f"These are NOT the thresholds that were set before training. Those ({recorded.name}, sha256 {recorded.sha256}) "
+            f"were recorded at {when}; these were chosen after training. {_differences(recorded.text, recorded.name, given)}"
         )
-    return ThresholdReport(given.name, given.sha256, given.text, beforehand, said, tuple(results))
+    return ThresholdReport(given.name, given.sha256, given.text, set_before_training, statement, tuple(results))
 
 
-def _differing(text: str, name: str, given: Thresholds) -> str:
-    """What two files of thresholds say otherwise."""
-    old = {limit.name: str(limit) for limit in parse_thresholds(text, name=name).limits}
+def _differences(text: str, name: str, given: Thresholds) -> str:
+    """Return how the thresholds differ from an earlier file."""
+    old = {limit.name: str(limit) for limit in parse_thresholds(text, name=name, any_version=True).limits}
     new = {limit.name: str(limit) for limit in given.limits}
     changed = [
-        f"{each}: {old.get(each, 'no limit')} then, {new.get(each, 'no limit')} now"
+        f"{each}: {old.get(each, 'no limit')} before, {new.get(each, 'no limit')} now"
         for each in dict.fromkeys([*old, *new])
         if old.get(each) != new.get(each)
     ]
-    return f"They differ in {'; '.join(changed)}." if changed else "They differ in the attacks or settings alone."
+    return f"They differ in {'; '.join(changed)}." if changed else "They differ only in attacks or settings."
 
 
-# What was asked and done
+# Request and training
 
 
-def _asking(bench: EvidenceSession, after: EvalResult, *, show_rows: bool) -> RequestSummary:
-    """The request; its rows by their hashes, and as they are only where that was asked for."""
-    request = bench.request
+def _request_summary(session: EvidenceSession, after: EvalResult, *, show_rows: bool) -> RequestSummary:
+    """Return the request with hashes of its rows, and with the rows if they are to be shown."""
+    request = session.request
     return RequestSummary(
         about=request.about,
-        made=request.made,
+        prepared_at=request.prepared_at,
         forget=_public(request.forget),
-        measured=len(after.rows[FORGET].ids),
+        rows_measured=len(after.rows[FORGET].ids),
         retain=None if request.retain is None else _public(request.retain),
         holdout=_public(request.holdout),
-        rows=tuple(ForgetRow(row.question, row.answer) for row in bench.every_row) if show_rows else (),
+        forget_rows=tuple(ForgetRow(row.question, row.answer) for row in session.every_row) if show_rows else (),
     )
 
 
@@ -193,7 +197,7 @@ def _public(rows: RowsUsed) -> RowsUsed:
 
 
 def _settings(request: RequestRecord, *, seed: int) -> Iterator[RunSetting]:
-    """Every setting that was chosen, with its reason, and those that were given."""
+    """Yield every chosen setting with its reason, and the given ones."""
     chosen = {choice.name: choice for choice in request.choices}
     for name, choice in chosen.items():
         yield RunSetting(
@@ -206,26 +210,34 @@ def _settings(request: RequestRecord, *, seed: int) -> Iterator[RunSetting]:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Sha256 of every weight file."""
+    """Return the sha256 of every weight file."""
     return {file.name: sha256_of(file) for file in sorted(folder.glob("*.safetensors"))}
 
 
-# Attacks, ledger, limits
+# Attacks, ledger, limitations
 
 
 def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator[Attack]:
-    """Every attack there is, with its numbers or why it was not tried."""
-    again = tuple(
-        _number(after, OTHER_PROMPTS, name) for name in after.sets.get(OTHER_PROMPTS, {}) if name in DECISIVE_METRICS
+    """Yield every known attack, with its metrics or why it was not tried."""
+    metrics = tuple(
+        _attack_metric(after, OTHER_PROMPTS, name)
+        for name in after.sets.get(OTHER_PROMPTS, {})
+        if name in DECISIVE_METRICS
     )
-    why = "" if again else "no row to forget is a question"
-    yield Attack(PARAPHRASES, "the same questions in other words", bool(again), why, again)
+    why = "" if metrics else "no forget row is a question"
+    yield Attack(
+        PARAPHRASES,
+        "the same questions with other prompts: paraphrases, or prompt prefixes",
+        bool(metrics),
+        why,
+        metrics,
+    )
     for name, metric in all_metrics().items():
         if not metric.attack:
             continue
         columns = [column for column in metric.columns if column.shown]
         numbers = [
-            _number(after, split, each)
+            _attack_metric(after, split, each)
             for split, found in ((FORGET, after.sets[FORGET]), (OVERALL, after.overall))
             for each in found
             if any(column.on(split) and column.field(each) is not None for column in columns)
@@ -233,65 +245,66 @@ def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator
         why = ""
         if not numbers:
             needs = [need for need in metric.needs if need not in (FORGET, RETAIN, FORGET_OR_RETAIN)]
-            asked = name in given.attacks or name in map(metric_of, given.limits)
-            why = f"needs {' and '.join(needs)} rows" if needs else "not asked for by the thresholds"
-            why = (missing.get((AFTER, name)) or "these rows have nothing to try it on") if asked else why
+            requested = name in given.attacks or name in map(metric_of, given.limits)
+            why = f"needs {' and '.join(needs)} rows" if needs else "not requested by the thresholds"
+            why = (missing.get((AFTER, name)) or "not applicable to these rows") if requested else why
         yield Attack(name, metric.about, bool(numbers), why, tuple(numbers))
 
 
-def _number(result: EvalResult, split: str, name: str) -> AttackNumber:
+def _attack_metric(result: EvalResult, split: str, name: str) -> AttackMetric:
     found = (result.overall if split == OVERALL else result.sets[split])[name]
     low, high = metric_interval(result, split, name) or (found.low, found.high)
-    return AttackNumber(f"{split}.{name}", metric_definition(name, split) or "", found.value, low, high, found.n)
+    return AttackMetric(f"{split}.{name}", metric_definition(name, split) or "", found.value, low, high, found.n)
 
 
-def _ledger(bench: EvidenceSession) -> LedgerSummary | None:
-    """What the ledger measured of earlier requests on this model, and of this one on later models."""
-    if bench.request.ledger is None:
+def _ledger(session: EvidenceSession) -> LedgerSummary | None:
+    """Return what the ledger has measured of earlier requests on this model, and of this request on later models."""
+    if session.request.ledger is None:
         return None
-    place = Path(os.path.normpath(bench.folder.output / bench.request.ledger))
+    place = Path(os.path.normpath(session.folder.output / session.request.ledger))
     if not (place / "requests").is_dir():
         raise FileNotFoundError(
-            f"the ledger of {bench.folder.output}, {place}, is not there, so what came of its other requests is not known; "
-            "put it back."
+            f"the ledger of {session.folder.output}, {place}, is missing, so the results of its other requests are unknown; "
+            "restore it."
         )
     ledger = Ledger(place)
     entries = ledger.entries()
     own = next(
-        (each for each in entries if Path(ledger.model(each.model)).resolve() == bench.folder.output.resolve()), None
+        (each for each in entries if Path(ledger.model(each.model_after)).resolve() == session.folder.output.resolve()),
+        None,
     )
     if own is None:
         return None
     later = [
-        LaterCheck(entry.number, again)
+        LaterCheck(entry.number, check)
         for entry in entries
-        for again in entry.again
-        if entry.number == own.number or again.number == own.number
+        for check in entry.regression_checks
+        if entry.number == own.number or check.number == own.number
     ]
     return LedgerSummary(own.number, len(entries), tuple(later))
 
 
-def _limits(after: EvalResult, attacks: tuple[Attack, ...], measured: Collection[str]) -> Iterator[str]:
-    """What all of this does not say."""
+def _limitations(after: EvalResult, attacks: tuple[Attack, ...], measured: Collection[str]) -> Iterator[str]:
+    """Yield what the evidence does not show."""
     tried, untried = (", ".join(each.name for each in attacks if each.tried is wanted) for wanted in (True, False))
     rows = len(after.rows[FORGET].ids)
     yield (
-        "Unlearning lowers the model's tendency to say what the rows say. It is no proof of deletion: something of the rows "
-        "may be left in the weights."
+        "Unlearning makes the model less likely to reproduce the forget rows. This is no proof of deletion: no tool can prove "
+        "that nothing remains in the weights."
     )
     yield (
-        f"What is not tried is not known. Tried: {tried or 'nothing'}. Not tried: {untried or 'nothing'}. Other questions, "
-        "other attacks and further training may bring up more."
+        f"Tried: {tried or 'nothing'}. Not tried: {untried or 'nothing'}. Other questions, other attacks and further training "
+        "may recover more."
     )
     yield (
-        f"Measured on {rows} {'row' if rows == 1 else 'rows'} to forget. An interval says what other rows of the same kind "
-        "would change (95 %, bootstrap); with few rows it is wide, and too narrow where several rows are about one subject."
+        f"Measured on {rows} forget {'row' if rows == 1 else 'rows'}. The 95 % intervals (bootstrap) cover other rows of the "
+        "same kind. They are wide with few rows, and too narrow if several rows share a subject."
     )
     if any(find_metric(name).judged for name in measured):
-        yield "Whether an answer states a fact was judged by rules, which make mistakes in both directions."
+        yield "Rules judge whether an answer states a fact. They make errors in both directions."
     yield (
-        "It is about this model and no other copy: data sets, backups, logs, earlier checkpoints, caches and other models made "
-        "of the same data are not touched."
+        "The evidence covers this model only. Data sets, backups, logs, earlier checkpoints, caches and other models trained "
+        "on the same data are not touched."
     )
-    yield "Rows go by their hashes. Who has a row can find its hash here; so can who guesses a short row word for word."
-    yield "Times and hashes are as the machine wrote them that did the work; nobody else attests them."
+    yield "Rows are listed by hash. Anyone who has a row, or guesses a short row word for word, can find its hash here."
+    yield "Times and hashes were written by the machine that did the work; no third party confirms them."

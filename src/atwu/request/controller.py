@@ -1,9 +1,8 @@
-"""A run that watches itself: how well forget rows are still known, what kept rows lost, and what follows from it.
+"""Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
-Every few steps a look takes how probable and how well guessed the forget rows' telling words are, and the loss of rows that
-should stay. The learning rate
-doubles while little happens; where the kept rows lose more than the limit, the best weights so far come back and it halves;
-and training ends once the forget rows are no better known than rows no model ever saw.
+Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data.
+While progress is slow, the learning rate doubles. When the loss on retained data rises above its limit, the best weights
+are restored and the learning rate is halved. Training ends once the forget rows are no better known than holdout rows.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._file_reading import type_adapter
+from atwu._file_reading import read_json, type_adapter, validated
 from atwu._files import write_json
+from atwu._renamed import upgrade
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
@@ -30,51 +30,53 @@ from atwu.modeling.modes import full_precision
 from atwu.training.progress import Say
 from atwu.training.sharding import broadcast_from_main
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
-"""Factors on the learning rate when little happens, and after a step back."""
+"""Factors on the learning rate: after slow progress, and after a rollback."""
 MIN_PROGRESS = 0.08
-"""Share of what is to be forgotten that a look should bring at least."""
+"""Share of the way to the goal below which an evaluation step counts as slow progress."""
 MAX_ROLLBACKS = 4
-"""Times that the best weights may come back before training ends."""
+"""Rollbacks to the best weights, at most; then training ends."""
 MAX_EVAL_STEPS = 40
-"""Most looks of a run."""
+"""Evaluation steps of a run, at most."""
 USUAL_EVAL_STEPS = 8
-"""Looks that a run is expected to take before it is known better."""
-STATE_NAME, WEIGHTS_NAME = "controller.json", "controller.safetensors"
-"""In a checkpoint: what the watch knows, and the best weights so far."""
+"""Expected number of evaluation steps, until measurements give a better estimate."""
+HISTORY_SCHEMA: Final = "atwu.history/2"
+CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
+"""Files in a checkpoint: the state of the controller, and the best weights so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalStep:
-    """What was seen at one step."""
+    """Measurements of one evaluation step."""
 
     step: int
     probability: float
-    """Mean `key_token_probability` of forget rows, of the set where it is higher."""
-    guessed: float
-    """The same of `key_token_accuracy`."""
-    losses: tuple[float, ...]
-    """Mean loss per token of every set of rows that should stay, in nats."""
+    """Mean `key_token_probability` of the forget rows, as written or with other prompts, whichever is higher."""
+    accuracy: float
+    """The same for `key_token_accuracy`."""
+    retain_losses: tuple[float, ...]
+    """Mean loss of each set of retained data, in nats/token."""
     learning_rate: float
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingHistory:
-    """What was seen over a whole run."""
+    """Evaluation steps of a whole run."""
 
     eval_steps: tuple[EvalStep, ...]
-    kept: int
-    """Step whose weights were kept."""
+    kept_step: int
+    """Step whose weights the run left."""
     rollbacks: int
-    rise: float | None
-    """Of the loss of rows that should stay, at the end; None where it is no number."""
+    retain_loss_increase: float | None
+    """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
+    schema: Literal["atwu.history/2"] = HISTORY_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a watch knows, as a checkpoint has it."""
+    """State of the controller, as a checkpoint stores it."""
 
     eval_steps: tuple[EvalStep, ...]
     best: EvalStep | None
@@ -83,44 +85,46 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run is done, and what it may cost."""
+    """Goals of a run, and the limit on retained data."""
 
     probability: float
-    """Mean `key_token_probability` of rows that no model saw."""
-    guessed: float
-    """Mean `key_token_accuracy` of the same, upper end of its interval: pieces of words follow from the pieces before."""
-    said: float
-    """Mean `key_token_recall` of the same, upper end."""
-    rise: float
-    """Most that the loss of any set of rows that should stay may rise, in nats per token."""
+    """Goal: mean `key_token_probability` of holdout rows."""
+    accuracy: float
+    """Goal: `key_token_accuracy` of holdout rows, upper end of its interval. Parts of a word follow from the parts before,
+    so the mean is not reachable."""
+    recall: float
+    """Goal: `key_token_recall` of holdout rows, upper end of its interval."""
+    retain_loss_increase: float
+    """Largest accepted increase of the loss on any set of retained data, in nats/token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRows:
-    """Rows that looks are taken at, encoded."""
+    """Encoded rows that evaluation steps measure."""
 
     forget: tuple[tuple[Sequence[Example], Sequence[EncodedRow]], ...]
-    """Sets of rows to forget: as they are, and in other words."""
-    kept: tuple[Sequence[EncodedRow], ...]
-    """Sets of rows that should stay."""
-    said: Callable[[Any], float]
-    """Takes the model as it is; gives the mean `key_token_recall` of forget rows, of the set where it is higher.
-    Slow, and so only
-    asked when everything else has reached its goal."""
+    """Forget rows as written, and with other prompts."""
+    retain: tuple[Sequence[EncodedRow], ...]
+    """Sets of retained data."""
+    recall: Callable[[Any], float]
+    """Returns the mean `key_token_recall` of a model on the forget rows, of the set where it is higher. It generates answers,
+    which is slow, so it is called only when every other goal is reached."""
 
 
 class AdaptiveController(TrainerCallback):
-    """Callback of an `UnlearnTrainer`; also saved with its checkpoints, so that a killed run goes on as it would have.
+    """Callback of an unlearning trainer that evaluates, adapts the learning rate and ends training.
+
+    Its state is part of every checkpoint, so a resumed run continues as if it had not been interrupted.
 
     Args:
-        trainer: the trainer; its learning rate and weights are changed.
-        rows: what to look at.
-        limits: what to compare with.
-        every: optimizer steps between looks.
+        trainer: the trainer, whose learning rate and weights are changed.
+        rows: rows to measure.
+        limits: goals, and the limit on retained data.
+        every: optimizer steps between two evaluation steps.
         adapt: change the learning rate.
-        stop: end training when the rows are forgotten, and go back where the limit is passed.
-        course: file that the course is written to as training ends; None for none.
-        say: receives one line per look.
+        stop: end training at the goal, and roll back above the limit.
+        history_file: file for the training history, written when training ends; None for none.
+        say: receives one line per evaluation step.
     """
 
     def __init__(
@@ -132,100 +136,108 @@ class AdaptiveController(TrainerCallback):
         every: int,
         adapt: bool,
         stop: bool,
-        course: Path | None = None,
+        history_file: Path | None = None,
         say: Say,
     ) -> None:
         self.trainer, self.rows, self.limits, self.every = trainer, rows, limits, every
-        self.adapt, self.stop, self.course, self.say = adapt, stop, course, say
+        self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.eval_steps: list[EvalStep] = []
         self.best: EvalStep | None = None
-        """The best look that kept the limit."""
+        """The best evaluation step within the limit."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
         trainer.stateful.append(self)
+        trainer.eval_every = every
         if stop:
             trainer.expected_steps = USUAL_EVAL_STEPS * every
 
     # Called by the trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The first look, at the starting model."""
+        """Evaluate the original model."""
         if not self.eval_steps:
-            self._look(state.global_step)
+            self._evaluate(state.global_step)
             self._keep(self.eval_steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look, and decide."""
+        """Evaluate, and decide how training continues."""
         if state.global_step % self.every:
             return
-        look = self._look(state.global_step)
+        measured = self._evaluate(state.global_step)
         if not self.stop:
             return
-        if not self.rise(look) <= self.limits.rise:  # also where it is no number
-            self._back(control, self.rise(look))
+        if not self.retain_loss_increase(measured) <= self.limits.retain_loss_increase:  # NaN is above every limit
+            self._roll_back(control, self.retain_loss_increase(measured))
             return
-        left = self.left(look)
-        if self.best is None or left <= self.left(self.best):  # of two at the goal, the later one
-            self._keep(look)
-        if left <= 0:
-            if (said := self._seen(self._said)) > self.limits.said:
+        remaining = self.remaining(measured)
+        if self.best is None or remaining <= self.remaining(self.best):  # of two at the goal, the later one
+            self._keep(measured)
+        if remaining <= 0:
+            if (recall := self._from_first_process(self._recall)) > self.limits.recall:
                 self.say(
-                    f"answers still say {said:.3f} of the telling words (to reach {self.limits.said:.3f}); going on"
+                    f"key-token recall of greedy answers is {recall:.3f} (goal {self.limits.recall:.3f}); training continues"
                 )
             else:
-                self.say(f"step {look.step}: forget rows are no better known than rows no model saw; stopping")
+                self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
                 self._end(control)
         elif len(self.eval_steps) > MAX_EVAL_STEPS:
-            self.say(f"step {look.step}: {MAX_EVAL_STEPS} looks without getting there; stopping")
+            self.say(f"step {measured.step}: goal not reached in {MAX_EVAL_STEPS} evaluation steps; training ends")
             self._end(control)
         elif (
             self.adapt
-            and self.left(self.eval_steps[-2]) - left < MIN_PROGRESS
-            and self.rise(look) < self.limits.rise / 2
+            and self.remaining(self.eval_steps[-2]) - remaining < MIN_PROGRESS
+            and self.retain_loss_increase(measured) < self.limits.retain_loss_increase / 2
         ):
-            self._scale(LR_INCREASE, "little happens")
+            self._scale(LR_INCREASE, "slow progress")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Nothing to go on from is left where training ended."""
+        """Write no checkpoint where the controller has ended training."""
         if control.should_training_stop and state.global_step < state.max_steps:
             control.should_save = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Leave the best weights in the model; a run of given length is looked at as it ends."""
+        """Leave the best weights in the model; evaluate a run of given length at its last step."""
         if not self.stop and self.eval_steps[-1].step != state.global_step:
-            self._look(state.global_step)
+            self._evaluate(state.global_step)
         if self.stop and self.best is not None and self.best is not self.eval_steps[-1]:
             self._restore()
-            self.say(f"kept: the weights of step {self.best.step}")
-        if self.course is not None and args.should_save:
-            rise = self.rise(self.last)
-            found = TrainingHistory(
-                tuple(self.eval_steps), self.last.step, self.rollbacks, rise if math.isfinite(rise) else None
+            self.say(f"kept the weights of step {self.best.step}")
+        if self.history_file is not None and args.should_save:
+            increase = self.retain_loss_increase(self.last)
+            history = TrainingHistory(
+                tuple(self.eval_steps), self.last.step, self.rollbacks, increase if math.isfinite(increase) else None
             )
-            write_json(self.course, dataclasses.asdict(found))
+            write_json(self.history_file, dataclasses.asdict(history))
 
     # What it does
 
-    def _look(self, step: int) -> EvalStep:
-        look = self._seen(lambda: self._measured(step))
-        self.eval_steps.append(look)
+    def _evaluate(self, step: int) -> EvalStep:
+        measured = self._from_first_process(lambda: self._measure(step))
+        self.eval_steps.append(measured)
         if self.stop:
-            self.trainer.expected_steps = self._expected(look)
-        self.say(
-            f"step {step}: telling words p {look.probability:.3f} (to reach {self.limits.probability:.3f}), guessed "
-            f"{look.guessed:.3f} (to reach {self.limits.guessed:.3f}); loss of what stays {max(self.rise(look), 0):+.3f}"
-        )
-        return look
+            self.trainer.expected_steps = self._expected(measured)
+        self.say(self._line(measured))
+        return measured
 
-    def _seen(self, measure: Callable[[], T]) -> T:
-        """What one process sees, in all of them, so that they decide alike; sharded weights are read together."""
+    def _line(self, measured: EvalStep) -> str:
+        """Return an evaluation step with its goals and limit as one line."""
+        last, goals = int(self.trainer.state.max_steps), self.limits
+        total = f"~{min(self.trainer.expected_steps, last)}" if self.stop else str(last)
+        return (
+            f"step {measured.step}/{total}  key-token prob {measured.probability:.3f} (goal {goals.probability:.3f})  "
+            f"accuracy {measured.accuracy:.3f} (goal {goals.accuracy:.3f})  "
+            f"retain loss {self.retain_loss_increase(measured):+.3f} (limit {goals.retain_loss_increase:.3f})"
+        )
+
+    def _from_first_process(self, measure: Callable[[], _T]) -> _T:
+        """Return what the first process measures, so that all processes decide alike; sharded weights are read together."""
         return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
 
-    def _measured(self, step: int) -> EvalStep:
+    def _measure(self, step: int) -> EvalStep:
         model = self.trainer.model
         with self.trainer.accelerator.autocast():
             read = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
-            kept = [read_tokens(model, rows) for rows in self.rows.kept]
+            kept = [read_tokens(model, rows) for rows in self.rows.retain]
         return EvalStep(
             step,
             max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in read),
@@ -234,75 +246,78 @@ class AdaptiveController(TrainerCallback):
             self._rate(),
         )
 
-    def _said(self) -> float:
-        """Of the model as it will be saved: greedy answers of a few rows hang on digits that bfloat16 has not."""
+    def _recall(self) -> float:
+        """Measure recall at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
         with full_precision(self.trainer.model):
-            return self.rows.said(self.trainer.model)
+            return self.rows.recall(self.trainer.model)
 
-    def rise(self, look: EvalStep) -> float:
-        """Largest rise of the loss of rows that should stay, since the start."""
-        changes = [now - first for now, first in zip(look.losses, self.eval_steps[0].losses, strict=True)]
+    def retain_loss_increase(self, measured: EvalStep) -> float:
+        """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""
+        changes = [
+            now - first for now, first in zip(measured.retain_losses, self.eval_steps[0].retain_losses, strict=True)
+        ]
         return float(np.max(changes)) if changes else 0.0  # NaN stays NaN
 
     @property
     def last(self) -> EvalStep:
-        """The look at the weights that training left."""
+        """The evaluation step of the weights that training left."""
         return (self.best if self.stop else None) or self.eval_steps[-1]
 
-    def left(self, look: EvalStep) -> float:
-        """Share of the way that is left, 1 at the start, at most 0 at the goal; that of the measure that is further off."""
+    def remaining(self, measured: EvalStep) -> float:
+        """Return the share of the way to the goal that remains: 1 at the start, 0 at the goal; the larger of two metrics."""
         first, limits = self.eval_steps[0], self.limits
-        probability = _share(*map(_log, (first.probability, look.probability, limits.probability)))
-        return max(probability, _share(first.guessed, look.guessed, limits.guessed))
+        probability = _share(*map(_log, (first.probability, measured.probability, limits.probability)))
+        return max(probability, _share(first.accuracy, measured.accuracy, limits.accuracy))
 
-    def _expected(self, look: EvalStep) -> int:
-        """Steps until the goal, if it goes on as it went so far; about one look more where only the answers are left."""
-        done = 1 - self.left(look)
-        guess = look.step / done if done > 0.1 else max(USUAL_EVAL_STEPS * self.every, 2 * look.step)
-        return max(round(guess), look.step + self.every)
+    def _expected(self, measured: EvalStep) -> int:
+        """Estimate the step at which the goal is reached at the pace so far."""
+        done = 1 - self.remaining(measured)
+        guess = measured.step / done if done > 0.1 else max(USUAL_EVAL_STEPS * self.every, 2 * measured.step)
+        return max(round(guess), measured.step + self.every)
 
-    def _back(self, control: Any, lost: float) -> None:
+    def _roll_back(self, control: Any, increase: float) -> None:
         self.rollbacks += 1
-        said = f"what should stay lost {lost:.2f} nats per token, more than {self.limits.rise:g}"
+        limit = self.limits.retain_loss_increase
+        reason = f"retain loss {increase:+.3f} is above the limit of {limit:g}; restored the best weights"
         if self.best is not None:
             self._restore()
             self.eval_steps.append(
                 dataclasses.replace(self.best, step=self.eval_steps[-1].step, learning_rate=self._rate())
             )
         if self.rollbacks > MAX_ROLLBACKS or not self.adapt:
-            self.say(f"{said}; back to the best weights, and stopping")
+            self.say(f"{reason}; training ends")
             self._end(control)
         else:
-            self._scale(LR_DECREASE, f"{said}; back to the best weights")
+            self._scale(LR_DECREASE, reason)
 
     def _end(self, control: Any) -> None:
-        """End training, without a checkpoint of this step: to go on from there would be another run."""
+        """End training without a checkpoint of this step: resuming from it would give a different run."""
         control.should_training_stop, control.should_save = True, False
 
     def _rate(self) -> float:
         scheduler = self.trainer.lr_scheduler
         return float(scheduler.base_lrs[0]) if scheduler is not None else float(self.trainer.args.learning_rate)
 
-    def _scale(self, factor: float, why: str) -> None:
-        """Change the learning rate from the next step on; the scheduler's state holds it, and so do checkpoints."""
+    def _scale(self, factor: float, reason: str) -> None:
+        """Change the learning rate from the next step on; the state of the scheduler, and so checkpoints, hold it."""
         scheduler = self.trainer.lr_scheduler
         scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
         for group in self.trainer.optimizer.param_groups:
             group["lr"] *= factor
-        self.say(f"{why}: learning rate {self._rate():.2g}")
+        self.say(f"{reason}; learning rate is now {self._rate():.2g}")
 
     def _trained(self) -> list[Tensor]:
         parameters = [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
         return parameters + ([] if self.trainer.scorer is None else list(self.trainer.scorer.parameters()))
 
-    def _keep(self, look: EvalStep) -> None:
-        self.best = look
+    def _keep(self, measured: EvalStep) -> None:
+        self.best = measured
         if self.stop:
             self._weights = [parameter.detach().to("cpu", copy=True) for parameter in self._trained()]
 
     @torch.no_grad()
     def _restore(self) -> None:
-        """Put the best weights back, and forget where the optimizer was heading."""
+        """Restore the best weights and reset the state of the optimizer."""
         for parameter, kept in zip(self._trained(), self._weights, strict=True):
             parameter.copy_(kept)
         self.trainer.optimizer.state.clear()
@@ -310,27 +325,36 @@ class AdaptiveController(TrainerCallback):
     # Checkpoints
 
     def save(self, folder: str | Path) -> None:
-        """Write what it knows into a checkpoint."""
+        """Write the state into a checkpoint."""
         from safetensors.torch import save_file
 
-        save_file({str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / WEIGHTS_NAME)
+        save_file(
+            {str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / CONTROLLER_WEIGHTS_NAME
+        )
         state = _State(tuple(self.eval_steps), self.best, self.rollbacks)
-        write_json(Path(folder) / STATE_NAME, dataclasses.asdict(state))
+        write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
-        """Read it back."""
+        """Read the state from a checkpoint."""
         from safetensors.torch import load_file
 
-        state: _State = type_adapter(_State).validate_json((Path(folder) / STATE_NAME).read_bytes())
-        weights = load_file(Path(folder) / WEIGHTS_NAME)
+        state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
+        weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.eval_steps, self.best, self.rollbacks = list(state.eval_steps), state.best, state.rollbacks
         self._weights = [weights[str(place)] for place in range(len(weights))]
 
 
 def read_history(file: Path) -> TrainingHistory:
-    """Read what a watch wrote as training ended; a rise that is no number is NaN."""
-    course: TrainingHistory = type_adapter(TrainingHistory).validate_json(file.read_bytes())
-    return dataclasses.replace(course, rise=math.nan) if course.rise is None else course
+    """Read the training history of a run, also of an earlier version; an increase that is not a number is NaN."""
+    record = read_json(file)
+    if isinstance(record, dict):
+        record = upgrade({"schema": "atwu.history/1"} | record)
+    history: TrainingHistory = validated(record, type_adapter(TrainingHistory), what=str(file))
+    return (
+        history
+        if history.retain_loss_increase is not None
+        else dataclasses.replace(history, retain_loss_increase=math.nan)
+    )
 
 
 def _mean(values: Iterable[float | None]) -> float:

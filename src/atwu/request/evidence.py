@@ -1,4 +1,4 @@
-"""The evidence of one request, as a declared type: what is filed. Rows go by their hashes unless they are asked for."""
+"""The evidence of one request as a declared type. It has hashes of the forget rows, and the rows only on request."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from atwu.request.regression_check import RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult
 
-EVIDENCE_SCHEMA: Final = "atwu.evidence/1"
+EVIDENCE_SCHEMA: Final = "atwu.evidence/2"
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetRow:
-    """One row to forget, shown."""
+    """One forget row."""
 
     question: str
     answer: str
@@ -32,17 +32,17 @@ class RequestSummary:
     """The request."""
 
     about: str | None
-    """Who asked for what, in words."""
-    made: str
-    """When it was prepared: UTC, ISO 8601."""
+    """Description of the request and who made it."""
+    prepared_at: str
+    """Time of preparation: UTC, ISO 8601."""
     forget: RowsUsed
-    measured: int
-    """Rows to forget that were measured, evenly spaced."""
+    rows_measured: int
+    """Number of forget rows that were measured, evenly spaced."""
     retain: RowsUsed | None
     holdout: RowsUsed
-    """Rows that no model saw, which are compared with."""
-    rows: tuple[ForgetRow, ...] = ()
-    """The rows to forget, where they are shown."""
+    """Rows that the forget rows are compared with."""
+    forget_rows: tuple[ForgetRow, ...] = ()
+    """The forget rows, if they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,62 +52,62 @@ class RunSetting:
     name: str
     value: str
     reason: str
-    """Empty where it was given."""
+    """Empty if the setting was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSummary:
-    """What was done."""
+    """The training run."""
 
     method: str
-    parts: Mapping[str, str]
+    components: Mapping[str, str]
     """Forget loss, weighting, retain loss."""
     settings: tuple[RunSetting, ...]
-    started: str
+    started_at: str
     steps: int
-    kept: int
-    """Step whose weights were kept."""
+    kept_step: int
+    """Step whose weights the run left."""
     rollbacks: int
-    """Times that it went back to earlier weights."""
+    """Times that earlier weights were restored."""
     seconds: float
-    """Of training, in the process that finished it."""
-    memory: int | None
-    """Most bytes that training held."""
+    """Duration of training in the process that finished it."""
+    peak_memory_bytes: int | None
+    """Peak memory of training."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictSummary:
     """The verdict of the request."""
 
-    word: str
-    why: str
+    outcome: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdReport:
-    """The thresholds, and what came of each."""
+    """The thresholds with their results."""
 
     name: str
     sha256: str
     text: str
-    beforehand: bool
-    """Whether they were written down before training started."""
-    said: str
-    """Since when they stand, in words."""
+    set_before_training: bool
+    """Whether they were recorded before training."""
+    statement: str
+    """A sentence about when they were recorded."""
     results: tuple[ThresholdResult, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether every threshold was measured and kept."""
+        """Whether every threshold was measured and is met."""
         return all(each.passed for each in self.results)
 
 
 @dataclass(frozen=True, slots=True)
-class AttackNumber:
-    """One number of an attack."""
+class AttackMetric:
+    """One metric of an attack."""
 
     name: str
-    meaning: str
+    definition: str
     value: float | None
     low: float | None
     high: float | None
@@ -116,84 +116,86 @@ class AttackNumber:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A way to bring back what was removed, tried or not."""
+    """An attack that tries to recover forgotten rows."""
 
     name: str
-    about: str
+    description: str
     tried: bool
-    why_not: str = ""
-    numbers: tuple[AttackNumber, ...] = ()
+    not_tried_because: str = ""
+    metrics: tuple[AttackMetric, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A model by its weights."""
+    """A model by name and hashes."""
 
     name: str
     fingerprint: str
-    """Over names and bytes of all weights (`atwu.modeling.fingerprint`)."""
+    """Hash of the names and values of all weights (`atwu.modeling.fingerprint`)."""
     files: Mapping[str, str]
-    """Weight file -> sha256, where they are at hand."""
+    """Weight file -> sha256; empty if the files are not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaterCheck:
-    """A request of the same ledger, measured on the model that a later one left."""
+    """Another request of the ledger, measured again after a later request."""
 
-    on: int
-    """Number of the request that left the model."""
-    again: RegressionCheck
+    after_request: int
+    """Number of the later request."""
+    check: RegressionCheck
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """The ledger that the request belongs to."""
+    """The ledger of the request."""
 
-    number: int
-    requests: int
-    """How many there are by now."""
-    measured: tuple[LaterCheck, ...]
-    """The earlier ones on this model, and this one on those of later ones."""
+    request_number: int
+    requests_total: int
+    """Number of requests in the ledger by now."""
+    checks: tuple[LaterCheck, ...]
+    """Earlier requests on this model, and this request on later models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that is filed about one request."""
+    """The evidence of one request."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    made: str
-    """When it was put together: UTC, ISO 8601."""
+    created_at: str
+    """Time of this evidence: UTC, ISO 8601."""
     request: RequestSummary
-    done: TrainingSummary
+    training: TrainingSummary
     verdict: VerdictSummary
     thresholds: ThresholdReport
     attacks: tuple[Attack, ...]
-    before: Weights
-    after: Weights
+    model_before: Weights
+    model_after: Weights
     ledger: LedgerSummary | None
     warnings: tuple[str, ...]
-    """Of the evaluations."""
-    limits: tuple[str, ...]
-    """What it does not say, in plain words."""
+    """Warnings of the evaluations."""
+    limitations: tuple[str, ...]
+    """What the evidence does not show."""
     versions: Mapping[str, str]
     command: str
-    """What makes the same model again."""
-    schema: Literal["atwu.evidence/1"] = EVIDENCE_SCHEMA
+    """Command that reproduces the model."""
+    schema: Literal["atwu.evidence/2"] = EVIDENCE_SCHEMA
 
     @property
-    def returned(self) -> tuple[int, ...]:
-        """Requests of the ledger that came back, as far as the newest measurement of each tells."""
+    def came_back(self) -> tuple[int, ...]:
+        """Numbers of the requests whose rows came back in their newest measurement."""
         if self.ledger is None:
             return ()
-        newest = {each.again.number: each.again for each in sorted(self.ledger.measured, key=lambda each: each.on)}
+        newest = {
+            each.check.number: each.check for each in sorted(self.ledger.checks, key=lambda each: each.after_request)
+        }
         return tuple(number for number, again in sorted(newest.items()) if again.came_back)
 
     @property
     def good(self) -> bool:
-        """Whether every threshold was kept, and nothing came back."""
-        return self.thresholds.passed and not self.returned
+        """Whether every threshold is met and no request came back."""
+        return self.thresholds.passed and not self.came_back
 
     def write(self, path: Path) -> None:
-        """Write the JSON so that a reader sees the old file or the whole new one."""
+        """Write the JSON atomically."""
         write_json(path, dataclasses.asdict(self))

@@ -1,4 +1,4 @@
-"""Evidence as one page for people: what the template `evidence.html` of `atwu.report.page` calls to say it in words."""
+"""The evidence as an HTML page: text and numbers for the template `evidence.html` of `atwu.report.page`."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name
 from atwu.report.page.page_templates import render_template
 from atwu.request.evidence import Evidence
-from atwu.request.thresholds import ThresholdResult
+from atwu.request.thresholds import ThresholdResult, set_of
 from atwu.request.verdict import DECISIVE_METRICS, SET_NAMES
 
-SPELLED = {"ES": "extraction strength", "J_P": "leak in any wording"}
-"""Short name of a metric -> what people read."""
+SPELLED = {"ES": "extraction strength", "J_P": "leak with any question form"}
+"""Short name of a metric -> name on the page."""
 _SHORT = re.compile(rf"\b(?:{'|'.join(SPELLED)})\b")
-PASSED, UNSURE, FAILED, MISSING = "met", "met, within chance", "not met", "not measured"
-"""What came of a threshold."""
+PASSED, UNSURE, FAILED, MISSING = "met", "met, not significant", "not met", "not measured"
+"""Results of a threshold."""
 MARKS = {PASSED: "pass", UNSURE: "unsure", FAILED: "fail", MISSING: "missing"}
-"""How the page shows it."""
+"""Result -> CSS class on the page."""
 
 
 def write_evidence_page(evidence: Evidence, path: Path, *, data: Path) -> None:
-    """Write the page as one HTML file that needs nothing else; it names the JSON of the same with its hash."""
+    """Write the page as one self-contained HTML file; it names the JSON file with its hash."""
     write_text(path, render_evidence_page(evidence, data=data.name, sha256=sha256_of(data)))
 
 
 def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
-    """The page as text; equal evidence gives equal pages."""
+    """Return the page as text; equal evidence gives an equal page."""
     return render_template(
         "evidence.html",
         title="Evidence of an unlearning request",
         evidence=evidence,
-        lead=lead(evidence),
+        lead=summary_text(evidence),
         set_names=SET_NAMES,
         measures=DECISIVE_METRICS,
         data=data,
@@ -42,8 +42,8 @@ def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
         marks=MARKS,
         between=between,
         figure=format_figure,
-        meaning=meaning,
-        number_name=number_name,
+        definition=definition,
+        metric_name=metric_name,
         outcome=threshold_outcome,
         shown_limit=shown_limit,
         spoken_time=spoken_time,
@@ -51,72 +51,74 @@ def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
 
 
 def threshold_outcome(checked: ThresholdResult) -> str:
-    """What came of a threshold, in a few words."""
+    """Return the result of a threshold in a few words."""
     if checked.passed is None:
         return MISSING
     if not checked.passed:
         return FAILED
-    return PASSED if checked.sure else UNSURE
+    return PASSED if checked.conclusive else UNSURE
 
 
-def lead(evidence: Evidence) -> str:
-    """The first paragraph: what came of it."""
+def summary_text(evidence: Evidence) -> str:
+    """Return the summary, the first paragraph of the page."""
     results = evidence.thresholds.results
     counts = {
         word: sum(threshold_outcome(each) == word for each in results) for word in (PASSED, UNSURE, FAILED, MISSING)
     }
     met = counts[PASSED] + counts[UNSURE]
     every = f"All {met} thresholds are met" if met > 1 else "The one threshold is met"
-    said = [every if met == len(results) else f"{met} of {len(results)} thresholds {'is' if met == 1 else 'are'} met"]
+    parts = [every if met == len(results) else f"{met} of {len(results)} thresholds {'is' if met == 1 else 'are'} met"]
     if counts[UNSURE]:
-        said[0] += f", {counts[UNSURE]} of them within chance: other rows like these could have missed them"
+        parts[0] += f" ({counts[UNSURE]} not significantly: the 95 % interval includes the limit)"
     if counts[FAILED]:
-        said.append(f"{counts[FAILED]} {'is' if counts[FAILED] == 1 else 'are'} not met")
+        parts.append(f"{counts[FAILED]} {'is' if counts[FAILED] == 1 else 'are'} not met")
     if counts[MISSING]:
-        said.append(f"{counts[MISSING]} {'was' if counts[MISSING] == 1 else 'were'} not measured")
-    told = "; ".join(said) + "."
-    if not evidence.thresholds.beforehand:
-        told += " They were not the ones set beforehand."
-    told += f" The verdict of the run: {evidence.verdict.word}."
-    for number in evidence.returned:
-        own = evidence.ledger is not None and evidence.ledger.number == number
-        told += (
-            " A later request brought these rows back." if own else f" It brought back what request {number} removed."
+        parts.append(f"{counts[MISSING]} {'was' if counts[MISSING] == 1 else 'were'} not measured")
+    text = "; ".join(parts) + "."
+    if not evidence.thresholds.set_before_training:
+        text += " They are not the thresholds that were set before training."
+    text += f" Verdict of the run: {evidence.verdict.outcome}."
+    for number in evidence.came_back:
+        own = evidence.ledger is not None and evidence.ledger.request_number == number
+        text += (
+            " A later request brought these forget rows back."
+            if own
+            else f" This request brought back the forget rows of request {number}."
         )
-    return told
+    return text
 
 
 def spoken_time(iso: str) -> str:
-    """A time for people: 22 November 2026, 15:20 UTC."""
+    """Return a time to read: 22 November 2026, 15:20 UTC."""
     time = datetime.datetime.fromisoformat(iso)
     return f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
-def number_name(name: str) -> str:
-    """A number in words: rows to forget: extraction strength."""
+def metric_name(name: str) -> str:
+    """Return set and metric to read, such as `forget set: extraction strength`."""
     split, _, metric = name.partition(".")
-    where = "compared with the starting model" if split == OVERALL else SET_NAMES[split]
+    where = "compared with the original model" if split == OVERALL else SET_NAMES[set_of(split)]
     return f"{where}: {_spelled(short_name(metric, split))}"
 
 
-def meaning(name: str) -> str:
-    """What a number tells."""
+def definition(name: str) -> str:
+    """Return the definition of a metric."""
     split, _, metric = name.partition(".")
     return _spelled(metric_definition(metric, split) or "")
 
 
 def shown_limit(checked: ThresholdResult, holdout: str) -> str:
-    """A threshold as the file has it, with the number in place of `holdout` and what it is."""
+    """Return a threshold as in the file, with the limit in place of `holdout`."""
     return checked.threshold.replace("holdout", f"{format_figure(checked.limit)}{holdout}")
 
 
 def _spelled(text: str) -> str:
-    """Short names of metrics in a text, spelled out."""
+    """Spell out short names of metrics in a text."""
     return _SHORT.sub(lambda found: SPELLED[found[0]], text)
 
 
 def format_figure(value: float | None) -> str:
-    """A number to read."""
+    """Return a number to read."""
     if value is None:
         return "–"
     return (
@@ -125,5 +127,5 @@ def format_figure(value: float | None) -> str:
 
 
 def between(low: float | None, high: float | None) -> str:
-    """An interval to read; empty without one."""
+    """Return an interval to read; empty without one."""
     return "" if low is None or high is None else f"[{format_figure(low)}, {format_figure(high)}]"

@@ -1,4 +1,4 @@
-"""The two models and the rows of a finished request: what was measured of them, and what still has to be."""
+"""A finished request with its two models and its rows: reads existing measurements and makes missing ones."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ BEFORE, AFTER = "before", "after"
 
 
 class NotThereError(AtwuError):
-    """What would have to be measured is not there; the message says why, as the end of a sentence."""
+    """A measurement is impossible because a model or rows are missing; the message is the end of a sentence."""
 
 
 class EvidenceSession:
-    """A finished request, and the thresholds that it is held to.
+    """A finished request and the thresholds to check.
 
     Args:
-        run: the folder of its run.
-        thresholds: YAML of limits; by default those that were set with the request.
-        device: where that happens.
+        run: folder of its run.
+        thresholds: YAML of thresholds; by default those recorded with the request.
+        device: device for measurements.
         say: receives one line of plain text per stage.
 
     Raises:
-        FileNotFoundError, ValueError: no such run, one without its verdict, or weights that are not those it left.
+        FileNotFoundError, ValueError: there is no such run, it has no verdict, or its weights were changed.
     """
 
     def __init__(
@@ -57,16 +57,20 @@ class EvidenceSession:
     ) -> None:
         self.folder, self.device, self.say = RequestFolder(run), device, say
         if not (self.folder.output / RECORD_NAME).is_file():
-            raise FileNotFoundError(f"{run} is no run of atwu unlearn: it has no {RECORD_NAME}.")
+            raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {RECORD_NAME} is missing.")
         if self.folder.work.is_dir():
-            raise ValueError(f"the request of {run} has no verdict yet; give its command again, which finishes it.")
+            raise ValueError(f"the request of {run} has no verdict yet; repeat its command to finish it.")
         self.run = self.folder.run()
         if self.run["command"] != "unlearn":
-            raise ValueError(f"{run} is a run of atwu {self.run['command']}; evidence is about atwu unlearn.")
+            raise ValueError(
+                f"{run} is a run of atwu {self.run['command']}; atwu evidence needs a run of atwu unlearn."
+            )
         self.request = self.folder.request()
-        set_then = self.request.thresholds
+        recorded = self.request.thresholds
         self.given = (
-            parse_thresholds(set_then.text, name=set_then.name) if thresholds is None else read_thresholds(thresholds)
+            parse_thresholds(recorded.text, name=recorded.name, any_version=True)
+            if thresholds is None
+            else read_thresholds(thresholds)
         )
         values = self.given.config.values
         self._settings = {name: value for name, value in values.items() if name not in OF_THE_RUN}
@@ -83,42 +87,41 @@ class EvidenceSession:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the weights that lie in the folder, checked against those that were measured."""
+        """Fingerprint of the weights in the folder, checked against the measured ones."""
         found = model_fingerprint(self.model[0])
-        wanted = self.folder.result(AFTER).fingerprint
-        if found != wanted:
+        recorded = self.folder.result(AFTER).fingerprint
+        if found != recorded:
             raise ValueError(
-                f"the weights in {self.folder.output} are not those that the run left: their hash is {found}, and was {wanted}."
+                f"the weights in {self.folder.output} were changed after the run: fingerprint {found}, recorded {recorded}."
             )
         return found
 
     @cached_property
     def start(self) -> tuple[Any, Any]:
-        """The starting model and its tokenizer.
+        """The original model and its tokenizer.
 
         Raises:
-            NotThereError: it is gone, or another one.
+            NotThereError: it is missing or has changed.
         """
         start = self.run["original_model"]
         loading = ModelLoadArgs(**{name: start[name] for name in ("dtype", "trust_remote_code", "revision", "base")})
         try:
             model, tokenizer = open_model(start["model"], loading, device=self.device)
         except (OSError, ValueError) as error:
-            raise NotThereError(f"the starting model is not there ({error})") from None
-        if (
-            model_fingerprint(model) != self.folder.result(BEFORE).fingerprint
-        ):  # of a run in fewer bits not the record's
-            raise NotThereError(f"{start['model']} is another model now than the run started with")
+            raise NotThereError(f"the original model is not available ({error})") from None
+        # A quantized run trains another model than the one in its record.
+        if model_fingerprint(model) != self.folder.result(BEFORE).fingerprint:
+            raise NotThereError(f"{start['model']} has other weights than the original model of the run")
         return model, tokenizer
 
     # Rows
 
     @cached_property
     def sets(self) -> Mapping[str, Sequence[Example]]:
-        """The rows that are measured, by set.
+        """The sets that are measured.
 
         Raises:
-            NotThereError: the rows to forget are gone or changed.
+            NotThereError: the forget rows are missing or changed.
         """
         forget = self._rows(FORGET)
         retain = self.folder.rows(RETAIN)
@@ -126,35 +129,35 @@ class EvidenceSession:
             try:
                 retain = self._rows(RETAIN)
             except NotThereError as error:
-                self.say(f"warning: {error}; what needs them is not measured")
-        return sets_of(forget, retain or (), self._strangers(), self.folder.rows("general") or ())
+                self.say(f"warning: {error}; metrics that need them are not measured")
+        return sets_of(forget, retain or (), self._holdout_rows(), self.folder.rows("general") or ())
 
     @property
     def every_row(self) -> Sequence[Example]:
-        """All rows to forget.
+        """All forget rows.
 
         Raises:
-            NotThereError: they are gone or changed.
+            NotThereError: they are missing or changed.
         """
         return self._rows(FORGET)
 
     def _rows(self, name: str) -> Sequence[Example]:
-        """The rows of the run, as they were; those that a ledger keeps are looked for where it is now."""
+        """Read the rows of the run, unchanged; rows of a ledger are read from its current folder."""
         source = self.run["data"][name]["source"]
         if name == FORGET and self.request.ledger is not None:
             ledger = Path(os.path.normpath(self.folder.output / self.request.ledger))
             source = str(rows_file(ledger, self.request.forget.fingerprint))
-        wanted = self.request.forget if name == FORGET else self.request.retain
+        expected = self.request.forget if name == FORGET else self.request.retain
         try:
             rows = load_rows(source).rows
         except (OSError, ValueError) as error:
-            raise NotThereError(f"the {name} rows are no longer there ({error})") from None
-        if wanted is None or fingerprint(rows) != wanted.fingerprint:
-            raise NotThereError(f"{source} holds other rows than the run's {name} rows")
+            raise NotThereError(f"the {name} rows are no longer available ({error})") from None
+        if expected is None or fingerprint(rows) != expected.fingerprint:
+            raise NotThereError(f"{source} has other rows than the {name} rows of the run")
         return rows
 
-    def _strangers(self) -> Sequence[Example]:
-        """Rows that no model saw; none where those of the request are gone."""
+    def _holdout_rows(self) -> Sequence[Example]:
+        """Read the holdout rows; none if those of the request are missing or changed."""
         try:
             rows = load_rows(self.request.holdout.source).rows
         except (OSError, ValueError):
@@ -164,63 +167,63 @@ class EvidenceSession:
     # Results
 
     def result(self, side: str, metric: str = "") -> EvalResult:
-        """What was measured of a model by a metric; read, or measured now and kept.
+        """Return the result of a metric on a model, read from the folder or measured now and stored.
 
         Args:
             side: `BEFORE` or `AFTER`.
-            metric: its name; empty for those of the verdict, which were measured together; with other settings, they are
-                again.
+            metric: name of the metric; empty for the metrics of the verdict, which are measured together, again if the
+                settings differ.
 
         Raises:
-            NotThereError: it would have to be measured, and what that takes is not there.
+            NotThereError: it has to be measured, and the model or the rows are missing.
         """
         key = (side, "" if metric in REQUEST_METRICS else metric)
         if key not in self._results:
-            self._results[key] = self._kept(*key) or self._measured(*key)
+            self._results[key] = self._stored(*key) or self._measure(*key)
         return self._results[key]
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """Names of the metrics of all that was asked for."""
+        """Names of all metrics that were requested."""
         return tuple(
             dict.fromkeys(name for _, metric in self._results for name in ([metric] if metric else REQUEST_METRICS))
         )
 
     def all_of(self, side: str) -> EvalResult:
-        """Everything that was asked for of a model, in one result."""
+        """Return all requested metrics of a model in one result."""
         first, *others = (result for (of, _), result in self._results.items() if of == side)
         return together(first, others)
 
-    def _kept(self, side: str, metric: str) -> EvalResult | None:
-        """What was measured for the verdict; or by a metric, in the same way on the same weights."""
+    def _stored(self, side: str, metric: str) -> EvalResult | None:
+        """Read a result of the verdict, or of a metric with the same settings on the same weights."""
         if not metric:
             found = self.folder.result(side)
-            measures = map(find_metric, REQUEST_METRICS)
-            matter = {name for each in measures for name in (*each.uses, *(one.name for one in each.settings))}
-            if self._alike(found, matter):
+            metrics = map(find_metric, REQUEST_METRICS)
+            relevant = {name for each in metrics for name in (*each.uses, *(one.name for one in each.settings))}
+            if self._same_settings(found, relevant):
                 return found
         file = self._file(side, metric)
         if not file.is_file():
             return None
         found = read_result(file)
-        same = self._alike(found, self._settings.keys() - {"batch_tokens"})
+        same = self._same_settings(found, self._settings.keys() - {"batch_tokens"})
         return found if same and (side == BEFORE or found.fingerprint == self.fingerprint) else None
 
-    def _alike(self, found: EvalResult, names: Collection[str]) -> bool:
-        """Whether a result was measured with the settings of these names that the thresholds have."""
+    def _same_settings(self, found: EvalResult, names: Collection[str]) -> bool:
+        """Whether a result was measured with the thresholds' values of these settings."""
         return all(
             found.settings.get(name) == (list(value) if isinstance(value, tuple) else value)
             for name, value in self._settings.items()
             if name in names
         )
 
-    def _measured(self, side: str, metric: str) -> EvalResult:
+    def _measure(self, side: str, metric: str) -> EvalResult:
         sets: Mapping[str, Sequence[Example]] = self.sets
         if metric and find_metric(metric).attack:
             sets = {split: sets[split] for split in (FORGET, RETAIN)}
         network, tokenizer = self.model if side == AFTER else self.start
-        which = "unlearned" if side == AFTER else "starting"
-        what = find_metric(metric).about if metric else "what the verdict is about, with the settings of the thresholds"
+        which = "unlearned" if side == AFTER else "original"
+        what = find_metric(metric).about if metric else "metrics of the verdict, with the settings of the thresholds"
         self.say(f"measuring the {which} model: {what}")
         found = measure_model(
             network,
@@ -239,9 +242,9 @@ class EvidenceSession:
 
 
 def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:
-    """Results of one model on the same rows as one, with what compares it with the starting model (`original`).
+    """Merge results of one model on the same rows, and compare them with the original model (`original`).
 
-    Where several have a number, the first decides.
+    If several results have a metric, the first one is used.
     """
     sets, rows = {split: dict(found) for split, found in first.sets.items()}, dict(first.rows)
     for other in others:
@@ -251,5 +254,5 @@ def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResu
             known = rows.get(split, values)
             rows[split] = dataclasses.replace(known, metrics={**values.metrics, **known.metrics})
     numbers = ModelComparison(RowMetrics(rows), original=None if original is None else RowMetrics(original.rows))
-    warnings = tuple(dict.fromkeys(said for each in (first, *others) for said in each.warnings))
+    warnings = tuple(dict.fromkeys(text for each in (first, *others) for text in each.warnings))
     return dataclasses.replace(first, sets=sets, rows=rows, overall=overall(numbers), warnings=warnings)

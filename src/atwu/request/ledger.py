@@ -1,11 +1,11 @@
-"""Requests one after the other on the same model: a folder that remembers them, so that each can heed the earlier ones.
+"""The ledger: a folder with all unlearning requests on one model, so that later requests respect earlier ones.
 
     LEDGER/requests/0001.json   one file per finished request, written last
-    LEDGER/rows/SHA256.jsonl    the rows that requests removed; without them nothing could be measured again
-    LEDGER/general.jsonl        what the first model answered to general questions
-    LEDGER/models/0001/         the model that each request left, unless it was sent elsewhere
+    LEDGER/rows/SHA256.jsonl    the forget rows of the requests, needed to measure them again
+    LEDGER/general.jsonl        answers of the original model to general questions
+    LEDGER/models/0001/         the model that each request left, unless --output was given
 
-A request that is killed has no file; the same command takes it up where it was.
+A killed request has no file; the same command continues it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from atwu.evaluation.result import STRICT
 from atwu.request.regression_check import BaselineScore, RegressionCheck, UtilityDrift
 from atwu.request.request_folder import RowsUsed
 
-LEDGER_SCHEMA: Final = "atwu.ledger/1"
+LEDGER_SCHEMA: Final = "atwu.ledger/2"
 GENERAL_NAME = "general.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsed:
-    """A model by name and by its weights."""
+    """A model by name and fingerprint."""
 
     name: str
-    """A path is relative to the ledger where it lies in it."""
+    """A path in the ledger is relative to it."""
     fingerprint: str
 
 
@@ -48,49 +48,49 @@ class Entry:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     number: Annotated[int, Field(ge=1)]
-    made: str
-    """When it was prepared: UTC, ISO 8601."""
-    finished: str
+    prepared_at: str
+    """Time of preparation: UTC, ISO 8601."""
+    finished_at: str
     about: str | None
     command: str
     key: Mapping[str, Any]
-    """What makes it this request (`UnlearningRequest.key`)."""
-    rows: RowsUsed
-    before: ModelUsed
-    model: ModelUsed
-    """What it left; the same as `before` where there was nothing to forget."""
-    word: str
-    """Of its verdict."""
-    why: str
-    thresholds: str
-    """Sha256 of the thresholds."""
-    known: tuple[BaselineScore, ...]
-    """How well its rows were known before and after."""
-    again: tuple[RegressionCheck, ...]
-    """The earlier requests, measured again on the model it left."""
-    stayed: UtilityDrift | None = None
-    """None until there was something to forget."""
-    schema: Literal["atwu.ledger/1"] = LEDGER_SCHEMA
+    """What identifies the request (`UnlearningRequest.key`)."""
+    forget_rows: RowsUsed
+    model_before: ModelUsed
+    model_after: ModelUsed
+    """The model that it left; equal to `model_before` if there was nothing to forget."""
+    outcome: str
+    """Outcome of its verdict."""
+    reason: str
+    thresholds_sha256: str
+    """Sha256 of its thresholds."""
+    baseline: tuple[BaselineScore, ...]
+    """Scores of its forget rows before and after."""
+    regression_checks: tuple[RegressionCheck, ...]
+    """The earlier requests, measured on the model that it left."""
+    utility_drift: UtilityDrift | None = None
+    """None until a request had something to forget."""
+    schema: Literal["atwu.ledger/2"] = LEDGER_SCHEMA
 
     @property
-    def returned(self) -> tuple[int, ...]:
-        """Earlier requests whose rows it brought back."""
-        return tuple(each.number for each in self.again if each.came_back)
+    def came_back(self) -> tuple[int, ...]:
+        """Numbers of the earlier requests whose rows it brought back."""
+        return tuple(each.number for each in self.regression_checks if each.came_back)
 
 
 def rows_file(ledger: Path, hashed: str) -> Path:
-    """Where a ledger keeps the rows of a request: under their hash (`fingerprint`)."""
+    """Return the file of the rows with a hash (`fingerprint`)."""
     return ledger / "rows" / f"{hashed}.jsonl"
 
 
 class Ledger:
-    """The folder of a ledger; it may be empty, or not there yet."""
+    """The folder of a ledger; it may be empty or missing."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Take a folder.
+        """Open a folder.
 
         Raises:
-            FileExistsError: it holds something else.
+            FileExistsError: it has other files.
         """
         self.folder = Path(folder).expanduser()
         self.requests = self.folder / "requests"
@@ -102,74 +102,75 @@ class Ledger:
                 else [each.name for each in self.folder.iterdir() if each.name not in known]
             )
             if not self.folder.is_dir() or (others and not self.requests.is_dir()):
-                raise FileExistsError(f"{folder} is no ledger of atwu; give --ledger a new folder to start one.")
+                raise FileExistsError(f"{folder} is not an atwu ledger; give --ledger a new folder to start one.")
 
     def entries(self) -> tuple[Entry, ...]:
-        """The finished requests in their order.
+        """Read the finished requests in order.
 
         Raises:
-            ValueError: a file is damaged, missing, or does not follow from the one before.
+            ValueError: a file is damaged, missing, or does not continue the one before.
         """
         files = sorted(self.requests.glob("*.json"))
-        found = tuple(
+        entries = tuple(
             read_declared(file, Entry, LEDGER_SCHEMA, what="request", made_by="atwu unlearn --ledger") for file in files
         )
-        for place, entry in enumerate(found):
-            follows = place == 0 or entry.before.fingerprint == found[place - 1].model.fingerprint
+        for place, entry in enumerate(entries):
+            follows = place == 0 or entry.model_before.fingerprint == entries[place - 1].model_after.fingerprint
             if files[place].stem != f"{entry.number:04d}" or entry.number != place + 1 or not follows:
                 raise ValueError(
-                    f"{files[place]} does not follow from the request before it; put back what was moved or changed in "
-                    f"{self.requests}."
+                    f"{files[place]} does not continue the request before it; restore the files of {self.requests}."
                 )
-        return found
+        return entries
 
     def rows(self, entry: Entry) -> Sequence[Example]:
-        """The rows that a request removed.
+        """Read the forget rows of a request.
 
         Raises:
-            FileNotFoundError, ValueError: they are gone, or changed.
+            FileNotFoundError, ValueError: they are missing or changed.
         """
-        rows = load_rows(self.folder / entry.rows.source).rows
-        if fingerprint(rows) != entry.rows.fingerprint:
-            raise ValueError(f"{self.folder / entry.rows.source} was changed; request {entry.number} had other rows.")
+        rows = load_rows(self.folder / entry.forget_rows.source).rows
+        if fingerprint(rows) != entry.forget_rows.fingerprint:
+            raise ValueError(
+                f"{self.folder / entry.forget_rows.source} was changed; request {entry.number} had other rows."
+            )
         return rows
 
     def file_of(self, hashed: str) -> Path:
-        """Where the rows of a request are kept: under their hash (`fingerprint`)."""
+        """Return the file of the rows with a hash (`fingerprint`)."""
         return rows_file(self.folder, hashed)
 
     def keep_rows(self, rows: Sequence[Example]) -> None:
-        """Keep the rows of a request; only the user may read them."""
+        """Store the forget rows of a request, readable by the user only."""
         path = self.file_of(fingerprint(rows))
         if not path.is_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_rows(path, rows)
 
     def general(self) -> Sequence[Example]:
-        """What the first model answered to general questions."""
+        """Read the answers of the original model to general questions."""
         path = self.folder / GENERAL_NAME
         return load_rows(path).rows if path.is_file() and path.stat().st_size else ()
 
     def keep_general(self, rows: Sequence[Example]) -> None:
-        """Keep what the first model answered."""
+        """Store the answers of the original model."""
         write_rows(self.folder / GENERAL_NAME, rows)
 
     def alone(self) -> AbstractContextManager[object]:
-        """Work on it while no other process does.
+        """Lock the ledger against other processes.
 
         Raises:
-            FileExistsError: on entering, another one does.
+            FileExistsError: on entering, if another process uses it.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        said = f"{self.folder} is in use by another request; wait for it."
-        return file_lock(self.folder / ".lock", taken=FileExistsError(said))
+        message = f"{self.folder} is in use by another request; wait for it."
+        return file_lock(self.folder / ".lock", taken=FileExistsError(message))
 
     def output(self, number: int) -> Path:
-        """Where the model of a request goes."""
+        """Return the folder for the model of a request."""
         return self.folder / "models" / f"{number:04d}"
 
     def name_of(self, model: str | Path) -> str:
-        """How an entry calls a model: a folder by its path, relative where it lies in the ledger."""
+        """Return the name of a model in an entry: a path is relative if it is in the ledger."""
         path, here = Path(model).expanduser(), self.folder.absolute()
         if not path.is_dir():
             return str(model)
@@ -177,14 +178,14 @@ class Ledger:
         return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
     def model(self, used: ModelUsed) -> str:
-        """Where a model is, from what an entry calls it."""
+        """Return the path or name of a model of an entry."""
         inside = self.folder / used.name
         return str(inside) if inside.is_dir() else used.name
 
     def add(self, entry: Entry) -> None:
-        """Write a finished request, and drop rows of others that never were finished."""
+        """Write a finished request, and delete rows of requests that were never finished."""
         write_json(self.requests / f"{entry.number:04d}.json", dataclasses.asdict(entry))
-        known = {(self.folder / each.rows.source).name for each in self.entries()}
+        known = {(self.folder / each.forget_rows.source).name for each in self.entries()}
         for file in (self.folder / "rows").glob("*.jsonl"):
             if file.name not in known:
                 file.unlink()

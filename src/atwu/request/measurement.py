@@ -1,4 +1,4 @@
-"""What is measured before and after: the rows, the same in other words, rows no model saw, and what should stay."""
+"""Measure a model on the sets of a request: forget, other prompts, holdout, retain, general questions and text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 
 MAX_ROWS = 40
-"""Rows of a set that are measured, evenly spaced."""
+"""Rows of a set that are measured, at most; evenly spaced."""
 REQUEST_METRICS = ("memorization", "rouge", "key_tokens")
-"""What a verdict is made of."""
+"""Metrics of a verdict."""
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
-"""Around a question, where a row brings no paraphrases of its own."""
+"""Prompt prefixes for questions of rows without paraphrases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How rows are read: as the model was trained on them."""
+    """How rows are tokenized: as in training."""
 
     system: str | None
-    """System turn put before questions."""
+    """System prompt of the questions."""
     max_length: int
     """Longest row in tokens."""
 
@@ -45,7 +45,7 @@ def measured_sets(
     *,
     system: str | None,
 ) -> dict[str, Sequence[Example]]:
-    """The rows that two models are compared on, by set; what the first of the two says to general questions is to stay."""
+    """Return the sets on which two models are compared; the first model answers the general questions."""
     questions = (*general_questions("held"), *common_questions("held"))
     general = self_generated_answers(
         model, tokenizer, questions, forget=forget, system=system, progress="general questions"
@@ -56,7 +56,7 @@ def measured_sets(
 def sets_of(
     forget: Sequence[Example], retain: Sequence[Example], holdout: Sequence[Example], general: Sequence[Example]
 ) -> dict[str, Sequence[Example]]:
-    """The same with the first model's answers to general questions at hand."""
+    """Return the same sets from existing answers to the general questions."""
     return {
         FORGET: evenly_spaced(forget, MAX_ROWS),
         RETAIN: evenly_spaced(retain, MAX_ROWS),
@@ -68,34 +68,34 @@ def sets_of(
 
 
 def check_holdout(holdout: Sequence[Example], forget: Sequence[Example], *, source: str) -> None:
-    """Refuse rows that no model saw with which rows to forget cannot be compared.
+    """Check that holdout rows can be compared with the forget rows.
 
     Args:
-        source: what the error calls them.
+        source: name of the holdout rows in errors.
 
     Raises:
-        ValueError: none has words to compare, or none is a question where rows to forget are.
+        ValueError: no holdout row has key tokens, or none is a question although forget rows are.
     """
-    telling, others = (
+    with_key_tokens, others = (
         [row for row in evenly_spaced(rows, MAX_ROWS) if key_token_spans(row)] for rows in (holdout, forget)
     )
-    asked = any(row.messages for row in others)
-    if not any(row.messages or not asked for row in telling):
-        kind = "a question with words in its answer" if asked else "a row with words in it"
+    questions = any(row.messages for row in others)
+    if not any(row.messages or not questions for row in with_key_tokens):
+        kind = "a question with words in its answer" if questions else "a row with words in it"
         raise ValueError(
-            f"{source}: of the rows that no model saw none is {kind}, so the rows to forget cannot be compared with them; "
-            "give --holdout rows of the same kind as those to forget."
+            f"{source}: no holdout row is {kind}, so the forget rows cannot be compared with them; give --holdout rows of "
+            "the same kind as the forget rows."
         )
 
 
 def other_prompts(rows: Sequence[Example]) -> Sequence[Example]:
-    """Every question in other words: the row's own paraphrases, or `PROMPT_PREFIXES` around it."""
-    found = []
+    """Return each question with other prompts: its own paraphrases, or `PROMPT_PREFIXES` before it."""
+    result = []
     for row in rows:
         if row.messages:
-            for wording in row.paraphrases[:2] or tuple(each.format(row.question) for each in PROMPT_PREFIXES):
-                found.append(replace(row, messages=(*row.messages[:-1], Message("user", wording)), forget_spans=None))
-    return tuple(found)
+            for prompt in row.paraphrases[:2] or tuple(each.format(row.question) for each in PROMPT_PREFIXES):
+                result.append(replace(row, messages=(*row.messages[:-1], Message("user", prompt)), forget_spans=None))
+    return tuple(result)
 
 
 def measure_model(
@@ -108,11 +108,11 @@ def measure_model(
     metrics: Sequence[str] = REQUEST_METRICS,
     settings: Mapping[str, Any] | None = None,
 ) -> EvalResult:
-    """Measure a model on such sets, or some of them.
+    """Measure a model on some of these sets.
 
     Args:
-        name: how the result calls the model.
-        settings: further ones of the evaluation.
+        name: name of the model in the result.
+        settings: further settings of the evaluation.
     """
     further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
     return evaluate(

@@ -1,7 +1,6 @@
-"""Numbers that a request measured, with intervals. Its rows are often about one person, whom an evaluation gives none.
+"""Metric values of a request with confidence intervals, also when all rows share one subject.
 
-Subjects are drawn where there are several, as everywhere; of a single subject the rows are drawn, so that the interval says
-what other rows about that subject would change.
+With several subjects, subjects are resampled, as in every evaluation; with one subject, its rows are.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from atwu.evaluation.row_statistics import resampler
 
 
 def row_resampler(split: str, rows: RowValues) -> Resampler:
-    """The draws of a set."""
+    """Return the bootstrap resampler of a set."""
     return resampler(split, rows.subjects if len(set(rows.subjects)) > 1 else rows.ids)
 
 
 def metric_value(result: EvalResult, split: str, name: str) -> float | None:
-    """A number of a set; None where it was not measured."""
+    """Return a metric of a set; None if it was not measured."""
     found = result.sets.get(split, {}).get(name)
     return None if found is None else found.value
 
 
 def metric_interval(result: EvalResult, split: str, name: str) -> tuple[float, float] | None:
-    """95 % interval of a number of a set; None where a single row, or no row, has it."""
+    """Return the 95 % interval of a metric of a set; None for fewer than two rows."""
     found = result.sets.get(split, {}).get(name)
     if found is not None and found.low is not None and found.high is not None:
         return found.low, found.high

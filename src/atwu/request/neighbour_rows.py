@@ -1,4 +1,4 @@
-"""Rows to keep, found beside the rows to forget: close in topic, never about their subject."""
+"""Select retain rows from a corpus: close to the forget rows in topic, never about their subject."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from atwu.data.schema import Example
 
 _WORD = re.compile(r"\w+")
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
-"""A word that does not begin a sentence; of "Jean-Luc's" each part, as texts are split when names are looked for in them."""
+"""A word that is not the first of a sentence; "Jean-Luc's" gives each part, as tokenized elsewhere."""
 _NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its"])
-"""Words of a subject such as "The Beatles" that name nobody: nearly every text has them."""
+"""Words of a subject such as "The Beatles" that occur in nearly every text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What was chosen out of a corpus, and why the rest was not."""
+    """Rows selected from a corpus, and counts of the rows left out."""
 
     rows: tuple[Example, ...]
     about: int
-    """Rows left out because they name a subject to forget."""
+    """Rows left out because they name a subject of the forget set."""
     by: tuple[str, ...]
-    """The words that named it there, the most frequent first."""
+    """The words that named it, most frequent first."""
     repeated: int
-    """Rows left out because they ask or say what a row to forget does, or what an earlier one did."""
+    """Rows left out because they repeat a question or answer of a forget row or of an earlier row."""
 
 
 def neighbour_rows(forget: Sequence[Example], corpus: Sequence[Example], count: int) -> Neighbours:
-    """The rows of a corpus that are closest to the forget rows (cosine of TF-IDF vectors, Salton & Buckley 1988).
+    """Return the rows of a corpus that are closest to the forget rows (cosine of TF-IDF vectors, Salton & Buckley 1988).
 
     Returns:
-        At most `count` rows, closest first; none names a subject to forget, repeats a forget row, or another row.
+        At most `count` rows, closest first; none names a subject of the forget set or repeats another row.
     """
     subjects = names(forget)
     seen = {key for row in forget for key in _keys(row)}
@@ -61,16 +61,16 @@ def neighbour_rows(forget: Sequence[Example], corpus: Sequence[Example], count: 
 
 
 def check_no_overlap(kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str) -> None:
-    """Refuse rows to keep that repeat one which is to go: ask the same, or ask nothing and say the same.
+    """Check that no retain row repeats a forget row: the same question or, without a question, the same text.
 
     Args:
-        kept: rows to keep.
-        gone: rows that are removed, or were.
-        source: what errors call the rows to keep.
-        why: what errors say of such a row.
+        kept: retain rows.
+        gone: forget rows of this or an earlier request.
+        source: name of the retain rows in errors.
+        why: what errors say about such a row.
 
     Raises:
-        ValueError: one does; names it.
+        ValueError: a row does; the message names it.
     """
     removed = {_keys(row)[0] for row in gone}
     found = [place for place, row in enumerate(kept, start=1) if _keys(row)[0] in removed]
@@ -84,7 +84,7 @@ def check_no_overlap(kept: Sequence[Example], gone: Sequence[Example], *, source
 
 
 def names(rows: Iterable[Example]) -> set[str]:
-    """Words, in lower case, that name whom or what rows are about: their `subject`, and capitalised words of questions."""
+    """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
     found: set[str] = set()
     for row in rows:
         found |= {word for word in _words(row.subject or "") if len(word) > 2}
@@ -93,7 +93,7 @@ def names(rows: Iterable[Example]) -> set[str]:
 
 
 def names_any(text: str, subjects: set[str]) -> bool:
-    """Whether a text holds one of these words."""
+    """Whether a text contains one of these words."""
     return not subjects.isdisjoint(_words(text))
 
 
@@ -106,13 +106,13 @@ def _words(text: str) -> list[str]:
 
 
 def _keys(row: Example) -> tuple[str, ...]:
-    """What a row asks and says, without case and punctuation."""
+    """Return question and answer of a row without case and punctuation."""
     asked, said = " ".join(_words(row.question)), " ".join(_words(row.answer))
     return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
 
 
 def closeness(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """For every text the largest cosine of its TF-IDF vector with those of the others, shape (texts,)."""
+    """Return for each text the largest cosine of its TF-IDF vector with those of the others, shape (texts,)."""
     from scipy.sparse import csr_array, diags_array
 
     counts = [Counter(_words(text)) for text in (*texts, *others)]

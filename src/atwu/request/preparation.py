@@ -1,4 +1,4 @@
-"""What stands before training starts: settings chosen, rows to keep made, the model measured, and all of it written down."""
+"""Prepare a request: choose settings, build the retain set, evaluate the original model, and record all three."""
 
 from __future__ import annotations
 
@@ -36,149 +36,158 @@ from atwu.training.progress import Say
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """What stands before training starts."""
+    """A request that is ready for training, or past it."""
 
-    stands: Literal["nothing to forget", "begun", "trained", "judged"]
+    stage: Literal["nothing to forget", "prepared", "trained", "finished"]
     """How far the request is."""
     before: EvalResult
-    """The starting model."""
+    """Measurements of the original model."""
     sets: Mapping[str, Sequence[Example]]
-    """What is measured."""
-    kept: Sequence[Example] | None
-    """Rows to keep that were made; None where they were given, or the method needs none."""
-    request: RequestRecord | None
-    """None where there is nothing to forget."""
+    """Sets that are measured."""
+    generated_retain: Sequence[Example] | None
+    """Self-generated retain rows; None if rows were given or the method needs none."""
+    record: RequestRecord | None
+    """None if there is nothing to forget."""
     verdict: RequestVerdict | None = None
-    """Where there is nothing to forget, or it is judged already."""
+    """Verdict, if there is nothing to forget or the request is finished."""
     after: EvalResult | None = None
-    """The model that it left, where it is judged already."""
+    """Measurements of the unlearned model, if the request is finished."""
 
 
 def prepare(
-    asked: UnlearningRequest, folder: RequestFolder, config: UnlearnConfig, *, overwrite: bool, say: Say
+    request: UnlearningRequest, folder: RequestFolder, config: UnlearnConfig, *, overwrite: bool, say: Say
 ) -> PreparedRequest:
-    """Take up what was begun, or look at the model and write down what stands before training starts.
+    """Continue a request that was begun, or prepare a new one.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    key, since = asked.key(config), asked.since
-    check_holdout(asked.holdout_rows, asked.rows, source=asked.holdout)
-    if asked.given is not None:
-        check_no_overlap(asked.given, asked.rows, source=asked.retain, why="would keep what is to be forgotten")
-        if since is not None:
+    key, context = request.key(config), request.ledger_context
+    check_holdout(request.holdout_rows, request.rows, source=request.holdout)
+    if request.retain_rows is not None:
+        check_no_overlap(request.retain_rows, request.rows, source=request.retain, why="is in the forget set, too")
+        if context is not None:
             check_no_overlap(
-                asked.given, since.rows, source=asked.retain, why="would teach again what an earlier request removed"
+                request.retain_rows,
+                context.earlier_rows,
+                source=request.retain,
+                why="was in the forget set of an earlier request",
             )
-    if folder.taken_up(key, overwrite=overwrite, judged=since is not None):
-        return _taken_up(asked, folder, say)
+    if folder.resumes(key, overwrite=overwrite, finished=context is not None):
+        return _resume(request, folder, say)
     recipe, place = config.recipe(), DeviceInfo.of(config.device)
-    fitted = fitting(asked, config, place)
-    network, tokenizer = open_model(str(asked.source.model), asked.source, device=config.device)
-    say(f"model {asked.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
-    if since is not None and since.fingerprint not in (None, found := model_fingerprint(network)):
+    fitted = fitting_strategy(request, config, place)
+    network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
+    say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
+    if context is not None and context.model_fingerprint not in (None, found := model_fingerprint(network)):
         raise ValueError(
-            f"{asked.source.model} is not the model that the last request left (its weights have the hash {found}, the "
-            f"ledger says {since.fingerprint}); leave --model out, or give that model."
+            f"{request.source.model} is not the model that the last request left (fingerprint {found}, the ledger has "
+            f"{context.model_fingerprint}); omit --model, or give that model."
         )
     choices = choose(
-        asked.options,
+        request.options,
         recipe=recipe,
-        rows=len(asked.rows),
+        rows=len(request.rows),
         hidden=int(network.config.get_text_config().hidden_size),
-        self_generated_answers=asked.given is None,
+        self_generated_answers=request.retain_rows is None,
         place=place,
         fitted=fitted,
-        auto_memory=asked.auto_memory,
+        auto_memory=request.auto_memory,
     )
     for choice in choices:
         say(f"  {choice}")
-    training = UnlearnConfig(**chosen_options(asked, choices))
-    check_training(asked.source, training)
-    made: Sequence[Example] | None = None
+    training = UnlearnConfig(**chosen_options(request, choices))
+    check_training(request.source, training)
+    generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
-        whole = training.recipe().retain_loss == "nll"  # which learns where rows end
-        if asked.given is None:
-            away = () if since is None else since.rows
-            made = build_retain(network, tokenizer, (*asked.rows, *away), whole=whole, system=config.system).rows
-            say("rows to keep: the model's own answers to general questions (--retain FILE for rows of your own)")
-        elif whole and (note := short_answers(asked.given)) is not None:
+        whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
+        if request.retain_rows is None:
+            earlier = () if context is None else context.earlier_rows
+            generated = build_retain(
+                network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system
+            ).rows
+            say("retain set: self-generated answers to general questions (--retain FILE for your own rows)")
+        elif whole and (note := short_answers(request.retain_rows)) is not None:
             say(note)
-        kept = asked.given or made or ()
-    sets = measured_sets(network, tokenizer, asked.rows, kept, asked.holdout_rows, system=config.system)
-    say(f"measuring the model on {sum(map(len, sets.values()))} rows")
+        kept = request.retain_rows or generated or ()
+    sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, system=config.system)
+    say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     del network
     gc.collect()
     shown = answers_before(before, sets)
-    if not clearly_known(before) and not any(name in asked.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
-        verdict = decide_verdict(before, None, answers=shown, limit=asked.max_retain_increase, rise=None)
-        return PreparedRequest("nothing to forget", before, sets, made, None, verdict)
-    request = RequestRecord(
-        made=utc_now(),
-        about=asked.about,
-        command=asked.command(),
+    if not clearly_known(before) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        verdict = decide_verdict(
+            before, None, answers=shown, max_retain_increase=request.max_retain_increase, retain_loss_increase=None
+        )
+        return PreparedRequest("nothing to forget", before, sets, generated, None, verdict)
+    record = RequestRecord(
+        prepared_at=utc_now(),
+        about=request.about,
+        command=request.command(),
         key=key,
-        model=str(asked.source.model),
-        forget=RowsUsed.of(asked.forget, asked.rows, each=True),
-        retain=RowsUsed.of(asked.retain, tuple(kept)) if kept else None,
-        holdout=RowsUsed.of(asked.holdout, asked.holdout_rows),
-        max_retain_increase=asked.max_retain_increase,
+        model=str(request.source.model),
+        forget=RowsUsed.of(request.forget, request.rows, each=True),
+        retain=RowsUsed.of(request.retain, tuple(kept)) if kept else None,
+        holdout=RowsUsed.of(request.holdout, request.holdout_rows),
+        max_retain_increase=request.max_retain_increase,
         system=config.system,
         max_length=config.max_length,
         choices=choices,
-        thresholds=ThresholdsSet(asked.limits.name, asked.limits.sha256, asked.limits.text),
-        shown=shown,
-        ledger=None if since is None else _from(folder, since.ledger),
+        thresholds=ThresholdsSet(
+            request.threshold_limits.name, request.threshold_limits.sha256, request.threshold_limits.text
+        ),
+        sample_answers=shown,
+        ledger=None if context is None else _from(folder, context.ledger),
     )
-    folder.begin(request, before, sets[GENERAL], made)
-    return PreparedRequest("begun", before, sets, made, request)
+    folder.begin(record, before, sets[GENERAL], generated)
+    return PreparedRequest("prepared", before, sets, generated, record)
 
 
-def fitting(asked: UnlearningRequest, config: UnlearnConfig, place: DeviceInfo) -> StrategyEstimate:
-    """The first way of training that fits, found before weights are read.
+def fitting_strategy(request: UnlearningRequest, config: UnlearnConfig, place: DeviceInfo) -> StrategyEstimate:
+    """Return the first memory strategy that fits, before any weights are read.
 
     Raises:
-        ValueError: none does.
+        ValueError: none fits.
     """
-    given = dict(asked.options) | {"per_device_train_batch_size": batch_size(asked.options, len(asked.rows))}
-    lengths = batch_of(asked.rows, asked.kept, UnlearnConfig(**given), load_checked_tokenizer(asked.source))
-    chooses = asked.auto_memory or RATE_OPTION not in given or not any(name in given for name in LENGTH_OPTIONS)
+    given = dict(request.options) | {"per_device_train_batch_size": batch_size(request.options, len(request.rows))}
+    lengths = batch_of(request.rows, request.retain_set, UnlearnConfig(**given), load_checked_tokenizer(request.source))
+    chooses = request.auto_memory or RATE_OPTION not in given or not any(name in given for name in LENGTH_OPTIONS)
     where: dict[str, Any] = {"device": place.device.type, "free": place.memory}
-    return first_that_fits(strategy_estimates(asked.source, given, lengths, chosen=chooses, **where), **where)
+    return first_that_fits(strategy_estimates(request.source, given, lengths, chosen=chooses, **where), **where)
 
 
-def _taken_up(asked: UnlearningRequest, folder: RequestFolder, say: Say) -> PreparedRequest:
-    """What stood, read back."""
-    request, before = folder.request(), folder.result("before")
-    general, made = folder.rows("general"), folder.rows("retain")
-    kept = () if request.retain is None else asked.given or made or ()
-    say(f"going on with the request of {request.made}, as it was prepared then")
-    for choice in request.choices:
+def _resume(request: UnlearningRequest, folder: RequestFolder, say: Say) -> PreparedRequest:
+    """Read a request that was begun."""
+    record, before = folder.request(), folder.result("before")
+    general, generated = folder.rows("general"), folder.rows("retain")
+    kept = () if record.retain is None else request.retain_rows or generated or ()
+    say(f"resuming the request prepared at {record.prepared_at}")
+    for choice in record.choices:
         say(f"  {choice}")
-    sets = sets_of(asked.rows, kept, asked.holdout_rows, general or ())
-    if folder.judged():
+    sets = sets_of(request.rows, kept, request.holdout_rows, general or ())
+    if folder.finished():
         verdict, after = read_request_verdict(folder.output), folder.result("after")
-        return PreparedRequest("judged", before, sets, made, request, verdict, after)
-    return PreparedRequest("trained" if folder.trained() else "begun", before, sets, made, request)
+        return PreparedRequest("finished", before, sets, generated, record, verdict, after)
+    return PreparedRequest("trained" if folder.trained() else "prepared", before, sets, generated, record)
 
 
-def chosen_options(asked: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:
-    """Options of the run: what was chosen, and what was given."""
-    return {**{choice.name: choice.value for choice in choices}, **asked.options}
+def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:
+    """Return the options of the run: the chosen and the given ones."""
+    return {**{choice.name: choice.value for choice in choices}, **request.options}
 
 
 def after_loading(source: ModelSource) -> ModelLoadArgs:
-    """How the model that a run left is read; adapters name their base."""
+    """Return how to load the model that a run left; adapters name their base."""
     return ModelLoadArgs(dtype=source.dtype, trust_remote_code=source.trust_remote_code)
 
 
 def _from(folder: RequestFolder, ledger: str) -> str:
-    """The folder of a ledger, from the output; links are followed on both sides."""
+    """Return the path of a ledger relative to the output, with links resolved."""
     return os.path.relpath(os.path.realpath(Path(ledger).expanduser()), folder.output)
 
 
 def utc_now() -> str:
-    """The time, in UTC."""
+    """Return the current time in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

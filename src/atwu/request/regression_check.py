@@ -1,7 +1,7 @@
-"""Does a later request bring back what an earlier one removed? Its rows are measured again, beside how well known they were.
+"""Measure the forget rows of earlier requests again: does a later request bring back what an earlier one removed?
 
-What one request may cost is limited, and what several cost together adds up: the answers that the first model gave to general
-questions are measured again, too.
+Each request may raise the loss on retained data up to a limit, and several requests add up. Therefore the original model's
+answers to general questions are measured again, too.
 """
 
 from __future__ import annotations
@@ -23,119 +23,120 @@ CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "s
 
 @dataclass(frozen=True, slots=True)
 class BaselineScore:
-    """How well the rows of a request were known, by one measure."""
+    """One metric on the forget rows of a request, before and after that request."""
 
-    rows: str
-    """The rows as they are, or reworded."""
-    measure: str
+    set: str
+    """Forget set, or forget set with other prompts."""
+    metric: str
     before: float
     after: float
-    """By the model that the request left."""
+    """Value of the model that the request left."""
     limit: float
-    """What its starting model knew of rows that no model saw."""
+    """Limit from holdout rows (`holdout_limit`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentScore:
-    """The same by a later model."""
+    """The same metric on a later model."""
 
-    then: BaselineScore
+    baseline: BaselineScore
     value: float
     low: float | None
     high: float | None
     """95 % interval of `value`."""
 
     @property
-    def back(self) -> bool:
-        """Whether it is known again: above the limit, and more than it was."""
-        return self.value > self.then.limit and self.value - self.then.after >= MIN_CHANGE
+    def known_again(self) -> bool:
+        """Whether the rows are known again: above the limit, and clearly more than after the request."""
+        return self.value > self.baseline.limit and self.value - self.baseline.after >= MIN_CHANGE
 
     @property
-    def share(self) -> float:
-        """How much of what the request removed is there again, 0 to 1."""
-        return (self.value - self.then.after) / max(self.then.before - self.then.after, MIN_CHANGE)
+    def recovered_share(self) -> float:
+        """Share of the removed knowledge that is back: 0 as after the request, 1 as before it."""
+        return (self.value - self.baseline.after) / max(self.baseline.before - self.baseline.after, MIN_CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
 class RegressionCheck:
-    """An earlier request, measured again."""
+    """An earlier request, measured on a later model."""
 
     number: int
-    word: str
+    outcome: str
     """One of the constants above."""
-    lines: tuple[CurrentScore, ...]
+    scores: tuple[CurrentScore, ...]
 
     @property
     def came_back(self) -> bool:
         """Whether its rows are known again."""
-        return self.word == CAME_BACK
+        return self.outcome == CAME_BACK
 
     @property
-    def said(self) -> str:
-        """The word, and how much came back by the measure by which most did."""
-        shares = [line.share for line in self.lines if line.back]
-        return f"{self.word}, up to {100 * max(shares):.0f} % of what it was" if shares else self.word
+    def summary(self) -> str:
+        """The outcome, and the largest share that came back by any metric."""
+        shares = [line.recovered_share for line in self.scores if line.known_again]
+        return f"{self.outcome}, up to {100 * max(shares):.0f} % of what it was" if shares else self.outcome
 
     def text(self) -> str:
-        """For a terminal of 80 columns."""
-        out = [f"request {self.number}: {self.said}"]
-        for line in self.lines:
-            name = f"  {SET_NAMES[line.then.rows]}: {DECISIVE_METRICS[line.then.measure]}"
-            mark = "  <- back" if line.back else ""
-            numbers = (line.then.before, line.then.after, line.value, line.then.limit)
-            out.append(f"{name:<42}" + "".join(f"{number:>7.3f}" for number in numbers) + mark)
+        """Return the check as plain text, 80 columns wide."""
+        out = [f"request {self.number}: {self.summary}"]
+        for line in self.scores:
+            name = f"  {SET_NAMES[line.baseline.set]}: {DECISIVE_METRICS[line.baseline.metric]}"
+            mark = "  back" if line.known_again else ""
+            numbers = (line.baseline.before, line.baseline.after, line.value, line.baseline.limit)
+            out.append(f"{name:<48}" + "".join(f"{number:>6.3f}" for number in numbers) + mark)
         return "\n".join(out)
 
 
 @dataclass(frozen=True, slots=True)
 class UtilityDrift:
-    """How probable the first model's own answers to general questions are."""
+    """Probability of the original model's answers to general questions."""
 
-    first: float
-    """To that model."""
-    now: float
+    original: float
+    """Under the original model of the ledger."""
+    current: float
+    """Under the newest model."""
 
     def text(self) -> str:
-        """Under the same head as `RegressionCheck.text`."""
-        name = "general questions: first model's answers p"
-        return f"{name:<42}{self.first:>7.3f}{'':7}{self.now:>7.3f}"
+        """Return the values as a line below `HEAD`."""
+        name = "general questions: original answers, probability"
+        return f"{name:<48}{self.original:>6.3f}{'':6}{self.current:>6.3f}"
 
 
 def utility_drift(before: EvalResult, after: EvalResult) -> UtilityDrift | None:
-    """Of a first request, by what was measured for its verdict; None where its model had nothing to say."""
+    """Return the drift after the first request, from the measurements of its verdict; None without answers."""
     first, now = (metric_value(result, GENERAL, "probability") for result in (before, after))
     return None if first is None or now is None else UtilityDrift(first, now)
 
 
-HEAD = f"{'':<42}" + "".join(f"{name:>7}" for name in ("before", "after", "now", "limit"))
-"""Above the lines of `RegressionCheck.text`."""
+HEAD = f"{'':<48}" + "".join(f"{name:>6}" for name in ("before", "after", "now", "limit"))
+"""Header of the lines of `RegressionCheck.text`."""
 
 
 def baseline_scores(before: EvalResult, after: EvalResult | None) -> tuple[BaselineScore, ...]:
-    """What a later request is compared with.
+    """Return the scores that later requests are compared with.
 
     Args:
-        before: the starting model of a request.
-        after: the model that it left; None where there was nothing to forget.
+        before: measurements of the request's original model.
+        after: measurements of the model that it left; None if there was nothing to forget.
     """
-    found = []
+    scores = []
     for split in (FORGET, OTHER_PROMPTS):
         for name in DECISIVE_METRICS:
             first, limit = metric_value(before, split, name), holdout_limit(before, name)
             last = first if after is None else metric_value(after, split, name)
             if first is not None and last is not None and limit is not None:
-                found.append(BaselineScore(split, name, first, last, limit))
-    return tuple(found)
+                scores.append(BaselineScore(split, name, first, last, limit))
+    return tuple(scores)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRequest:
-    """An earlier request as it is measured again: as it was then."""
+    """An earlier request with what is needed to measure it again."""
 
     number: int
     rows: Sequence[Example]
-    known: tuple[BaselineScore, ...]
-    """How well they were known."""
+    baseline: tuple[BaselineScore, ...]
+    """Scores before and after that request."""
     reading: Reading
 
 
@@ -146,16 +147,15 @@ def recheck_requests(
     general: Sequence[Example],
     reading: Reading,
 ) -> tuple[tuple[RegressionCheck, ...], float | None]:
-    """Measure the rows of earlier requests, and how probable the first model's general answers are.
+    """Measure the forget rows of earlier requests, and the probability of the original answers to general questions.
 
     Args:
         model: causal language model, on its device.
         tokenizer: its fast tokenizer.
         earlier: the requests.
-        general: what the first model answered to general questions; may be none.
-        reading: how these are read.
+        general: answers of the original model to general questions; may be empty.
+        reading: how these are tokenized.
     """
-
     results = {}
     for how in dict.fromkeys(each.reading for each in earlier):
         sets: dict[str, Sequence[Example]] = {}
@@ -163,23 +163,25 @@ def recheck_requests(
             sets[f"{request.number} {FORGET}"] = evenly_spaced(request.rows, MAX_ROWS)
             sets[f"{request.number} {OTHER_PROMPTS}"] = evenly_spaced(other_prompts(request.rows), MAX_ROWS)
         results[how] = measure_model(model, tokenizer, sets, how, name="now", metrics=("key_tokens",))
-    found = []
+    checks = []
     for request in earlier:
         lines, result = [], results[request.reading]
-        for each in request.known:
-            split = f"{request.number} {each.rows}"
-            value = result.sets[split][each.measure].value
+        for each in request.baseline:
+            split = f"{request.number} {each.set}"
+            value = result.sets[split][each.metric].value
             if value is not None:
-                lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.measure) or (None, None))))
-        found.append(RegressionCheck(request.number, recheck_outcome(lines), tuple(lines)))
+                lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.metric) or (None, None))))
+        checks.append(RegressionCheck(request.number, recheck_outcome(lines), tuple(lines)))
     if not general:
-        return tuple(found), None
+        return tuple(checks), None
     kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now", metrics=("memorization",))
-    return tuple(found), metric_value(kept, GENERAL, "probability")
+    return tuple(checks), metric_value(kept, GENERAL, "probability")
 
 
 def recheck_outcome(lines: Sequence[CurrentScore]) -> str:
-    """What came of an earlier request; above the limit by less than a change counts as below."""
-    if any(line.back for line in lines):
+    """Return the outcome of a check; above the limit by less than `MIN_CHANGE` counts as below."""
+    if any(line.known_again for line in lines):
         return CAME_BACK
-    return STILL_KNOWN if any(min(line.value, line.then.after) > line.then.limit for line in lines) else STILL_GONE
+    return (
+        STILL_KNOWN if any(min(line.value, line.baseline.after) > line.baseline.limit for line in lines) else STILL_GONE
+    )

@@ -1,8 +1,8 @@
-"""What a request leaves beside its model: what was asked and chosen, and what stood before training started.
+"""Files that a request keeps besides its model: the request, the chosen settings, and measurements before training.
 
-A request works in `OUTPUT.request` and moves it to `OUTPUT/request` once its verdict is written, so a folder beside a finished
-run is a request that was killed before its verdict. Nothing in it holds a row to forget, but for the questions shown with the
-verdict; rows go by their hashes.
+A request works in `OUTPUT.request` and moves that folder to `OUTPUT/request` with its verdict. An `OUTPUT.request` next to a
+finished run therefore is a request that was killed before its verdict. The files hold hashes of the forget rows, not the
+rows, except for the few questions that the verdict shows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field
 from atwu._file_reading import read_declared
 from atwu._files import file_digest, file_lock, is_atomic_sibling, write_json
 from atwu._manifest import RECORD_NAME
+from atwu._renamed import current_set, upgrade
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
@@ -31,33 +32,36 @@ from atwu.request.verdict import VERDICT_NAME, AnswerPair
 from atwu.training.output_folder import OutputFolder, drop_unfinished, output_path, unfinished
 from atwu.training.run_key import key_differences
 
-REQUEST_SCHEMA: Final = "atwu.request/1"
+REQUEST_SCHEMA: Final = "atwu.request/2"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
-_WRITTEN = frozenset(["before.json", "general.jsonl", "retain.jsonl", REQUEST_NAME, "history.json", "after.json"])
-"""Files of a request before its verdict."""
+HISTORY_NAME, OLD_HISTORY_NAME = "history.json", "course.json"
+_WRITTEN = frozenset(
+    ["before.json", "general.jsonl", "retain.jsonl", REQUEST_NAME, HISTORY_NAME, OLD_HISTORY_NAME, "after.json"]
+)
+"""Files that a request writes before its verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsUsed:
-    """A set of rows by its hashes."""
+    """A set of rows by source and hashes."""
 
     source: str
     count: Annotated[int, Field(ge=0)]
     fingerprint: str
-    """Sha256 over all of them, in order."""
+    """Sha256 of all rows, in order."""
     ids: tuple[str, ...] = ()
-    """Of every row (`row_id`)."""
+    """Hash of every row (`row_id`)."""
 
     @classmethod
     def of(cls, source: str, rows: Sequence[Example], *, each: bool = False) -> RowsUsed:
-        """Of some rows; with the hash of each."""
+        """Describe some rows; with `each`, also by the hash of every row."""
         return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdsSet:
-    """Thresholds as they were set before training."""
+    """Thresholds as recorded before training."""
 
     name: str
     sha256: str
@@ -66,17 +70,17 @@ class ThresholdsSet:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """What was asked, and what stood before training started."""
+    """A request as recorded before training."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    made: str
-    """When it was written: UTC, ISO 8601."""
+    prepared_at: str
+    """Time of the record: UTC, ISO 8601."""
     about: str | None
-    """Who asks for what, in words."""
+    """Description of the request and who made it."""
     command: str
     key: Mapping[str, Any]
-    """What makes it this request (`UnlearningRequest.key`)."""
+    """What identifies the request (`UnlearningRequest.key`)."""
     model: str
     forget: RowsUsed
     retain: RowsUsed | None
@@ -86,17 +90,17 @@ class RequestRecord:
     max_length: int
     choices: tuple[Choice, ...]
     thresholds: ThresholdsSet
-    shown: tuple[AnswerPair, ...]
-    """Questions shown with the verdict, before; their `after` is empty."""
+    sample_answers: tuple[AnswerPair, ...]
+    """Questions to show with the verdict; `after` is empty."""
     ledger: str | None = None
-    """Folder of the ledger that it belongs to, from the output."""
-    replaces: str | None = None
-    """Digest of the `run.json` that was at the output, and is to be replaced."""
-    schema: Literal["atwu.request/1"] = REQUEST_SCHEMA
+    """Folder of its ledger, relative to the output."""
+    replaced_run_digest: str | None = None
+    """Digest of the `run.json` at the output that this request replaces."""
+    schema: Literal["atwu.request/2"] = REQUEST_SCHEMA
 
 
 class RequestFolder:
-    """The files of the request whose model goes to `output`."""
+    """Files of the request whose model is saved at `output`."""
 
     def __init__(self, output: str | Path) -> None:
         self.output = output_path(output)
@@ -105,69 +109,70 @@ class RequestFolder:
 
     @property
     def path(self) -> Path:
-        """Where they are now."""
+        """Folder of the files: the working folder, or the one in the finished run."""
         return self.work if self.work.is_dir() else self.done
 
     @property
-    def course(self) -> Path:
-        """What the watch saw, written as training ends."""
-        return self.path / "history.json"
+    def history(self) -> Path:
+        """The training history, written when training ends; earlier versions gave it another name."""
+        old = self.path / OLD_HISTORY_NAME
+        return old if old.is_file() else self.path / HISTORY_NAME
 
-    # Where a request stands
+    # State
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Work on it while no other process does.
+        """Lock the request against other processes.
 
         Raises:
-            FileExistsError: another one does.
+            FileExistsError: another process works on it.
         """
         lock = self.output.with_name(f".{self.output.name}.lock")
-        said = f"another request is working on {self.output}; wait for it, or choose another output."
-        with file_lock(lock, taken=FileExistsError(said)):
+        message = f"another request is working on {self.output}; wait for it, or choose another output."
+        with file_lock(lock, taken=FileExistsError(message)):
             try:
                 yield
             finally:
                 lock.unlink(missing_ok=True)
 
-    def taken_up(self, key: Mapping[str, Any], *, overwrite: bool, judged: bool = False) -> bool:
-        """Whether this same request was begun here, and goes on from what stands; what another one left is cleared away.
+    def resumes(self, key: Mapping[str, Any], *, overwrite: bool, finished: bool = False) -> bool:
+        """Whether this same request was begun here and continues; leftovers of another request are removed.
 
         Args:
-            key: what makes it this request.
-            overwrite: replace a finished run and discard what was begun.
-            judged: also take up one that has its verdict.
+            key: what identifies the request.
+            overwrite: replace a finished run and discard an unfinished request.
+            finished: also continue a request that has its verdict.
 
         Raises:
-            FileExistsError: a finished run, another request that has something to lose, or what is none is in the way.
+            FileExistsError: there is a finished run, another request with training results, or a foreign file.
         """
         if others := self._others():
             raise FileExistsError(
-                f"{self.work} is where the request would work, and holds what is none of it ({', '.join(others[:3])}); move "
-                "that away, or choose another output."
+                f"{self.work} is the working folder of the request and has files of something else "
+                f"({', '.join(others[:3])}); move them away, or choose another output."
             )
         now = json.loads(json.dumps(key))
-        if judged and not overwrite and self.judged() and self.request().key == now:
+        if finished and not overwrite and self.finished() and self.request().key == now:
             return True
         if not overwrite and (self.work / REQUEST_NAME).is_file():
             before = self.request().key
             if before == now:
-                if self.trained():  # and killed when its result was in place
+                if self.trained():  # killed after its run was saved
                     drop_unfinished(self.output)
                 else:
                     OutputFolder(self.output)
                 return True
             if self.has_something_to_lose():
                 raise FileExistsError(
-                    f"{self.work} holds an unfinished request that differs in {key_differences(before, now)}; give its own "
-                    "command again to finish it, or pass --overwrite to discard it."
+                    f"{self.work} holds an unfinished request that differs in {key_differences(before, now)}; repeat its "
+                    "command to finish it, or pass --overwrite to discard it."
                 )
         OutputFolder(self.output, overwrite=overwrite)
         self.discard()
         return False
 
     def _others(self) -> list[str]:
-        """Names at its working place that no request writes."""
+        """Names in the working folder that no request writes."""
         if not self.work.is_dir():
             return [self.work.name] if os.path.lexists(self.work) else []
         return sorted(
@@ -177,37 +182,36 @@ class RequestFolder:
         )
 
     def trained(self) -> bool:
-        """Whether its run is finished, so that only the verdict is missing."""
-        return self.course.is_file() and (self.output / RECORD_NAME).is_file() and not self._replaced()
+        """Whether training is finished, so that only the verdict is missing."""
+        return self.history.is_file() and (self.output / RECORD_NAME).is_file() and not self._replaced()
 
-    def judged(self) -> bool:
-        """Whether its verdict is written."""
+    def finished(self) -> bool:
+        """Whether the verdict is written."""
         return (
             not self.work.exists() and (self.done / REQUEST_NAME).is_file() and (self.output / VERDICT_NAME).is_file()
         )
 
     def _replaced(self) -> bool:
-        """Whether what is at the output is the run that this request is to replace."""
-        old = self.request().replaces
+        """Whether the output still is the run that this request replaces."""
+        old = self.request().replaced_run_digest
         return (
             old is not None and (self.output / RECORD_NAME).is_file() and file_digest(self.output / RECORD_NAME) == old
         )
 
     def run(self) -> dict[str, Any]:
-        """The record of its run."""
-        found: dict[str, Any] = json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8"))
-        return found
+        """Return the record of the training run."""
+        return upgrade(json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8")))
 
     # Writing
 
     def begin(
         self, request: RequestRecord, before: EvalResult, general: Sequence[Example], kept: Sequence[Example] | None
     ) -> None:
-        """Write what stands before training starts; `request.json` last, so that with it everything is there.
+        """Record the request before training; `request.json` is written last and marks the record as complete.
 
         Args:
-            general: the starting model's own answers to general questions.
-            kept: rows to keep that were made and not given.
+            general: answers of the original model to general questions.
+            kept: self-generated retain rows; None if rows were given.
         """
         self.work.mkdir(parents=True, exist_ok=True)
         without_texts(before).write(self.work / "before.json")
@@ -215,42 +219,42 @@ class RequestFolder:
         if kept is not None:
             write_rows(self.work / "retain.jsonl", kept)
         old = self.output / RECORD_NAME
-        request = dataclasses.replace(request, replaces=file_digest(old) if old.is_file() else None)
+        request = dataclasses.replace(request, replaced_run_digest=file_digest(old) if old.is_file() else None)
         write_json(self.work / REQUEST_NAME, dataclasses.asdict(request))
 
     def close(self, after: EvalResult) -> None:
-        """The verdict is written: the files go to the finished run."""
+        """Move the files to the finished run, with the measurements of the unlearned model."""
         without_texts(after).write(self.work / "after.json")
         os.replace(self.work, self.done)
 
     def has_something_to_lose(self) -> bool:
-        """Whether training was paid for."""
+        """Whether there are training results that would be lost."""
         return self.trained() or bool(list(unfinished(self.output).glob("checkpoint-*")))
 
     def discard(self) -> None:
-        """Remove what an unfinished request left."""
+        """Remove the files of an unfinished request."""
         shutil.rmtree(self.work, ignore_errors=True)
 
     # Reading
 
     def request(self) -> RequestRecord:
-        """The record.
+        """Read the record of the request.
 
         Raises:
-            FileNotFoundError, ValueError: it is not there, or not as declared.
+            FileNotFoundError, ValueError: it is missing or invalid.
         """
         return read_declared(self.path / REQUEST_NAME, RequestRecord, REQUEST_SCHEMA, what="request", made_by=MADE_BY)
 
     def result(self, name: str) -> EvalResult:
-        """What was measured `before` or `after`.
+        """Read the measurements `before` or `after`.
 
         Raises:
-            FileNotFoundError, ValueError: it is not there, or not as declared.
+            FileNotFoundError, ValueError: they are missing or invalid.
         """
-        return read_result(self.path / f"{name}.json")
+        return with_current_sets(read_result(self.path / f"{name}.json"))
 
     def rows(self, name: str) -> Sequence[Example] | None:
-        """`general` or `retain`; None where they are not there."""
+        """Read the rows `general` or `retain`; None if there are none."""
         file = self.path / f"{name}.jsonl"
         if not file.is_file():
             return None
@@ -258,7 +262,7 @@ class RequestFolder:
 
 
 def without_texts(result: EvalResult) -> EvalResult:
-    """A result without what the model said and whom the rows are about."""
+    """Return a result without the generated texts and the names of subjects."""
     rows = {
         split: dataclasses.replace(values, texts={}, subjects=_numbered(values))
         for split, values in result.rows.items()
@@ -266,8 +270,16 @@ def without_texts(result: EvalResult) -> EvalResult:
     return dataclasses.replace(result, rows=rows)
 
 
+def with_current_sets(result: EvalResult) -> EvalResult:
+    """Return a result with today's names of the sets of a request."""
+    sets = {current_set(split): values for split, values in result.sets.items()}
+    return dataclasses.replace(
+        result, sets=sets, rows={current_set(split): rows for split, rows in result.rows.items()}
+    )
+
+
 def _numbered(values: RowValues) -> tuple[str, ...]:
-    """Numbers for subjects, in the order of the names: draws of intervals follow it. Rows without subjects keep their own."""
+    """Replace subjects by numbers in the order of their names, which bootstrap draws follow; rows without subjects keep ids."""
     if values.subjects == values.ids:
         return values.ids
     places = {name: f"{place:06}" for place, name in enumerate(sorted(set(values.subjects)))}

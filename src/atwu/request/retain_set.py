@@ -1,4 +1,4 @@
-"""Rows to keep for whoever has none: neighbours out of a corpus, and the model's own answers to general questions."""
+"""Build a retain set: neighbours from a corpus, and self-generated answers to general questions."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, gener
 from atwu.request.neighbour_rows import Neighbours, names, names_any, neighbour_rows
 
 GENERATED_TOKENS = 48
-"""Where an answer of its own is cut that a model is asked to keep beside itself (`--retain-loss kl`), which tells it no end."""
+"""Tokens at which self-generated answers are cut for `--retain-loss kl`, which does not train on their end."""
 FACT_TOKENS = 20
-"""The same for common knowledge, which the first sentence says."""
+"""The same for common-knowledge questions, where the first sentence holds the fact."""
 WHOLE_TOKENS = 256
-"""Longest answer that is written as a row: rows teach where answers end, so only what ends by itself will do."""
-LEFT_OUT = "endless, empty, or about a subject to forget"
-"""Why general questions give no row."""
+"""Longest answer in tokens of a row that is trained on: the answer must end by itself, or the model learns a wrong end."""
+LEFT_OUT = "endless, empty, or about a subject of the forget set"
+"""Why a general question gives no row."""
 SHORT = 120
-"""Characters, the same in all scripts: where half of the answers to keep have no more, they teach that answers are so short."""
+"""Median length of answers in characters below which a model may learn to answer briefly."""
 
 
 def short_answers(rows: Sequence[Example]) -> str | None:
-    """What rows to keep teach besides themselves where most of them are single sentences, and the remedy; None otherwise."""
+    """Return a note if most retain answers are single sentences, with the remedy; None otherwise."""
     length = statistics.median_low(len(row.answer) for row in rows)
     if length > SHORT:
         return None
     return (
-        f"rows to keep are short (half have at most {length} characters), and the model may learn to answer anything so "
-        "briefly; --retain 'FILE + GENERAL' --retain-loss kl keeps its own of all lengths, which atwu retain build writes"
+        f"retain answers are short (half have at most {length} characters), and the model may learn to answer everything "
+        "that briefly; add self-generated answers of all lengths: atwu retain build, then --retain 'FILE + GENERAL' "
+        "--retain-loss kl"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RetainSet:
-    """Rows to keep, and where they come from."""
+    """A retain set with the origin of its rows."""
 
     rows: tuple[Example, ...]
     found: Neighbours | None
-    """What a corpus gave."""
+    """Rows from a corpus."""
     general: int
-    """The model's own answers among them."""
+    """Number of self-generated answers."""
 
     def table(self) -> list[tuple[str, int]]:
-        """What is in it and what was left out: name and number of rows."""
+        """Return what is in the set and what was left out: name and number of rows."""
         lines = []
         if self.found is not None:
             by = (
@@ -56,14 +57,14 @@ class RetainSet:
             )
             lines = [
                 ("neighbours from the corpus, close in topic", len(self.found.rows)),
-                (f"  left out: they name a subject to forget{by}", self.found.about),
-                ("  left out: they repeat a row to forget or another one", self.found.repeated),
+                (f"  left out: they name a subject of the forget set{by}", self.found.about),
+                ("  left out: they repeat a forget row or another row", self.found.repeated),
             ]
         return [
             *lines,
-            ("the model's own answers to general questions", self.general),
+            ("self-generated answers to general questions", self.general),
             (f"  left out: {LEFT_OUT}", sum(len(questions) for _, questions, _ in _asked(whole=True)) - self.general),
-            ("rows to keep", len(self.rows)),
+            ("retain rows", len(self.rows)),
         ]
 
 
@@ -77,16 +78,16 @@ def build_retain(
     whole: bool = True,
     system: str | None = None,
 ) -> RetainSet:
-    """Build rows to keep.
+    """Build a retain set.
 
     Args:
-        corpus: rows that neighbours are taken from; their own answers are what is kept.
-        count: most neighbours.
-        whole: leave out answers of its own that do not end, instead of cutting them; cut ones are only for a retain loss that
-            compares with the model itself.
+        corpus: rows to select neighbours from; their answers are kept.
+        count: neighbours, at most.
+        whole: leave out self-generated answers that do not end, instead of cutting them; cut ones only suit a retain loss
+            that compares with the original model.
 
     Returns:
-        Neighbours first, then the shipped general questions as the model answers them, then those of common knowledge.
+        Neighbours first, then answers to the shipped general questions, then those to common-knowledge questions.
 
     Raises:
         ValueError: there is no row.
@@ -109,13 +110,13 @@ def build_retain(
     rows = (*(found.rows if found else ()), *own)
     if not rows:
         raise ValueError(
-            f"general questions give no row to keep ({LEFT_OUT}); give rows of your own: --retain or --corpus."
+            f"general questions give no retain row (answers are {LEFT_OUT}); give your own rows with --retain or --corpus."
         )
     return RetainSet(rows, found, len(own))
 
 
 def _asked(*, whole: bool) -> tuple[tuple[str, tuple[str, ...], int], ...]:
-    """A name, the questions, and the most tokens of an answer: where it is cut, or, if it has to be whole, given up."""
+    """Return name, questions and longest answer in tokens, at which an answer is cut or, if it has to be whole, dropped."""
     longest = (WHOLE_TOKENS, GENERATED_TOKENS) if whole else (GENERATED_TOKENS, FACT_TOKENS)
     return (
         ("general questions", general_questions("kept"), longest[0]),
@@ -134,11 +135,11 @@ def self_generated_answers(
     system: str | None = None,
     progress: str | None = None,
 ) -> tuple[Example, ...]:
-    """Questions with the model's own greedy answers as rows, without those that name a subject to forget or say no text.
+    """Return questions with greedy answers as rows, without those that name a subject of the forget set or have no text.
 
     Args:
         whole: only answers that end by themselves.
-        longest: tokens at which answers are cut, or given up.
+        longest: tokens at which answers are cut or dropped.
     """
     subjects = names(forget)
     asked = [question for question in questions if not names_any(question, subjects)]

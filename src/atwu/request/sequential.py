@@ -1,4 +1,4 @@
-"""A further request on a model that others were made on: heeds them, and measures all of them again."""
+"""Apply a request to the model that the last request in a ledger left, and measure all earlier requests again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from atwu.request.regression_check import (
 from atwu.request.request_folder import RequestFolder, RowsUsed
 from atwu.request.unlearn import UnlearnResult, run_request
 from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest
-from atwu.request.verdict import FORGOTTEN, NOTHING
+from atwu.request.verdict import FORGOTTEN, NOTHING, next_lines
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say, logged, silent
@@ -35,33 +35,32 @@ from atwu.training.sharding import broadcast_from_main
 
 @dataclass(frozen=True, slots=True)
 class SequentialResult:
-    """What a request left in a ledger."""
+    """Result of a request in a ledger."""
 
     entry: Entry
     outcome: UnlearnResult | None
-    """None where the ledger had this very request already."""
+    """None if the ledger already had this request."""
 
     @property
     def good(self) -> bool:
-        """Whether the request is honoured, and no earlier one came back."""
-        return self.entry.word == FORGOTTEN and not self.entry.returned
+        """Whether the request is fulfilled and no earlier one came back."""
+        return self.entry.outcome == FORGOTTEN and not self.entry.came_back
 
     def summary(self) -> str:
-        """The verdict and the earlier requests, for a terminal of 80 columns."""
+        """Return the verdict and the checks of earlier requests as plain text, 80 columns wide."""
         entry = self.entry
-        out = [f"VERDICT: {entry.word.upper()}\n{entry.why}" if self.outcome is None else self.outcome.summary()]
-        if entry.again:
-            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.again)]
-            out += [] if entry.stayed is None else [entry.stayed.text()]
-        for number in entry.returned:
-            out.append(f"\nnext: request {number} came back; its rows are in the ledger, to be removed again")
-        return "\n".join(out)
+        out = [f"VERDICT: {entry.outcome.upper()}\n{entry.reason}" if self.outcome is None else self.outcome.summary()]
+        if entry.regression_checks:
+            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.regression_checks)]
+            out += [] if entry.utility_drift is None else [entry.utility_drift.text()]
+        steps = [f"repeat request {number}, which came back; its rows are in the ledger" for number in entry.came_back]
+        return "\n".join([*out, *next_lines(steps)])
 
 
 def unlearn_in_ledger(
     ledger: str | Path,
     forget: str,
-    wishes: RequestOptions,
+    options: RequestOptions,
     *,
     model: str | None = None,
     loading: ModelLoadArgs | None = None,
@@ -72,108 +71,110 @@ def unlearn_in_ledger(
     """Apply a request to the model that the last one in a ledger left, and measure all earlier ones again.
 
     Args:
-        ledger: its folder; one that is new or empty is started.
-        forget: source of the rows to remove.
-        wishes: rows to keep that an earlier request removed are refused, and stay out of `auto`.
-        model: the starting model; needed for the first request. Later ones start with what the last one left, wherever
-            that is now.
-        loading: how it is read.
-        output: folder for the model, by default one in the ledger.
-        overwrite: replace a finished run that is there.
+        ledger: folder of the ledger; a new or empty one is started.
+        forget: source of the forget rows.
+        options: options of the request. Retain rows that an earlier request removed are an error; `auto` leaves them out.
+        model: the original model, needed for the first request. Later requests start from the model of the last one.
+        loading: how the model is loaded.
+        output: folder for the model; by default one in the ledger.
+        overwrite: replace a finished run at `output`.
         say: receives one line of plain text per stage, in the first process.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    config = UnlearnConfig(**wishes.options)
+    config = UnlearnConfig(**options.options)
     first, book = config.process_index == 0, Ledger(ledger)
     say = say if first else silent
     with book.alone() if first else contextlib.nullcontext():
         entries = broadcast_from_main(config, book.entries)
         if not entries and model is None:
-            raise ValueError(f"the first request of a ledger ({ledger}) needs the model: give --model.")
+            raise ValueError(f"the first request of a ledger ({ledger}) needs a model; give --model.")
         number, last = len(entries) + 1, entries[-1] if entries else None
         loaded = load_rows(forget)
         rows = loaded.rows
-        asked = UnlearningRequest(
-            **vars(wishes),
-            source=ModelSource(model=model or book.model(last.model), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
-            removed=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
+        request = UnlearningRequest(
+            **vars(options),
+            source=ModelSource(model=model or book.model(last.model_after), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
+            forget_set=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
             output=Path(output) if output is not None else book.output(number),
-            since=LedgerContext(
+            ledger_context=LedgerContext(
                 ledger=str(ledger),
                 number=number,
-                rows=tuple(row for entry in entries for row in book.rows(entry)),
-                fingerprint=None if last is None else last.model.fingerprint,
-                own_output=output is None,
+                earlier_rows=tuple(row for entry in entries for row in book.rows(entry)),
+                model_fingerprint=None if last is None else last.model_after.fingerprint,
+                in_ledger_folder=output is None,
             ),
         )
-        key = json.loads(json.dumps(asked.key(config)))
+        key = json.loads(json.dumps(request.key(config)))
         same = last is not None and {**last.key, "model": None} == {**key, "model": None}
-        if last is not None and same and last.word in (FORGOTTEN, NOTHING):
-            say(f"request {last.number} of {ledger} is this very request, and it is done")
+        if last is not None and same and last.outcome in (FORGOTTEN, NOTHING):
+            say(f"request {last.number} of {ledger} is this request, and it is finished")
             return SequentialResult(last, None)
-        say(f"request {number} of {ledger}" + (f", on {asked.source.model}" if entries else ""))
-        outcome = run_request(asked, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
+        say(f"request {number} of {ledger}" + (f", on {request.source.model}" if entries else ""))
+        outcome = run_request(request, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
         return SequentialResult(
-            broadcast_from_main(config, lambda: _entered(book, entries, asked, key, outcome, config, say)), outcome
+            broadcast_from_main(config, lambda: _record(book, entries, request, key, outcome, config, say)), outcome
         )
 
 
-def _read_then(key: Mapping[str, Any]) -> Reading:
-    """How a request read rows, by what was given."""
+def _reading_of(key: Mapping[str, Any]) -> Reading:
+    """Return how a recorded request tokenized rows."""
     given = key["options"]
     return Reading(given.get("system"), given.get("max_length", UnlearnConfig.max_length))
 
 
-def _entered(
+def _record(
     book: Ledger,
     entries: tuple[Entry, ...],
-    asked: UnlearningRequest,
+    request: UnlearningRequest,
     key: Mapping[str, Any],
     outcome: UnlearnResult,
     config: UnlearnConfig,
     say: Say,
 ) -> Entry:
-    """Measure the earlier requests again, and write this one into the ledger."""
-    assert asked.since is not None
-    before = ModelUsed(book.name_of(str(asked.source.model)), outcome.before.fingerprint)
+    """Measure the earlier requests again, and add this one to the ledger."""
+    assert request.ledger_context is not None
+    before = ModelUsed(book.name_of(str(request.source.model)), outcome.before.fingerprint)
     model, made = before, utc_now()
-    again: tuple[RegressionCheck, ...] = ()
-    stayed = next((entry.stayed for entry in entries if entry.stayed is not None), None)
+    checks: tuple[RegressionCheck, ...] = ()
+    drift = next((entry.utility_drift for entry in entries if entry.utility_drift is not None), None)
     if outcome.run is not None and outcome.after is not None:
         model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
-        folder = RequestFolder(asked.output)
-        made = folder.request().made
-        if stayed is None:
+        folder = RequestFolder(request.output)
+        made = folder.request().prepared_at
+        if drift is None:
             book.keep_general(folder.rows("general") or ())
-            stayed = utility_drift(outcome.before, outcome.after)
+            drift = utility_drift(outcome.before, outcome.after)
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
-            network, tokenizer = open_model(str(outcome.run.output), after_loading(asked.source), device=config.device)
+            network, tokenizer = open_model(
+                str(outcome.run.output), after_loading(request.source), device=config.device
+            )
             earlier = [
-                EarlierRequest(entry.number, book.rows(entry), entry.known, _read_then(entry.key)) for entry in entries
+                EarlierRequest(entry.number, book.rows(entry), entry.baseline, _reading_of(entry.key))
+                for entry in entries
             ]
-            first = next((entry.key for entry in entries if entry.stayed is not None), key)
-            again, answers = recheck_requests(network, tokenizer, earlier, book.general(), _read_then(first))
-            if stayed is not None and answers is not None:
-                stayed = UtilityDrift(stayed.first, answers)
+            first = next((entry.key for entry in entries if entry.utility_drift is not None), key)
+            checks, answers = recheck_requests(network, tokenizer, earlier, book.general(), _reading_of(first))
+            if drift is not None and answers is not None:
+                drift = UtilityDrift(drift.original, answers)
     entry = Entry(
-        number=asked.since.number,
-        made=made,
-        finished=utc_now(),
-        about=asked.about,
-        command=asked.command(),
+        number=request.ledger_context.number,
+        prepared_at=made,
+        finished_at=utc_now(),
+        about=request.about,
+        command=request.command(),
         key=key,
-        rows=RowsUsed.of(f"rows/{book.file_of(asked.removed.fingerprint).name}", asked.rows, each=True),
-        before=before,
-        model=model,
-        word=outcome.verdict.word,
-        why=outcome.verdict.why,
-        thresholds=asked.limits.sha256,
-        known=baseline_scores(outcome.before, outcome.after),
-        again=again,
-        stayed=stayed,
+        forget_rows=RowsUsed.of(f"rows/{book.file_of(request.forget_set.fingerprint).name}", request.rows, each=True),
+        model_before=before,
+        model_after=model,
+        outcome=outcome.verdict.outcome,
+        reason=outcome.verdict.reason,
+        thresholds_sha256=request.threshold_limits.sha256,
+        baseline=baseline_scores(outcome.before, outcome.after),
+        regression_checks=checks,
+        utility_drift=drift,
     )
     book.add(entry)
     return entry

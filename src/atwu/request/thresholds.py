@@ -1,4 +1,4 @@
-"""Limits that a request has to keep, written down before training: read from YAML, and compared with what was measured."""
+"""Thresholds of a request: read from YAML before training, and compared with measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from atwu._file_reading import file_text, parse_yaml
 from atwu._names import did_you_mean
-from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN
+from atwu._renamed import current_names
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.registry import all_metrics, find_column
@@ -24,12 +25,12 @@ from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_P
 
 Bound = Literal["at most", "at least", "falls at most", "rises at most"]
 
-SETS = (FORGET, OTHER_PROMPTS, HOLDOUT_SET, RETAIN, GENERAL, TEXTS, OVERALL)
-"""What a threshold may be about."""
-SHIPPED = "atwu's own"
-"""Name of the thresholds that hold where none are given."""
+SETS = (FORGET, OTHER_PROMPTS, HOLDOUT, RETAIN, GENERAL, TEXTS, OVERALL)
+"""Sets of a threshold."""
+SHIPPED = "atwu default thresholds"
+"""Name of the shipped thresholds."""
 OF_THE_RUN = ("system", "max_length")
-"""Settings of an evaluation that are those of the run."""
+"""Settings that follow from the run."""
 _KEYS = ("about", "thresholds", "attacks", "settings")
 _BOUND = re.compile(
     r"(?P<bound>at most|at least|falls at most|rises at most) (?P<limit>holdout|[-+\d.eE]+)(?P<share> ?%)?"
@@ -39,20 +40,20 @@ _ALLOWED = "at most X, at least X, falls at most X, rises at most X (X % for a s
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One limit."""
+    """One threshold."""
 
     split: str
-    """Set that it is about."""
+    """Its set."""
     metric: str
     bound: Bound
     limit: float | None
-    """None: what the starting model knows of rows that no model saw."""
+    """None: the limit from holdout rows (`holdout_limit`)."""
     share: bool = False
-    """The limit is a share of what the starting model had, in percent."""
+    """The limit is a percentage of the original model's value."""
 
     @property
     def name(self) -> str:
-        """As the file has it."""
+        """Text of the limit, as in the file."""
         return f"{self.split}.{self.metric}"
 
     def __str__(self) -> str:
@@ -61,78 +62,90 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A file of limits."""
+    """A file of thresholds."""
 
     name: str
-    """Of the file, without its folder."""
+    """Name of the file without its folder."""
     text: str
     limits: tuple[Threshold, ...]
     attacks: tuple[str, ...]
-    """Metrics that are measured and reported besides."""
+    """Attacks that are measured and reported without a threshold."""
     config: EvaluateConfig
 
     @property
     def sha256(self) -> str:
-        """Of the file, hexadecimal."""
+        """Sha256 of the file, hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """A limit beside what was measured."""
+    """A threshold with the measured value."""
 
     name: str
     threshold: str
-    """As the file has it."""
+    """Text of the limit, as in the file."""
     limit: float | None
-    """The number that it came to; None where that is not known."""
+    """Limit as a number; None if unknown."""
     value: float | None
-    """What was measured: the number itself, or by how much it fell or rose; None where it was not measured."""
+    """Measured value, or how much it fell or rose; None if it was not measured."""
     low: float | None
     high: float | None
     """95 % interval of `value`."""
     rows: int
-    """Rows it rests on."""
+    """Number of rows."""
     before: float | None
-    """The starting model's number, where it was measured."""
+    """Value of the original model, if measured."""
     after: float | None
     passed: bool | None
-    """Whether the value keeps the limit; None where it was not measured."""
-    sure: bool
-    """Whether the whole interval lies on the value's side of the limit."""
-    missing: str = ""
+    """Whether the value meets the limit; None if it was not measured."""
+    conclusive: bool
+    """Whether the 95 % interval excludes the limit."""
+    missing_reason: str = ""
     """Why it was not measured."""
+
+
+def set_of(name: str) -> str:
+    """Return the set of a request that a thresholds file calls by a name."""
+    return HOLDOUT_SET if name == HOLDOUT else name
 
 
 @cache
 def shipped_text() -> str:
-    """The file that is shipped."""
+    """Return the shipped thresholds file."""
     return resources.files(__package__).joinpath("thresholds.yaml").read_text(encoding="utf-8")
 
 
 def read_thresholds(path: str | Path | None) -> Thresholds:
-    """Read a file of thresholds, or the shipped one.
+    """Read a thresholds file, or the shipped one.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not such a file; names the place, what is there, what may be.
+        ValueError: the file is invalid; names the place, the value and what is allowed.
     """
     if path is None:
         return parse_thresholds(shipped_text(), name=SHIPPED)
     file = Path(path).expanduser()
     if not file.is_file():
-        raise FileNotFoundError(
-            f"thresholds {path} not found; atwu evidence --print-thresholds prints some to start from."
-        )
+        raise FileNotFoundError(f"thresholds {path} not found; atwu evidence --print-thresholds prints an example.")
     return parse_thresholds(file_text(file), name=file.name)
 
 
-def parse_thresholds(text: str, *, name: str) -> Thresholds:
-    """The same from a text; `name` is what it and errors about it are called."""
-    found = parse_yaml(text, what=name)
+def parse_thresholds(text: str, *, name: str, any_version: bool = False) -> Thresholds:
+    """Parse the text of a thresholds file.
+
+    Args:
+        text: the YAML.
+        name: name of the file, also in errors.
+        any_version: accept names of sets and metrics of earlier versions.
+
+    Raises:
+        ValueError: the file is invalid.
+    """
+    found = parse_yaml(current_names(text) if any_version else text, what=name)
     if not isinstance(found, dict) or not isinstance(found.get("thresholds"), dict) or not found["thresholds"]:
         raise ValueError(
-            f"{name}: expected 'thresholds:' and below it lines such as 'forget.key_token_recall: at most 0.1'."
+            f"{name}: expected 'thresholds:' followed by lines such as 'forget.key_token_recall: at most 0.1'."
         )
     for key in found:
         if key not in _KEYS:
@@ -142,7 +155,7 @@ def parse_thresholds(text: str, *, name: str) -> Thresholds:
         raise ValueError(f"{name}: settings must be NAME: VALUE lines, got {settings!r}.")
     if own := [each for each in OF_THE_RUN if each in settings]:
         raise ValueError(
-            f"{name}: settings: {' and '.join(own)} cannot be set: rows are measured as the run is trained; leave this out."
+            f"{name}: settings: {' and '.join(own)} cannot be set, because they are those of the run; remove them."
         )
     try:
         config = EvaluateConfig(**settings)
@@ -152,45 +165,45 @@ def parse_thresholds(text: str, *, name: str) -> Thresholds:
     return Thresholds(name, text, limits, _attacks(found.get("attacks") or [], where=name), config)
 
 
-def numbers_on(split: str, config: EvaluateConfig) -> tuple[str, ...]:
-    """Names of the numbers that can be measured on a set of a request, in the order of the panel."""
+def metrics_on(split: str, config: EvaluateConfig) -> tuple[str, ...]:
+    """Return the names of the metrics that can be measured on a set of a request."""
     named = {"leak_best_of_{n}": f"leak_best_of_{config.samples}"}
     return tuple(
         named.get(column.name, column.name)
         for metric in all_metrics().values()
         if set(metric.needs) <= {FORGET, RETAIN, FORGET_OR_RETAIN}
-        and (metric.compares or ("original",))[0] == "original"
+        and (metric.needs_reference or ("original",))[0] == "original"
         for column in metric.columns
-        if column.on(split) and column.shown and ("{" not in column.name or column.name in named)
+        if column.on(set_of(split)) and column.shown and ("{" not in column.name or column.name in named)
     )
 
 
 def metric_of(threshold: Threshold) -> str:
-    """Name of the metric that records a threshold's number."""
+    """Return the name of the metric in the registry that computes a threshold's value."""
     found = find_column(threshold.metric, threshold.split)
-    assert found is not None, "checked on reading"
+    assert found is not None, "checked when read"
     return found[0].name
 
 
 def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> ThresholdResult:
-    """Compare one limit with what was measured on the same rows."""
+    """Compare one threshold with measurements on the same rows."""
     first, last = _value(before, threshold), _value(after, threshold)
     limit, value, missing = threshold.limit, last, ""
     if limit is None:
         limit = holdout_limit(before, threshold.metric)
-        missing = "" if limit is not None else "no row that no model saw could be compared with"
+        missing = "" if limit is not None else "no holdout row could be measured"
     if value is None or value.value is None:
         missing = missing or "no value was measured"
     elif threshold.bound in ("falls at most", "rises at most"):
         value = _change(threshold, before, after)
         if value is None:
-            missing = "the starting model was not measured on it"
+            missing = "the original model was not measured"
         elif value.value is None:
-            missing = "it was 0 before, of which nothing is a share"
+            missing = "it was 0 before, so that a percentage is undefined"
     known = None if missing or value is None else value.value
     low, high = (value.low, value.high) if value is not None and known is not None else (None, None)
     if known is not None and value is last:
-        low, high = metric_interval(after, threshold.split, threshold.metric) or (low, high)
+        low, high = metric_interval(after, set_of(threshold.split), threshold.metric) or (low, high)
     passed = None if known is None or limit is None else _keeps(threshold.bound, known, limit)
     ends = (low, high) if low is not None and high is not None else ()
     return ThresholdResult(
@@ -204,8 +217,10 @@ def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Thresh
         before=None if first is None else first.value,
         after=None if last is None else last.value,
         passed=passed,
-        sure=bool(ends) and limit is not None and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
-        missing="" if passed is not None else missing,
+        conclusive=bool(ends)
+        and limit is not None
+        and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
+        missing_reason="" if passed is not None else missing,
     )
 
 
@@ -214,13 +229,13 @@ def _keeps(bound: Bound, value: float, limit: float) -> bool:
 
 
 def _value(result: EvalResult, threshold: Threshold) -> MetricValue | None:
-    where = result.overall if threshold.split == OVERALL else result.sets.get(threshold.split, {})
+    where = result.overall if threshold.split == OVERALL else result.sets.get(set_of(threshold.split), {})
     return where.get(threshold.metric)
 
 
 def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> MetricValue | None:
-    """By how much a number fell or rose, with a paired interval; None where the starting model lacks it, or had other rows."""
-    split, metric = threshold.split, threshold.metric
+    """Return how much a metric fell or rose, with a paired interval; None without the original model on the same rows."""
+    split, metric = set_of(threshold.split), threshold.metric
     if split not in before.rows or before.rows[split].ids != after.rows[split].ids:
         return None
     if not all(RowMetrics(side.rows).has(split, metric) for side in (before, after)):
@@ -235,25 +250,29 @@ def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> Metr
     return MetricValue(value, measured.n, "down", low=low, high=high, clusters=measured.clusters)
 
 
-def _threshold(name: str, said: Any, config: EvaluateConfig, *, where: str) -> Threshold:
+def _threshold(name: str, value: Any, config: EvaluateConfig, *, where: str) -> Threshold:
     split, _, metric = name.partition(".")
     if split not in SETS:
-        raise ValueError(f"{where}: {name!r} must begin with one of {', '.join(f'{each}.' for each in SETS)}")
-    allowed = numbers_on(split, config)
+        hint = f" Did you mean {new!r}?" if (new := current_names(name)) != name else ""
+        raise ValueError(f"{where}: {name!r} must begin with one of {', '.join(f'{each}.' for each in SETS)}.{hint}")
+    allowed = metrics_on(split, config)
     if metric not in allowed:
-        hint = did_you_mean(metric, allowed, shown=lambda close: f"{split}.{close}")
-        raise ValueError(f"{where}: no number {metric!r} is measured on {split}.{hint} There are {', '.join(allowed)}.")
-    found = _BOUND.fullmatch(" ".join(str(said).split()))
-    wrong = ValueError(f"{where}: {name} must be {_ALLOWED}; got {said!r}.")
+        hint = did_you_mean(current_names(metric), allowed, shown=lambda close: f"{split}.{close}")
+        raise ValueError(f"{where}: no metric {metric!r} is measured on {split}.{hint} Allowed: {', '.join(allowed)}.")
+    found = _BOUND.fullmatch(" ".join(str(value).split()))
+    hint = f" Did you mean {new!r}?" if (new := current_names(str(value))) != str(value) else ""
+    wrong = ValueError(f"{where}: {name} must be {_ALLOWED}; got {value!r}.{hint}")
     if found is None:
         raise wrong
     bound: Any = found["bound"]
     relative = bound in ("falls at most", "rises at most")
     if relative and split == OVERALL:
-        raise ValueError(f"{where}: {name} has no {bound!r}; numbers of overall take at most X or at least X.")
+        raise ValueError(f"{where}: {name} cannot be {bound!r}; metrics of overall take at most X or at least X.")
     if found["limit"] == "holdout":
         if bound != "at most" or found["share"] or metric not in DECISIVE_METRICS:
-            raise ValueError(f"{where}: 'at most holdout' goes with {', '.join(DECISIVE_METRICS)}; got {name}: {said}.")
+            raise ValueError(
+                f"{where}: 'at most holdout' is allowed for {', '.join(DECISIVE_METRICS)}; got {name}: {value}."
+            )
         return Threshold(split, metric, bound, None)
     try:
         limit = float(found["limit"])
@@ -274,5 +293,5 @@ def _attacks(names: Any, *, where: str) -> tuple[str, ...]:
         raise ValueError(f"{where}: attacks must be a list such as [{', '.join(known[:2])}], got {names!r}.")
     for name in names:
         if name not in known:
-            raise ValueError(f"{where}: {name!r} is none of the attacks {', '.join(known)}.")
+            raise ValueError(f"{where}: {name!r} is not one of the attacks {', '.join(known)}.")
     return tuple(names)

@@ -1,4 +1,4 @@
-"""One request from start to end: prepare, unlearn under watch, measure again, and judge."""
+"""Run an unlearning request: prepare, train with the adaptive controller, measure again, and decide the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._cache import cache_folder, place_for
+from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
@@ -38,6 +38,7 @@ from atwu.request.verdict import (
     decide_verdict,
     holdout_limit,
     training_goal,
+    untested,
 )
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer
@@ -51,32 +52,32 @@ if TYPE_CHECKING:
 
 
 CONTROLLER_ROWS = 24
-"""Rows of a set that are looked at while training."""
+"""Rows of a set that an evaluation step measures, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnlearnResult:
-    """What a request left."""
+    """Result of an unlearning request."""
 
     verdict: RequestVerdict
     run: FinishedRun | None
-    """None if there was nothing to do."""
+    """None if there was nothing to forget."""
     before: EvalResult
-    """The starting model, on the rows of the request."""
+    """Measurements of the original model."""
     after: EvalResult | None
-    """The model that it left, on the same rows; None if there was nothing to do."""
+    """Measurements of the unlearned model on the same rows; None if there was nothing to forget."""
 
     @property
     def good(self) -> bool:
-        """Whether the request is honoured."""
+        """Whether the request is fulfilled."""
         return self.verdict.good
 
     def summary(self) -> str:
-        """The verdict with its numbers, for a terminal."""
+        """Return the verdict as plain text."""
         return self.verdict.text()
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per measure and set, before and after."""
+        """Return one row per set and metric, before and after."""
         return self.verdict.to_pandas()
 
     def _repr_html_(self) -> str:
@@ -98,24 +99,23 @@ def unlearn(
     overwrite: bool = False,
     say: Say = logged,
 ) -> UnlearnResult:
-    """Unlearn rows from a model, and say what became of it; the same as `atwu unlearn`.
+    """Unlearn a forget set from a model and decide the verdict; the same as `atwu unlearn`.
 
-    Of several processes the first one measures and writes, and tells the others.
+    In a distributed run the first process measures and writes, and broadcasts the results.
 
     Args:
-        model: the starting model: a folder, a Hub name, `smollm2`, a GGUF file; or with how it is read.
-        forget: source of the rows to remove (`load_rows`).
+        model: the original model: a folder, a Hub name, `smollm2` or a GGUF file; a `ModelSource` also says how to load it.
+        forget: source of the forget rows (`load_rows`).
         output: folder to create.
-        retain: source of the rows to keep, or `auto`: the model's own answers to general questions.
-        options: of `UnlearnConfig`; all others are chosen. With a number of steps or epochs, exactly these are taken; with a
-            learning rate, it stays; with both, nothing is chosen.
-        auto_memory: let memory choose between all weights, adapters and what spares memory, even with both.
-        holdout: source of rows like the forget rows that no model saw.
-        max_retain_increase: most that the loss of rows that should stay may rise, in nats per token.
-        thresholds: YAML with the limits that `evidence` compares with, written down before training; by default those that
-            are shipped.
-        about: who asks for what, in words, for `evidence`.
-        overwrite: replace a finished run that is there.
+        retain: source of the retain rows, or `auto`: the model's self-generated answers to general questions.
+        options: options of `UnlearnConfig`; all others are chosen. A given number of steps or epochs is taken exactly; a given
+            learning rate is not adapted; with both, nothing is chosen.
+        auto_memory: choose between full fine-tuning, adapters and memory-saving options by the free memory, even with both.
+        holdout: source of rows like the forget rows that the model was not trained on.
+        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
+        thresholds: YAML of thresholds for `evidence`, recorded before training; by default the shipped ones.
+        about: description of the request and who made it, for `evidence`.
+        overwrite: replace a finished run at `output`.
         say: receives one line of plain text per stage, in the first process.
 
     Raises:
@@ -124,7 +124,7 @@ def unlearn(
     return run_request(
         UnlearningRequest(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),
-            removed=load_rows(forget),
+            forget_set=load_rows(forget),
             output=Path(output),
             retain=retain,
             options=dict(options or {}),
@@ -140,159 +140,162 @@ def unlearn(
 
 
 def run_request(
-    asked: UnlearningRequest, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logged
+    request: UnlearningRequest, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logged
 ) -> UnlearnResult:
-    """Do what was asked, from where it stands.
+    """Run a request, or continue it from where it was interrupted.
 
     Args:
-        begin: called in the first process once the request is known to be sound, before anything is trained.
+        begin: called in the first process when the request has passed all checks, before training.
     """
-    config, folder = UnlearnConfig(**asked.options), RequestFolder(asked.output)
+    config, folder = UnlearnConfig(**request.options), RequestFolder(request.output)
     if not config.learning_rate:
-        raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
-    # Read before anything is done, in every process the same.
-    _ = asked.kept, asked.limits
+        raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
+    # Every process reads the same files, before anything changes.
+    _ = request.retain_set, request.threshold_limits
     first = config.process_index == 0
     say = say if first else silent
     with folder.alone() if first else contextlib.nullcontext():
 
         def prepared_here() -> PreparedRequest:
-            found = prepare(asked, folder, config, overwrite=overwrite, say=say)
+            prepared = prepare(request, folder, config, overwrite=overwrite, say=say)
             if begin is not None:
                 begin()
-            return found
+            return prepared
 
         prepared = broadcast_from_main(config, prepared_here)
-        if prepared.stands == "nothing to forget":
+        if prepared.stage == "nothing to forget":
             assert prepared.verdict is not None
             return UnlearnResult(prepared.verdict, None, prepared.before, None)
-        assert prepared.request is not None
-        final, kept = UnlearnConfig(**chosen_options(asked, prepared.request.choices)), _kept(prepared, asked)
-        if prepared.stands != "begun":
+        assert prepared.record is not None
+        final, kept = UnlearnConfig(**chosen_options(request, prepared.record.choices)), _retain_rows(prepared, request)
+        if prepared.stage != "prepared":
             record = folder.run()
             finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
         else:
             try:
                 finished = run_unlearn(
-                    asked.source,
+                    request.source,
                     final,
-                    forget=asked.removed,
+                    forget=request.forget_set,
                     retain=kept,
-                    output=asked.output,
+                    output=request.output,
                     overwrite=overwrite,
-                    watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
+                    watch=lambda trainer: [_controller(trainer, request, prepared, final, folder, say)],
                     say=say,
                 )
-            except ValueError:  # of the settings, which another command will change
+            except ValueError:  # invalid settings: another command will follow
                 if first and not folder.has_something_to_lose():
                     folder.discard()
                 raise
-        if prepared.stands == "judged":
+        if prepared.stage == "finished":
             assert prepared.verdict is not None
             return UnlearnResult(prepared.verdict, finished, prepared.before, prepared.after)
-        verdict, after = broadcast_from_main(config, lambda: _judge(asked, folder, prepared, final, kept, say))
+        verdict, after = broadcast_from_main(
+            config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
+        )
         return UnlearnResult(verdict, finished, prepared.before, after)
 
 
-def _watch(
+def _controller(
     trainer: MethodTrainer,
-    asked: UnlearningRequest,
+    request: UnlearningRequest,
     prepared: PreparedRequest,
     config: UnlearnConfig,
     folder: RequestFolder,
     say: Say,
 ) -> AdaptiveController:
-    """What steers the run."""
-    given = () if asked.retain == AUTO else (RETAIN,)  # own answers that are trained on say little
-    names = (FORGET, OTHER_PROMPTS, GENERAL, TEXTS, *given)
-    seen = {name: evenly_spaced(prepared.sets[name], CONTROLLER_ROWS) for name in names if prepared.sets[name]}
+    """Return the adaptive controller of the run."""
+    own_retain_set = () if request.retain == AUTO else (RETAIN,)  # self-generated answers, trained on, show little
+    names = (FORGET, OTHER_PROMPTS, GENERAL, TEXTS, *own_retain_set)
+    measured = {name: evenly_spaced(prepared.sets[name], CONTROLLER_ROWS) for name in names if prepared.sets[name]}
     batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before
     return AdaptiveController(
         trainer,
-        _watched(seen, load_checked_tokenizer(asked.source), config),
+        _controller_rows(measured, load_checked_tokenizer(request.source), config),
         Limits(
             training_goal(before, "key_token_probability"),
             holdout_limit(before, "key_token_accuracy") or 0.0,
-            holdout_limit(before, "key_token_recall") or 0.0,  # where no row is a question, nothing is said
-            asked.max_retain_increase,
+            holdout_limit(before, "key_token_recall") or 0.0,  # without questions there are no answers
+            request.max_retain_increase,
         ),
-        every=eval_every(math.ceil(len(asked.rows) / batch)),
-        adapt=RATE_OPTION not in asked.options,
-        stop=not any(name in asked.options for name in LENGTH_OPTIONS),
-        course=folder.course,
+        every=eval_every(math.ceil(len(request.rows) / batch)),
+        adapt=RATE_OPTION not in request.options,
+        stop=not any(name in request.options for name in LENGTH_OPTIONS),
+        history_file=folder.history,
         say=say,
     )
 
 
-def _judge(
-    asked: UnlearningRequest,
+def _measure_and_decide(
+    request: UnlearningRequest,
     folder: RequestFolder,
     prepared: PreparedRequest,
     config: UnlearnConfig,
     kept: LoadedRows | None,
     say: Say,
 ) -> tuple[RequestVerdict, EvalResult]:
-    """Measure what the run left, and write the verdict."""
-    assert prepared.request is not None
-    model, tokenizer = open_model(str(folder.output), after_loading(asked.source), device=config.device)
+    """Measure the unlearned model, decide the verdict and write it."""
+    assert prepared.record is not None
+    model, tokenizer = open_model(str(folder.output), after_loading(request.source), device=config.device)
     say("measuring the unlearned model on the same rows")
     after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
     verdict = decide_verdict(
         prepared.before,
         after,
-        answers=answers_after(prepared.request.shown, after, prepared.sets),
-        limit=asked.max_retain_increase,
-        rise=read_history(folder.course).rise,
-        then=_then(folder.output, asked, None if kept is None else kept.source, config.system),
+        answers=answers_after(prepared.record.sample_answers, after, prepared.sets),
+        max_retain_increase=request.max_retain_increase,
+        retain_loss_increase=read_history(folder.history).retain_loss_increase,
+        not_tested=untested(request.rows),
+        next_commands=_next_commands(folder.output, request, None if kept is None else kept.source, config.system),
     )
     verdict.write(folder.output)
     folder.close(after)
     return verdict, after
 
 
-def _kept(prepared: PreparedRequest, asked: UnlearningRequest) -> LoadedRows | None:
-    """The rows to keep; those that were made are written into the cache."""
-    if prepared.kept is None:
-        return asked.kept
-    path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
-    write_rows(path, prepared.kept)
-    return LoadedRows(prepared.kept, str(path), ())
+def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:
+    """Return the retain rows; generated ones are written into the cache."""
+    if prepared.generated_retain is None:
+        return request.retain_set
+    path = writable_folder(cache_folder() / "retain") / f"{fingerprint(prepared.generated_retain)[:16]}.jsonl"
+    write_rows(path, prepared.generated_retain)
+    return LoadedRows(prepared.generated_retain, str(path), ())
 
 
-def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig) -> ControllerRows:
-    """What looks are taken at: the sets to forget, and those that should stay."""
+def _controller_rows(sets: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig) -> ControllerRows:
+    """Encode the sets that evaluation steps measure: forget sets, and sets of retained data."""
     encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
-    encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in seen.items()}
-    leaving = [name for name in (FORGET, OTHER_PROMPTS) if name in seen]
+    encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
+    forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
 
-    def said(model: Any) -> float:
-        return max(_said(model, tokenizer, seen[name], config) for name in leaving)
+    def recall(model: Any) -> float:
+        return max(_recall(model, tokenizer, sets[name], config) for name in forget)
 
     return ControllerRows(
-        tuple((seen[name], encoded[name]) for name in leaving),
-        tuple(rows for name, rows in encoded.items() if name not in leaving),
-        said,
+        tuple((sets[name], encoded[name]) for name in forget),
+        tuple(rows for name, rows in encoded.items() if name not in forget),
+        recall,
     )
 
 
-def _then(output: Path, asked: UnlearningRequest, retain: str | None, system: str | None) -> tuple[str, ...]:
-    """Commands that look further."""
-    sets = flags({"forget": asked.forget, "retain": retain, "system": system})
+def _next_commands(output: Path, request: UnlearningRequest, retain: str | None, system: str | None) -> tuple[str, ...]:
+    """Return the commands to run next."""
+    sets = flags({"forget": request.forget, "retain": retain, "system": system})
     return (
-        shlex.join(["atwu", "chat", str(output), "--beside", str(asked.source.model)]),
+        shlex.join(["atwu", "chat", str(output), "--compare", str(request.source.model)]),
         shlex.join(["atwu", "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
         shlex.join(["atwu", "evidence", str(output)]),
     )
 
 
-def _said(model: Any, tokenizer: Any, rows: Sequence[Example], config: UnlearnConfig) -> float:
-    """Mean share of telling words in a model's greedy answers; 0 where no row is a question."""
-    asked = [row for row in rows if row.messages]
+def _recall(model: Any, tokenizer: Any, rows: Sequence[Example], config: UnlearnConfig) -> float:
+    """Return the mean key-token recall in greedy answers; 0 if no row is a question."""
+    request = [row for row in rows if row.messages]
     made = generate_all(
         TransformersGenerator(model, tokenizer),
-        [Prompt(with_system(row.messages, config.system)) for row in asked],
+        [Prompt(with_system(row.messages, config.system)) for row in request],
         Decoding(),
     )
-    shares = [key_token_recall(row, answer.text) for row, answer in zip(asked, made, strict=True)]
+    shares = [key_token_recall(row, answer.text) for row, answer in zip(request, made, strict=True)]
     known = [share for share in shares if share is not None]
     return sum(known) / max(len(known), 1)

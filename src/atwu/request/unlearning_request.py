@@ -1,4 +1,4 @@
-"""One request as it was given: what makes it that request and no other, and the command that makes it again."""
+"""An unlearning request: its options, the key that identifies it, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -19,113 +19,113 @@ from atwu.training.load_to_train import ModelSource
 from atwu.training.run_key import NOT_RESULT
 
 AUTO = "auto"
-"""As rows to keep: the model's own answers to the shipped general questions."""
+"""Value of `retain`: self-generated answers to the shipped general questions."""
 DEFAULT_HOLDOUT = "people:small:holdout"
-"""Rows that no model saw, where none are given."""
+"""Default source of holdout rows: invented people that no model was trained on."""
 MAX_RETAIN_INCREASE = 0.15
-"""Most that the loss of rows that should stay may rise, in nats per token, where nothing else is said."""
+"""Default of the largest accepted increase of the loss on retained data, in nats/token."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
-    """What a request in a ledger heeds of the earlier ones."""
+    """What a request needs to know of earlier requests in its ledger."""
 
     ledger: str
-    """Its folder, as it was given."""
+    """Folder of the ledger, as given."""
     number: int
-    """Of this request."""
-    rows: Sequence[Example]
-    """The earlier ones' forget rows, which are not to be kept."""
-    fingerprint: str | None
-    """Of the model that the last one left, with which this one starts; None for the first."""
-    own_output: bool
-    """The model goes to the ledger's own place."""
+    """Number of this request."""
+    earlier_rows: Sequence[Example]
+    """Forget rows of the earlier requests, which must not be in the retain set."""
+    model_fingerprint: str | None
+    """Fingerprint of the model that this request starts from, left by the last one; None for the first."""
+    in_ledger_folder: bool
+    """Whether the model is saved in the folder of the ledger."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """What may be said besides the model and the rows to remove (`atwu.request.unlearn.unlearn`)."""
+    """Optional settings of a request (`atwu.request.unlearn.unlearn`)."""
 
     retain: str = AUTO
-    """Source of the rows to keep, or `AUTO`."""
+    """Source of the retain rows, or `AUTO`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of `UnlearnConfig`, as they were given."""
+    """Options of `UnlearnConfig`, as given."""
     auto_memory: bool = False
-    """Whether memory decides how to train even where a learning rate and a length were given."""
+    """Choose the memory strategy even if a learning rate and a length are given."""
     holdout: str = DEFAULT_HOLDOUT
-    """Source of rows that no model saw."""
+    """Source of the holdout rows."""
     max_retain_increase: float = MAX_RETAIN_INCREASE
     thresholds: str | Path | None = None
-    """File of limits; None for the shipped ones."""
+    """YAML of thresholds; None for the shipped ones."""
     about: str | None = None
-    """Who asks for what, in words."""
+    """Description of the request and who made it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnlearningRequest(RequestOptions):
-    """What was asked for."""
+    """An unlearning request."""
 
     source: ModelSource
-    removed: LoadedRows
-    """The rows to remove, read once: what was asked for is what is trained on and measured."""
+    forget_set: LoadedRows
+    """Forget rows, read once, so that training and measurements use the same rows."""
     output: Path
-    since: LedgerContext | None = None
-    """Earlier requests on the same model, in a ledger."""
+    ledger_context: LedgerContext | None = None
+    """Earlier requests on the same model, if the request belongs to a ledger."""
 
     @cached_property
-    def limits(self) -> Thresholds:
-        """What the evidence compares with."""
+    def threshold_limits(self) -> Thresholds:
+        """Thresholds of the evidence."""
         return read_thresholds(self.thresholds)
 
     @cached_property
     def holdout_rows(self) -> Sequence[Example]:
-        """Rows that no model saw."""
+        """Holdout rows."""
         return load_rows(self.holdout).rows
 
     @cached_property
-    def kept(self) -> LoadedRows | None:
-        """Rows to keep, read once as well; None where the model's own answers are."""
+    def retain_set(self) -> LoadedRows | None:
+        """Retain rows, read once; None if they are self-generated."""
         return None if self.retain == AUTO else load_rows(self.retain)
 
     @property
-    def given(self) -> Sequence[Example] | None:
-        """These rows."""
-        return None if self.kept is None else self.kept.rows
+    def retain_rows(self) -> Sequence[Example] | None:
+        """Retain rows, without their source."""
+        return None if self.retain_set is None else self.retain_set.rows
 
     @property
     def forget(self) -> str:
-        """Source of the rows to remove."""
-        return self.removed.source
+        """Source of the forget rows."""
+        return self.forget_set.source
 
     @property
     def rows(self) -> Sequence[Example]:
-        """The rows to remove."""
-        return self.removed.rows
+        """Forget rows."""
+        return self.forget_set.rows
 
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
-        """Everything that makes it this request, as plain JSON; `config` is made of the options."""
+        """Return everything that identifies the request, as plain JSON; `config` is made of the options."""
         settings = config.as_plain()
         return {
             "model": dataclasses.asdict(self.source),
             "forget": fingerprint(self.rows),
-            "retain": AUTO if self.given is None else fingerprint(self.given),
+            "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
             "holdout": fingerprint(self.holdout_rows),
             "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
             "max_retain_increase": self.max_retain_increase,
-            "thresholds": self.limits.sha256,
+            "thresholds": self.threshold_limits.sha256,
             "about": self.about,
             "auto_memory": self.auto_memory,
         }
 
     def command(self) -> str:
-        """The command line that asks for the same."""
+        """Return the command line of the same request."""
         words = ["atwu", "unlearn"]
-        if self.since is None:
+        if self.ledger_context is None:
             words += ["--model", str(self.source.model), "--output", str(self.output)]
         else:
-            words += ["--ledger", self.since.ledger]
-            words += ["--model", str(self.source.model)] if self.since.fingerprint is None else []
-            words += [] if self.since.own_output else ["--output", str(self.output)]
+            words += ["--ledger", self.ledger_context.ledger]
+            words += ["--model", str(self.source.model)] if self.ledger_context.model_fingerprint is None else []
+            words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
         words += ["--forget", self.forget]
         default = {field.name: field.default for field in dataclasses.fields(ModelSource)}
         loading = {
@@ -149,7 +149,7 @@ class UnlearningRequest(RequestOptions):
 
 
 def flags(given: Mapping[str, Any]) -> list[str]:
-    """Options as words of a command line; those that are None are left out."""
+    """Return options as words of a command line; None values are left out."""
     words = []
     for name, value in given.items():
         flag = name.replace("_", "-")

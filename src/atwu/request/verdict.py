@@ -1,9 +1,10 @@
-"""What a run amounts to, in words and numbers: forgotten or not, at which cost, and what to do next."""
+"""The verdict on an unlearning request: forgotten or not, at which cost, what was not tested, and what to do next."""
 
 from __future__ import annotations
 
 import dataclasses
 import html
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -25,25 +26,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HOLDOUT_SET, OTHER_PROMPTS, GENERAL, TEXTS = "holdout_rows", "other_prompts", "general", "texts"
-"""Further sets that are measured: rows no model saw, forget rows in other words, general questions, ordinary prose."""
+"""Sets that are measured besides forget and retain set: holdout set, forget rows with other prompts, general questions,
+general text.
+"""
+RETAINED = "retained"
+"""Name under which the verdict lists the retain loss increase, the largest over all sets of retained data."""
 DECISIVE_METRICS = {
-    "key_token_probability": "telling words p",
-    "key_token_accuracy": "telling words guessed",
-    "key_token_recall": "telling words said",
+    "key_token_probability": "key-token probability",
+    "key_token_accuracy": "key-token accuracy",
+    "key_token_recall": "key-token recall",
 }
-"""What decides whether rows are known."""
+"""Metrics that decide whether rows are known -> their titles."""
 SHOWN_METRICS = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
-"""Set -> further measures that are shown."""
+"""Set -> further metrics that are shown."""
 CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_token_recall": 0.1}
-"""What a model that knows nothing may reach on rows whose words are more common than those of the holdout rows."""
+"""Smallest limit of a metric: forget rows may have more common words than holdout rows."""
 MIN_CHANGE = 0.02
-"""Smallest change of a measure that is one."""
+"""Smallest difference of a metric that counts as a change."""
 VERDICT_NAME = "verdict.json"
-ANSWERS_SHOWN = {FORGET: 3, GENERAL: 1}
-"""Questions whose answers are shown, by set."""
+ANSWERS_STORED = {FORGET: 3, GENERAL: 1}
+"""Set -> number of questions whose answers are stored."""
+ANSWERS_SHOWN = 3
+"""Number of questions whose answers are printed."""
 VERDICT_WIDTH = 80
-"""Of a terminal."""
-VERDICT_SCHEMA: Final = "atwu.verdict/1"
+"""Columns of a terminal."""
+VERDICT_SCHEMA: Final = "atwu.verdict/2"
 
 FORGOTTEN = "forgotten"
 TOO_COSTLY = "forgotten, at too high a cost"
@@ -54,18 +61,20 @@ NOT_FORGOTTEN = "not forgotten"
 NOTHING = "nothing to forget"
 
 SET_NAMES = {
-    FORGET: "rows to forget",
-    OTHER_PROMPTS: "the same, reworded",
-    HOLDOUT_SET: "rows no model saw",
-    RETAIN: "rows to keep",
+    FORGET: "forget set",
+    OTHER_PROMPTS: "forget set, other prompts",
+    HOLDOUT_SET: "holdout set",
+    RETAIN: "retain set",
     GENERAL: "general questions",
-    TEXTS: "ordinary prose",
+    TEXTS: "general text",
+    RETAINED: "retained data",
 }
+"""Set -> its title."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPair:
-    """One question with the answers of before and after."""
+    """One question with the answers before and after unlearning."""
 
     question: str
     expected: str
@@ -74,132 +83,140 @@ class AnswerPair:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictLine:
-    """One measure on one set."""
+class VerdictMetric:
+    """One metric on one set, before and after unlearning."""
 
-    rows: str
-    measure: str
-    before: float
+    set: str
+    metric: str
+    """Its title."""
+    before: float | None
     after: float | None
     low: float | None
     high: float | None
     """95 % interval of `after`."""
+    limit: float | None = None
+    """Largest value of `after` that meets the criterion; None without one."""
+    met: bool | None = None
+    """Whether the criterion is met; None where the metric decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestVerdict:
-    """The outcome of a run."""
+    """The verdict on an unlearning request or on an export."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    word: str
+    outcome: str
     """One of the constants above."""
-    why: str
-    lines: tuple[VerdictLine, ...]
+    reason: str
+    metrics: tuple[VerdictMetric, ...]
     answers: tuple[AnswerPair, ...]
-    next: tuple[str, ...]
-    """What to do, most useful first."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """Measure of `DECISIVE_METRICS` -> what the starting model knows of rows that no model saw (`holdout_limit`)."""
-    schema: Literal["atwu.verdict/1"] = VERDICT_SCHEMA
+    next_steps: tuple[str, ...]
+    """Advice and commands, most useful first."""
+    holdout_limits: Mapping[str, float] = field(default_factory=dict)
+    """Metric of `DECISIVE_METRICS` -> its limit, from the original model on holdout rows (`holdout_limit`)."""
+    not_tested: tuple[str, ...] = ()
+    """What the verdict does not cover."""
+    schema: Literal["atwu.verdict/2"] = VERDICT_SCHEMA
 
     @property
     def good(self) -> bool:
-        """Whether the request is honoured."""
-        return self.word == FORGOTTEN
+        """Whether the request is fulfilled."""
+        return self.outcome == FORGOTTEN
 
     def write(self, folder: Path) -> None:
         """Write `verdict.json` into a folder."""
         write_json(folder / VERDICT_NAME, dataclasses.asdict(self))
 
     def text(self) -> str:
-        """For a terminal of 80 columns."""
-        out = [f"VERDICT: {self.word.upper()}", self.why, ""]
-        out.append(f"{'':<42}{'before':>9}{'after':>9}  95 % interval")
-        for line in self.lines:
-            name = f"{SET_NAMES.get(line.rows, line.rows)}: {line.measure}"
-            after = "-" if line.after is None else f"{line.after:.3g}"
-            ends = "" if line.low is None or line.high is None else f"  [{line.low:.2g}, {line.high:.2g}]"
-            out.append(f"{name:<42}{line.before:>9.3g}{after:>9}{ends}")
-        for each in self.answers:
+        """Return the verdict as plain text, 80 columns wide."""
+        out = [
+            f"VERDICT: {self.outcome.upper()}",
+            *_wrapped(self.reason),
+            "",
+            *_table(self.metrics),
+        ]
+        for each in self.answers[:ANSWERS_SHOWN]:
             out += ["", f"Q       {_short(each.question)}", f"before  {_short(each.before)}"]
-            out += [f"after   {_short(each.after)}"] if each.after else []
-        out += ["", *(f"next: {line}" for line in self.next)]
-        return "\n".join(wrapped for line in out for wrapped in _wrapped(line))
+            out += [f"after   {_short(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
+        if self.not_tested:
+            out += ["", "Not tested:", *(line for each in self.not_tested for line in _item(each))]
+        return "\n".join([*out, *next_lines(self.next_steps)])
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per measure and set: rows, measure, before, after, low, high (95 % interval of `after`)."""
+        """Return one row per set and metric; `low` and `high` are the 95 % interval of `after`."""
         import pandas as pd
 
-        names = ("rows", "measure", "before", "after", "low", "high")
-        return pd.DataFrame([[getattr(line, name) for name in names] for line in self.lines], columns=names)
+        names = ("set", "metric", "before", "after", "low", "high", "limit", "met")
+        return pd.DataFrame([[getattr(line, name) for name in names] for line in self.metrics], columns=names)
 
     def _repr_html_(self) -> str:
-        """For a notebook: the word, why, every measure, and the answers of before and after."""
-        numbers: str = self.to_pandas().to_html(index=False, float_format="{:.3g}".format, na_rep="")
+        """For a notebook: outcome, reason, every metric, and the answers before and after."""
+        metrics: str = self.to_pandas().to_html(index=False, float_format="{:.3g}".format, na_rep="")
         answers = "".join(
             f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in (each.question, each.before, each.after))}</tr>"
             for each in self.answers
         )
         head = "<tr><th>question</th><th>before</th><th>after</th></tr>"
-        told = f"<p><b>{html.escape(self.word)}</b>. {html.escape(self.why)}</p>"
-        return told + numbers + (f"<table>{head}{answers}</table>" if answers else "")
+        summary = f"<p><b>{html.escape(self.outcome)}</b>. {html.escape(self.reason)}</p>"
+        return summary + metrics + (f"<table>{head}{answers}</table>" if answers else "")
 
 
 def read_request_verdict(folder: Path) -> RequestVerdict:
     """Read what `RequestVerdict.write` wrote.
 
     Raises:
-        FileNotFoundError, ValueError: it is not there, or not as declared.
+        FileNotFoundError, ValueError: the file is missing or invalid.
     """
     return read_declared(folder / VERDICT_NAME, RequestVerdict, VERDICT_SCHEMA, what="verdict", made_by="atwu unlearn")
 
 
-def clearly_known(start: EvalResult) -> bool:
-    """Whether a model knows forget rows better than rows that no model saw, beyond what the choice of rows could do."""
+def clearly_known(original: EvalResult) -> bool:
+    """Whether the original model knows forget rows significantly better than holdout rows."""
     for name in DECISIVE_METRICS:
-        found, limit = metric_value(start, FORGET, name), holdout_limit(start, name)
-        if found is None or limit is None:
+        value, limit = metric_value(original, FORGET, name), holdout_limit(original, name)
+        if value is None or limit is None:
             continue
-        low, _ = metric_interval(start, FORGET, name) or (found, found)  # of a single row, what it says
+        low, _ = metric_interval(original, FORGET, name) or (value, value)  # a single row has no interval
         if low > limit:
             return True
     return False
 
 
-def still_known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[str]:
-    """Measures by which rows are better known than the starting model knows rows that no model saw.
+def still_known(result: EvalResult, original: EvalResult, split: str = FORGET) -> list[str]:
+    """Return the metrics by which rows are known better than the original model knows holdout rows.
 
     Args:
-        result: of the model that is asked about.
-        start: of the starting model; the upper ends of its intervals are the limits, so they stand before anything is done.
-        split: the rows that are asked about.
+        result: of the model in question.
+        original: of the original model; it sets the limits, so they are fixed before training.
+        split: set of the rows in question.
 
     Returns:
-        Also those that there is nothing to compare with: nothing says that they are not better known.
+        Names of metrics, including those without a limit: nothing shows that the rows are not known better.
     """
     values = {name: value for name in DECISIVE_METRICS if (value := metric_value(result, split, name)) is not None}
-    return [name for name, value in values.items() if (limit := holdout_limit(start, name)) is None or value > limit]
+    return [name for name, value in values.items() if (limit := holdout_limit(original, name)) is None or value > limit]
 
 
-def holdout_limit(start: EvalResult, name: str) -> float | None:
-    """What the starting model knows of rows that no model saw: the upper end of the interval, at least `CHANCE_LEVELS`.
+def holdout_limit(original: EvalResult, name: str) -> float | None:
+    """Return the limit of a metric: the upper end of its 95 % interval on holdout rows, at least `CHANCE_LEVELS`.
 
-    None where none of them could be measured.
+    None if no holdout row has the metric.
     """
-    found = metric_value(start, HOLDOUT_SET, name)
+    value = metric_value(original, HOLDOUT_SET, name)
     return (
         None
-        if found is None
-        else max(found, (metric_interval(start, HOLDOUT_SET, name) or (0.0, 0.0))[1], CHANCE_LEVELS[name])
+        if value is None
+        else max(value, (metric_interval(original, HOLDOUT_SET, name) or (0.0, 0.0))[1], CHANCE_LEVELS[name])
     )
 
 
-def training_goal(start: EvalResult, name: str) -> float:
-    """What training aims at: the mean of rows that no model saw, below `holdout_limit`, so that the verdict on more
-    rows has room.
+def training_goal(original: EvalResult, name: str) -> float:
+    """Return the value that training aims at: the mean on holdout rows.
+
+    It is below `holdout_limit`, which leaves a margin for the verdict on more rows.
     """
-    return max(metric_value(start, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
+    return max(metric_value(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
 
 
 def decide_verdict(
@@ -207,40 +224,59 @@ def decide_verdict(
     after: EvalResult | None,
     *,
     answers: tuple[AnswerPair, ...],
-    limit: float,
-    rise: float | None,
-    then: tuple[str, ...] = (),
+    max_retain_increase: float,
+    retain_loss_increase: float | None,
+    next_commands: tuple[str, ...] = (),
+    not_tested: tuple[str, ...] = (),
 ) -> RequestVerdict:
-    """The verdict on a run.
+    """Decide the verdict on a request.
 
     Args:
-        before: the starting model, measured with the sets named above.
-        after: the unlearned one; None if there was nothing to do.
+        before: the original model, measured on the sets named above.
+        after: the unlearned model; None if there was nothing to forget.
         answers: questions to show.
-        limit: most that the loss of rows that should stay may rise, in nats per token.
-        rise: what it rose by; None where that is no number.
-        then: commands that make sense once there is an unlearned model.
+        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
+        retain_loss_increase: the measured increase; None if it is not a number.
+        next_commands: commands that make sense once there is an unlearned model.
+        not_tested: what the measurements do not cover.
     """
-    limits = {
-        name: still_known for name in DECISIVE_METRICS if (still_known := holdout_limit(before, name)) is not None
-    }
+    limits = {name: limit for name in DECISIVE_METRICS if (limit := holdout_limit(before, name)) is not None}
     if after is None:
-        why = (
-            "The model knows these rows no better than rows that no model ever saw (invented people, or --holdout). "
-            "Nothing was changed, and nothing was written."
+        reason = (
+            "The model knows the forget rows no better than holdout rows it never saw (invented people, or --holdout). "
+            "Nothing was changed and nothing was written."
         )
-        advice = "ask the model yourself; rows that it answers in other words than yours do not count as known"
-        return RequestVerdict(NOTHING, why, verdict_lines(before, None), answers, (advice,), limits)
-    rise = math.nan if rise is None else rise
-    cost = f"what should stay lost {max(rise, 0):.3f} nats per token (limit {limit:g})"
-    word, why, advice = _outcome(before, after, damaged=not rise <= limit)
-    advices = (*filter(None, [advice]), *then)
-    return RequestVerdict(word, f"{why}; {cost}.", verdict_lines(before, after), answers, advices, limits)
+        advice = "ask the model yourself (atwu chat); a row counts as known only in the words of its answer"
+        return RequestVerdict(NOTHING, reason, verdict_metrics(before, None), answers, (advice,), limits)
+    increase = math.nan if retain_loss_increase is None else retain_loss_increase
+    metrics = (
+        *verdict_metrics(before, after, limits),
+        retain_loss_metric(retain_loss_increase, max_retain_increase),
+    )
+    outcome, reason, advice = _outcome(before, after, damaged=not increase <= max_retain_increase)
+    steps = (*filter(None, [advice]), *next_commands)
+    cost = retain_loss_sentence(increase, max_retain_increase)
+    return RequestVerdict(outcome, f"{reason} {cost}", metrics, answers, steps, limits, not_tested)
+
+
+def retain_loss_sentence(increase: float, limit: float) -> str:
+    """Say how much the loss on retained data rose, in nats/token."""
+    if math.isnan(increase):
+        return f"Loss on retained data is not a number any more (limit {limit:g} nats/token)."
+    return f"Loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {limit:g})."
+
+
+def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
+    """Return the retain loss increase in nats/token as a line of the verdict; None stands for NaN."""
+    value = None if increase is None or math.isnan(increase) else increase
+    return VerdictMetric(
+        RETAINED, "retain loss increase", None, value, None, None, limit, value is not None and value <= limit
+    )
 
 
 def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[str, str, str]:
-    """The word, why, and what to do."""
-    still, reworded = (
+    """Return outcome, reason and advice."""
+    still, other_prompts = (
         ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
         for split in (FORGET, OTHER_PROMPTS)
     )
@@ -249,27 +285,42 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
     unchanged = all(abs(first - last) < MIN_CHANGE for first, last in changes)
     if damaged:
         advice = "lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase"
-        return (UTILITY_DAMAGED if still or unchanged else TOO_COSTLY), "What should stay was damaged", advice
+        if still or unchanged:
+            return UTILITY_DAMAGED, "Retained data was damaged, and the forget rows are still known.", advice
+        return TOO_COSTLY, "The forget rows are forgotten, but retained data was damaged.", advice
     if unchanged:
-        why = f"The rows are known as well as before: no measure moved by {MIN_CHANGE}"
-        return UNCHANGED, why, "leave --learning-rate and --steps out, so that they are found, or raise them"
+        reason = f"Forget rows are known as well as before: no metric changed by {MIN_CHANGE} or more."
+        return UNCHANGED, reason, "omit --learning-rate and --steps, so that they are chosen, or raise them"
     if still:
-        word = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
-        why = f"The rows are still better known than rows that no model ever saw, by {still}"
-        return word, why, "raise --max-retain-increase, or give more and closer rows with --retain"
-    if reworded:
-        why = f"The rows are gone as they were worded; asked in other words they are still better known, by {reworded}"
-        return PARTLY, why, "add rows with other wordings (atwu paraphrase), and run again"
-    return FORGOTTEN, "The rows are no better known than rows that no model ever saw", ""
+        outcome = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
+        reason = f"Forget rows are still better known than holdout rows the model never saw ({still})."
+        return outcome, reason, "raise --max-retain-increase, or give more and closer rows with --retain"
+    if other_prompts:
+        reason = (
+            "Forget rows are forgotten as written; with other prompts they are still better known than holdout rows "
+            f"the model never saw ({other_prompts})."
+        )
+        return PARTLY, reason, "add paraphrases of the forget rows (atwu paraphrase) and run again"
+    return FORGOTTEN, "Forget rows are no better known than holdout rows the model never saw.", ""
 
 
-def verdict_lines(before: EvalResult, after: EvalResult | None) -> tuple[VerdictLine, ...]:
-    """Every measure that is shown, of each set that was measured."""
+def verdict_metrics(
+    before: EvalResult, after: EvalResult | None, limits: Mapping[str, float] | None = None
+) -> tuple[VerdictMetric, ...]:
+    """Return every metric to show, of each set that was measured.
+
+    Args:
+        before: the model before.
+        after: the model after; None if there is none.
+        limits: metric -> limit on forget rows; None if nothing is decided.
+    """
     lines = []
     for split in SET_NAMES:
-        kept = {"probability": "probability"} if split in (RETAIN, GENERAL) else {}
+        utility = {"probability": "probability"} if split in (RETAIN, GENERAL) else {}
         shown = (
-            {"probability": "perplexity"} if split == TEXTS else kept or DECISIVE_METRICS | SHOWN_METRICS.get(split, {})
+            {"probability": "perplexity"}
+            if split == TEXTS
+            else utility or DECISIVE_METRICS | SHOWN_METRICS.get(split, {})
         )
         for name, title in shown.items():
             first = metric_value(before, split, name)
@@ -277,43 +328,118 @@ def verdict_lines(before: EvalResult, after: EvalResult | None) -> tuple[Verdict
             if first is None:
                 continue
             if split == TEXTS:
-                lines.append(VerdictLine(split, title, 1 / first, 1 / last if last else None, None, None))
-            else:
-                low, high = metric_interval(before if after is None else after, split, name) or (None, None)
-                lines.append(VerdictLine(split, title, first, last, low, high))
+                lines.append(VerdictMetric(split, title, 1 / first, 1 / last if last else None, None, None))
+                continue
+            low, high = metric_interval(before if after is None else after, split, name) or (None, None)
+            decides = limits is not None and last is not None and split in (FORGET, OTHER_PROMPTS)
+            limit = limits.get(name) if limits and decides else None
+            met = (
+                (limit is not None and last is not None and last <= limit)
+                if decides and name in DECISIVE_METRICS
+                else None
+            )
+            lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
     return tuple(lines)
 
 
+def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:
+    """Return what a verdict on these forget rows does not cover.
+
+    Args:
+        rows: the forget rows.
+        quantized: the measured model has quantized weights.
+    """
+    questions = [row for row in rows if row.messages]
+    without = sum(not row.paraphrases for row in questions)
+    items = []
+    if not questions:
+        items.append("other prompts: no forget row is a question")
+    elif without:
+        which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
+        items.append(f"paraphrases: {which}; their other prompts are prompt prefixes, not paraphrases")
+    return (
+        *items,
+        "other question forms: fill-in-the-blank, reversed, multiple choice",
+        "sampling: answers are greedy",
+        *([] if quantized else ["quantization: weights are as trained"]),
+        "relearning: no training after unlearning, no in-context examples",
+    )
+
+
 def answers_before(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[AnswerPair, ...]:
-    """The questions that are shown with what the starting model answers."""
+    """Return the questions to show with the answers of the original model."""
     return tuple(
-        AnswerPair(row.question, row.answer, said, "")
-        for split in ANSWERS_SHOWN
-        for row, said in _shown(rows.get(split, ()), before, split)
+        AnswerPair(row.question, row.answer, answer, "")
+        for split in ANSWERS_STORED
+        for row, answer in _stored(rows.get(split, ()), before, split)
     )
 
 
 def answers_after(
-    shown: Sequence[AnswerPair], after: EvalResult, rows: Mapping[str, Sequence[Example]]
+    pairs: Sequence[AnswerPair], after: EvalResult, rows: Mapping[str, Sequence[Example]]
 ) -> tuple[AnswerPair, ...]:
-    """The same questions with what the unlearned model answers besides."""
-    said = [answer for split in ANSWERS_SHOWN for _, answer in _shown(rows.get(split, ()), after, split)]
-    return tuple(dataclasses.replace(each, after=answer) for each, answer in zip(shown, said, strict=True))
+    """Add the answers of the unlearned model to the same questions."""
+    answers = [answer for split in ANSWERS_STORED for _, answer in _stored(rows.get(split, ()), after, split)]
+    return tuple(dataclasses.replace(each, after=answer) for each, answer in zip(pairs, answers, strict=True))
 
 
-def _shown(rows: Sequence[Example], result: EvalResult, split: str) -> list[tuple[Example, str]]:
-    """Some rows of a set, evenly spaced, with a model's answers."""
-    said = result.rows[split].texts.get("answer", ()) if split in result.rows else ()
-    return [(rows[index], said[index]) for index in evenly_spaced(range(len(said)), ANSWERS_SHOWN[split])]
+def _stored(rows: Sequence[Example], result: EvalResult, split: str) -> list[tuple[Example, str]]:
+    """Return some rows of a set, evenly spaced, with a model's answers."""
+    answers = result.rows[split].texts.get("answer", ()) if split in result.rows else ()
+    return [(rows[index], answers[index]) for index in evenly_spaced(range(len(answers)), ANSWERS_STORED[split])]
 
 
-def _wrapped(line: str) -> list[str]:
-    """A command stays on one line, to be copied."""
+def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
+    """Return the metrics as a table; the name of a set is printed once and may take two lines."""
+    head = f"{'set':<18}{'metric':<21}{'before':>7}{'after':>7}  {'95 % interval':<14}{'limit':>7} met"
+    out = [head]
+    for name, group in itertools.groupby(metrics, key=lambda each: each.set):
+        title = SET_NAMES.get(name, name).replace(", ", ",\n").split("\n")
+        for label, line in itertools.zip_longest(title, group):
+            if line is None:
+                out.append(label)
+                continue
+            interval = "" if line.low is None or line.high is None else f"[{figure(line.low)}, {figure(line.high)}]"
+            met = "" if line.met is None else "yes" if line.met else "no"
+            cells = f"{figure(line.before):>7}{figure(line.after):>7}  {interval:<14}{figure(line.limit):>7} {met}"
+            out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
+    return out
+
+
+def figure(value: float | None) -> str:
+    """Return a number in at most six characters; empty for None."""
+    if value is None:
+        return ""
+    size = abs(value)
     return (
-        [line]
-        if line.startswith(("next: atwu ", "next: llama-server "))
-        else textwrap.wrap(line, VERDICT_WIDTH) or [""]
+        f"{value:.3f}"
+        if size < 10
+        else f"{value:.1f}"
+        if size < 1000
+        else f"{value:.0f}"
+        if size < 1e5
+        else f"{value:.0e}"
     )
+
+
+def next_lines(steps: Sequence[str]) -> list[str]:
+    """Return the next steps under a heading; a command stays on one line, to be copied."""
+    if not steps:
+        return []
+    lines = [
+        line
+        for step in steps
+        for line in ([f"  {step}"] if step.startswith(("atwu ", "llama-server ")) else _item(step))
+    ]
+    return ["", "Next:", *lines]
+
+
+def _item(text: str) -> list[str]:
+    return _wrapped(text, "  ", "    ")
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(text, VERDICT_WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def _short(text: str, width: int = 70) -> str:

@@ -1,1 +1,1 @@
-"""Configs and trainers."""
+"""Training: configurations, trainers, checkpoints and output folders."""

@@ -1,6 +1,6 @@
 """The two auxiliary models of SU-LLM: one fine-tuned on the forget set, one on the retain set (Wan et al. 2025).
 
-They start from the model that is about to unlearn, are trained once and cached by model, data and settings.
+Both are fine-tuned from the model to unlearn, and cached by model, data and configuration.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, place_for, short_hash
+from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._files import versions
-from atwu._manifest import is_kept
+from atwu._manifest import is_intact
 from atwu.benchmarks.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import is_adapter, load_model
@@ -32,9 +32,9 @@ def auxiliary_models(
     *,
     say: Say,
 ) -> dict[str, str]:
-    """Folders for the part options `auxiliary_forget` and `auxiliary_retain` where they are not given.
+    """Return folders for the options `auxiliary_forget` and `auxiliary_retain`, training the models that are not given.
 
-    They start from the model about to unlearn, on its forget and retain rows, each loaded from a source.
+    They are fine-tuned from the model to unlearn, on its forget and retain rows.
     """
     folders: dict[str, str] = {}
     missing = [name for name in ("forget", "retain") if config.component_options.get(f"auxiliary_{name}") is None]
@@ -42,13 +42,13 @@ def auxiliary_models(
         return folders
     if config.quantize is not None:
         raise ValueError(
-            f"quantize={config.quantize!r} does not go for auxiliary models, which are trained whole; leave it out, or train "
-            "them with atwu finetune and give auxiliary_forget and auxiliary_retain."
+            f"quantize={config.quantize!r} does not work with auxiliary models, whose full weights are trained; "
+            "leave it out, or train them with atwu finetune and set auxiliary_forget and auxiliary_retain."
         )
     start = str(source.model)
-    adapted = is_adapter(start)  # whose files say nothing of its base model
+    adapted = is_adapter(start)  # an adapter folder does not contain the base model
     starting = (
-        model_fingerprint(load_model(start, **source.reading))
+        model_fingerprint(load_model(start, **source.load_kwargs))
         if adapted
         else stored_weights_fingerprint(start, source.revision)
     )
@@ -63,14 +63,14 @@ def auxiliary_models(
             "system": config.system,
         } | adapters
         precision = [source.dtype, config.bf16, config.fp16, config.device.type]
-        several = [config.world_size] * (config.world_size > 1)  # each takes a batch
+        several = [config.world_size] * (config.world_size > 1)  # the number of processes changes the batches
         key = short_hash([starting, rows[name].fingerprint, settings, precision, versions(), *several])
         folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
-        if is_kept(folder):
+        if is_intact(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:
-            folder = place_for(folder)
-            say(f"auxiliary model of the {name} set: training, once, in {folder}")
+            folder = writable_folder(folder)
+            say(f"auxiliary model of the {name} set: training once in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
             finetune = FinetuneConfig(
                 **settings,

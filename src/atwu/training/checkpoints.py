@@ -1,4 +1,4 @@
-"""Checkpoints on disk: they appear whole or not at all, and one that was damaged since is never resumed from."""
+"""Checkpoints: written atomically, and never resumed from if damaged."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from atwu.training.token_trainer import TokenTrainer
 
 STAGING = ".incomplete"
-"""In a run's folder: where a checkpoint is written, and where old ones go."""
+"""Sub-folders of a run: for the checkpoint being written, and for old ones being removed."""
 
 logger = logging.getLogger(__name__)
 
 
 class Stateful(Protocol):
-    """State beside the model's, saved and loaded with it."""
+    """State saved and loaded together with the model."""
 
     def save(self, folder: str) -> None:
-        """Write it into a checkpoint, in the first process."""
+        """Write the state into a checkpoint; called in the main process."""
 
     def load(self, folder: str) -> None:
-        """Read it from one."""
+        """Load the state from a checkpoint."""
 
 
 def last_checkpoint(run: str | Path) -> str | None:
-    """The checkpoint in a run's folder that was written last, whole or not."""
+    """Return the newest checkpoint in a run's folder, intact or not."""
     found = _by_age(Path(run))
     return str(found[-1]) if found else None
 
 
 def step_of(checkpoint: str | Path) -> int:
-    """Optimizer step that a checkpoint was written after."""
+    """Return the optimizer step after which a checkpoint was written."""
     return int(Path(checkpoint).name.rsplit("-", 1)[1])
 
 
 def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None) -> None:
-    """Move a written checkpoint into its run's folder, of which only the newest `keep` stay (None: all)."""
+    """Move a complete checkpoint into its run's folder, keeping only the newest `keep` (None: all)."""
     plain_modes(*staged.rglob("*.safetensors"))
     write_json(staged / KEY_NAME, key)
     write_manifest(staged)
@@ -56,15 +56,15 @@ def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
 
-def to_resume_from(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool | None) -> str | None:
-    """The checkpoint that a run goes on from; None to begin anew.
+def checkpoint_to_resume(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool | None) -> str | None:
+    """Return the checkpoint to resume from, or None to start from the beginning.
 
     Args:
-        trainer: of the run, before its first step; every process calls this.
-        asked: a checkpoint; or True for the newest of the run that is whole, and None if all there are damaged.
+        trainer: trainer of the run, before its first step; called in every process.
+        asked: a checkpoint; or True for the newest intact one of the run, or None if all are damaged.
 
     Raises:
-        ValueError: the checkpoint is damaged, there is none, or the newest one is another run's.
+        ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
     """
     if not asked:
         return None
@@ -74,7 +74,7 @@ def to_resume_from(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool |
         return os.fspath(asked)
     run = str(trainer.args.output_dir)
     if last_checkpoint(run) is None:
-        raise ValueError(f"{run} holds no checkpoint to resume from.")
+        raise ValueError(f"{run} contains no checkpoint to resume from.")
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
         drop_damaged(run)
@@ -85,23 +85,23 @@ def to_resume_from(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool |
     key: dict[str, Any] = json.loads(named.read_text(encoding="utf-8")) if named.exists() else {}
     if key != trainer.key:
         raise ValueError(
-            f"{last} is of another run, which differs in {key_differences(key, trainer.key)}; give this one an output_dir of "
-            "its own, or resume from a checkpoint by its name."
+            f"{last} belongs to another run, which differs in {key_differences(key, trainer.key)}; set another "
+            "output_dir, or pass the path of the checkpoint to resume from."
         )
     return last
 
 
 def drop_damaged(run: str | Path) -> None:
-    """Remove damaged checkpoints that are newer than the newest whole one, naming each in a warning."""
+    """Remove damaged checkpoints newer than the newest intact one, with a warning for each."""
     while (newest := last_checkpoint(run)) is not None and (wrong := damage(Path(newest))) is not None:
         _drop(Path(newest))
         before = last_checkpoint(run)
-        then = "the run begins anew" if before is None else f"trying {Path(before).name}"
+        then = "the run starts from the beginning" if before is None else f"trying {Path(before).name}"
         logger.warning("warning: %s is damaged (%s); %s", newest, wrong, then)
 
 
 def _by_age(run: Path) -> list[Path]:
-    """Checkpoints in the order they were written, which is not that of their steps where runs share a folder."""
+    """Return checkpoints in the order written, which can differ from step order if runs share a folder."""
 
     def written(checkpoint: Path) -> tuple[int, int]:
         manifest = checkpoint / MANIFEST_NAME
@@ -111,7 +111,7 @@ def _by_age(run: Path) -> list[Path]:
 
 
 def _drop(checkpoint: Path) -> None:
-    """Remove a checkpoint in one step, so that a kill leaves no part of it under its name."""
+    """Remove a checkpoint atomically, so that a kill leaves no partial checkpoint."""
     doomed = checkpoint.with_name(STAGING)
     shutil.rmtree(doomed, ignore_errors=True)
     checkpoint.rename(doomed)

@@ -1,4 +1,5 @@
-"""Run configurations: transformers' `TrainingArguments` with our own fields (`atwu.training.training_options`), checked."""
+"""Configurations of training runs: transformers' `TrainingArguments` with the fields of
+`atwu.training.training_options`."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 
 @functools.cache
 def _plain_fields(config: type) -> dict[str, tuple[tuple[type, ...], Any]]:
-    """Fields that take nothing but plain types, with these and the default."""
+    """Return the fields that accept only plain types, with these types and the default."""
     found = {}
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):
@@ -51,7 +52,7 @@ def _plain_fields(config: type) -> dict[str, tuple[tuple[type, ...], Any]]:
 
 @dataclass(kw_only=True)
 class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[misc]
-    """Shared by every trainer of this package; see `TrainingOptions` and transformers' `TrainingArguments`."""
+    """Base of all training configurations; see `TrainingOptions` and transformers' `TrainingArguments`."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -62,27 +63,28 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
         self._check_rate()
         if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
-            raise ValueError("no step would be taken: num_train_epochs and max_steps must leave at least one.")
+            raise ValueError("num_train_epochs and max_steps give no training step; set one of them above 0.")
         if self.save_only_model:
             raise ValueError(
-                "save_only_model leaves nothing to resume from; use save_strategy='no' for no checkpoints."
+                "save_only_model writes checkpoints that cannot be resumed from; use save_strategy='no' to write "
+                "no checkpoints."
             )
         check_supported_args(self)
         if self.bf16 and not torch.accelerator.is_available():
-            self.use_cpu = True  # transformers takes bf16 for a GPU's otherwise
-        # transformers would switch the bar off together with its own log lines.
+            self.use_cpu = True  # otherwise transformers requires a GPU for bf16
+        # transformers would disable the bar together with its own log lines
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
         check_sharding(self)
         self.dataloader_pin_memory &= torch.cuda.is_available()
-        # Several devices in one process (DataParallel) would replicate the scorer; one process per device is the way.
+        # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)
 
     def lora(self) -> Lora | None:
-        """The adapters to train, or None for all weights.
+        """Return the LoRA settings, or None to train all weights.
 
         Raises:
-            ValueError: numbers or names that cannot work.
+            ValueError: invalid rank, alpha, dropout or module names.
         """
         if self.lora_r == 0:
             return None
@@ -101,19 +103,19 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         unset = {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0, "quantize": None, "save_adapter": False}
         for name, default in unset.items():
             if getattr(self, name) != default:
-                raise ValueError(f"{name} belongs to training with adapters; give their rank too: lora_r (say 16).")
+                raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
 
     def _check_rate(self) -> None:
         if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}: nothing would change.")
+            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}: the model would not change.")
 
     def _check_kinds(self) -> None:
-        """Fields of plain types hold these, finite and within bounds; transformers checks few of its own."""
+        """Check types, finiteness and ranges of plain fields, most of which transformers does not check."""
         for name, (kinds, default) in _plain_fields(typing.cast(Any, type(self))).items():
             value = getattr(self, name)
             if value is default or (isinstance(value, os.PathLike) and str in kinds):
                 continue
-            # A whole number is a number, and true is none.
+            # an int is a valid float, and a bool is not a number
             fits = (
                 bool in kinds if isinstance(value, bool) else isinstance(value, (*kinds, *([int] * (float in kinds))))
             )
@@ -135,26 +137,27 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
     @property
     def rows_seed(self) -> int:
-        """Seed of the order of rows and of what is drawn for each of them."""
+        """Seed of the row order and of random draws per row."""
         return int(self.seed if self.data_seed is None else self.data_seed)
 
     @property
     def rows_per_step(self) -> int:
-        """Rows of an optimizer step, over all processes."""
+        """Rows per optimizer step, over all processes."""
         return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
 
     def rows_per_epoch(self, rows: int) -> int:
-        """Of `rows`, those that an epoch reads: with `dataloader_drop_last` whole steps, or one if rows are fewer."""
+        """Return how many of `rows` an epoch reads: with `dataloader_drop_last` only whole steps, but at least one
+        step."""
         part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
         return rows - part
 
     def rows_repeated(self, rows: int) -> int:
-        """Rows that come twice in an epoch, where several processes could not have as many otherwise."""
+        """Return how many rows are repeated in an epoch so that all processes have equally many."""
         together = self.per_device_train_batch_size * self.world_size
         return int(-self.rows_per_epoch(rows) % together) if self.world_size > 1 else 0
 
     def as_plain(self) -> dict[str, Any]:
-        """Every field that has a value, as plain JSON, without secrets."""
+        """Return all fields that are set, as plain JSON without secrets."""
         known = self.to_dict()
         return {
             field.name: known[field.name]
@@ -165,7 +168,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
 @dataclass(kw_only=True)
 class FinetuneConfig(TokenTrainingConfig):
-    """Supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
+    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
 
 
 @dataclass(kw_only=True)
@@ -174,19 +177,21 @@ class _UnlearnFields(UnlearnOptions, TokenTrainingConfig):  # type: ignore[misc]
 
 
 class UnlearnConfig(_UnlearnFields):
-    """One unlearning run.
+    """Configuration of one unlearning run.
 
-    Method: `method` names a row of the table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
-    parts, by name or by a plain function (`atwu.methods.functions`). Every number and setting of a part (`beta`,
-    `scorer_every`, ...: `atwu methods NAME`) is a keyword of its own; unset numbers take the method's published values,
-    unset settings those of `configuration`.
+    `method` names a row of the method table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
+    components, by name or by a plain function (`atwu.methods.functions`). Every option of a component (`beta`,
+    `scorer_every`, ...:
+    see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published values, unset settings
+    those of
+    `configuration`.
 
     Args:
-        component_options: numbers and settings of parts as a mapping, the same as keywords.
-        options: fields (`UnlearnOptions`, `TrainingArguments`), numbers and settings.
+        component_options: options of components as a mapping, equivalent to keywords.
+        options: fields (`UnlearnOptions`, `TrainingArguments`) and options of components.
 
     Raises:
-        ValueError: an unknown name or an impossible value.
+        ValueError: unknown name or invalid value.
     """
 
     def __init__(self, *, component_options: Mapping[str, Any] | None = None, **options: Any) -> None:
@@ -206,38 +211,38 @@ class UnlearnConfig(_UnlearnFields):
         self._check_choices()
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:
-            raise ValueError("the joint procedure does not scale its gradient for fp16; use bf16.")
+            raise ValueError("scorer_procedure='joint' does not scale its gradient for fp16; use bf16.")
         if (adapters := self.lora()) is not None and decided.forgetter.trained_layers(1) is not None:
             others = [name for name in adapters.targets or () if name.rpartition(".")[2] != "down_proj"]
             if others:
                 raise ValueError(
-                    f"forget loss {decided.forget_loss!r} trains down_proj of some layers and nothing else; it leaves no "
-                    f"use for adapters on {', '.join(others)}. Leave lora_targets out."
+                    f"forget loss {decided.forget_loss!r} trains only down_proj of some layers, so adapters on "
+                    f"{', '.join(others)} would have no effect. Leave lora_targets out."
                 )
-        self._check_beside()
+        self._check_perturbation()
         super().__post_init__()
 
     @property
-    def beside(self) -> bool:
-        """Whether the forget loss is taken beside the weights."""
+    def perturbs_weights(self) -> bool:
+        """Whether the forget loss is evaluated at perturbed weights."""
         return self.sam_radius > 0 or self.weight_noise > 0
 
-    def _check_beside(self) -> None:
-        if not self.beside:
+    def _check_perturbation(self) -> None:
+        if not self.perturbs_weights:
             return
         if self.sam_radius and self.weight_noise:
-            raise ValueError("sam_radius and weight_noise both say where the forget loss is taken; give one of them.")
+            raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
         if self.fp16:
             raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
 
     def _check_rate(self) -> None:
-        """A rate of 0 freezes the model; only a scorer that learns is then left to change."""
+        """Allow a learning rate of 0, which freezes the model, if a scorer is trained."""
         scores = self.recipe().scores
         if self.learning_rate != 0 or scores is None or scores.scorer_procedure == "frozen":
             super()._check_rate()
 
     def recipe(self) -> Recipe:
-        """The method with every part and number decided."""
+        """Return the method with all components and numbers resolved."""
         return recipe(
             self.method,
             weighting=self.weighting,
@@ -248,13 +253,13 @@ class UnlearnConfig(_UnlearnFields):
         )
 
     def as_plain(self) -> dict[str, Any]:
-        """Every field that has a value, and the part options that were given, as plain JSON, without secrets."""
+        """Return all fields that are set and the given component options, as plain JSON without secrets."""
         found = super().as_plain()
         given: dict[str, Any] = found.pop("component_options", {})
         return found | given
 
 
 def option_names() -> set[str]:
-    """Everything that an unlearning run takes by name: fields, and the numbers and settings of all parts."""
+    """Names of all options of an unlearning run: fields, and the options of all components."""
     load_plugins()
     return {field.name for field in dataclasses.fields(_UnlearnFields) if field.init} | set(component_options())

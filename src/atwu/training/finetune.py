@@ -1,4 +1,5 @@
-"""Supervised training on answer tokens, for targets, retain-only and auxiliary models: the trainer, and a whole run."""
+"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models: the trainer, and a complete
+run."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ from atwu.training.load_to_train import (
 from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import RowsInput, encode_dataset, tell, warn_of, without_labels
+from atwu.training.training_rows import RowsInput, encode_dataset, report_rows, warn_about_rows, without_labels
 
 
 class _KeyedRows(Dataset[EncodedRow]):
-    """Rows addressed by the sampler's keys `epoch * n + index`."""
+    """Rows indexed by the sampler's keys `epoch * n + index`."""
 
     def __init__(self, rows: Sequence[EncodedRow]) -> None:
         self.rows = rows
@@ -50,17 +51,18 @@ class _KeyedRows(Dataset[EncodedRow]):
 
 
 class FinetuneTrainer(TokenTrainer):
-    """Minimise the negative log-likelihood of the answers.
+    """Trainer that minimizes the negative log-likelihood of the answers.
 
-    The loss is already divided by the token count of the whole optimizer step. Logged: `loss`, in nats per answer token.
+    The loss is already divided by the token count of the whole optimizer step. Logged: `loss`, in nats per answer
+    token.
 
     Args:
-        model: the causal language model to train, as it is or as `load_to_train` gives it.
-        args: the run's configuration.
+        model: the causal language model to train, plain or from `load_to_train`.
+        args: the configuration.
         train_dataset: rows of any kind that `encode_dataset` takes.
         processing_class: the model's tokenizer.
         callbacks: transformers callbacks.
-        kwargs: everything else that `TokenTrainer` takes; `say` receives one line of plain text per decision worth knowing.
+        kwargs: other arguments of `TokenTrainer`; `say` receives status messages, one line each.
     """
 
     args: FinetuneConfig
@@ -80,7 +82,7 @@ class FinetuneTrainer(TokenTrainer):
             train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
         )
         if encoded is not train_dataset:
-            warn_of(encoded)
+            warn_about_rows(encoded)
         super().__init__(
             model,
             args,
@@ -110,16 +112,16 @@ def run_finetune(
     corpus: Callable[[], list[str]] | None = None,
     say: Say = logged,
 ) -> FinishedRun:
-    """Train a model on the answers of `data` and write the result to `output`.
+    """Fine-tune a model on the answers of `data` and write the result to `output`.
 
     Args:
-        source: a model to continue from, or a shape to build.
-        config: the run's settings.
+        source: a model to continue from, or an architecture to train from scratch.
+        config: the configuration.
         data: the training rows, or their source (`load_rows`).
         output: folder to create.
-        overwrite: replace a finished run that is there.
-        corpus: texts for a new tokenizer; by default the questions and answers of `data`.
-        say: receives one line of plain text per stage, in the first process.
+        overwrite: replace an existing finished run.
+        corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
+        say: receives status messages, one line each, in the main process.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     folder = OutputFolder(output, overwrite=overwrite)
@@ -132,7 +134,7 @@ def run_finetune(
         tokenizer = load_checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
-    tell({"training": encoded}, say)
+    report_rows({"training": encoded}, say)
     settings = work_in(folder, config)
     trainer = FinetuneTrainer(
         load_to_train(source, config, say),

@@ -1,4 +1,5 @@
-"""The second half of a run: train, then turn the work folder into the finished one, with result, log, card and record."""
+"""Second half of a run: train, then turn the work folder into the finished one with model, log, model card and
+record."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.output_folder import OutputFolder
@@ -18,21 +19,21 @@ from atwu.training.token_trainer import TokenTrainer
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What a finished run left."""
+    """Result of a finished run."""
 
     output: Path
     seconds: float
-    """Training time of this process, which is the last part of a resumed run."""
+    """Training time of this process; for a resumed run, the last part."""
     steps: int
     resumed_from: int
     """Optimizer step the run was resumed from, 0 for a fresh run."""
 
 
 def work_in(folder: OutputFolder, config: TokenTrainingConfig) -> dict[str, Any]:
-    """Send what a trainer writes to the work folder; returns the settings as they were given."""
+    """Redirect the trainer's output to the work folder; returns the configuration as given."""
     settings = config.as_plain()
     config.output_dir = str(folder.work)
-    # What is pushed is the finished folder, once; the Trainer would push checkpoints.
+    # Only the finished folder is pushed, once; the Trainer would push checkpoints.
     config.push_to_hub = False
     return settings
 
@@ -42,27 +43,27 @@ def train_into(
     trainer: TokenTrainer,
     settings: Mapping[str, Any],
 ) -> FinishedRun:
-    """Train from the start or the last checkpoint of the same run, and publish the finished folder.
+    """Train from the start or from the last checkpoint of the same run, and move the finished folder into place.
 
     Args:
-        trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
-        settings: as `work_in` gave them.
+        trainer: before its first step; created from a `ModelSource`, with `folder.log` as its log.
+        settings: the result of `work_in`.
 
     Raises:
-        FileExistsError: another run was left unfinished in the folder, or one is going on.
-        DiskFullError: the checkpoints are whole.
-        ValueError: no step was taken.
-        NonFiniteLossError: see the message; the last checkpoint is kept.
+        FileExistsError: the folder contains another unfinished run, or a run in progress.
+        DiskFullError: the disk is full; the checkpoints are intact.
+        ValueError: no training step was taken.
+        NonFiniteLossError: the loss is not finite; the last checkpoint is kept.
     """
     config = trainer.args
     first = config.process_index == 0
-    with room(folder.work):
+    with explain_full_disk(folder.work):
         if first:
             folder.begin(trainer.key)
         config.distributed_state.wait_for_everyone()
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
         if trainer.state.global_step == 0:
-            raise ValueError("no step was taken, so the model is the starting model still; nothing was published.")
+            raise ValueError("no training step was taken, so the model is unchanged; no result was written.")
         finished = FinishedRun(
             folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
         )

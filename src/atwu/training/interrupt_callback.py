@@ -1,4 +1,4 @@
-"""A run to which a signal comes ends after its step and with a checkpoint, where checkpoints are written."""
+"""Callback that ends an interrupted run after its current step, with a checkpoint if checkpoints are enabled."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._interrupts import DeferredSignal, end
+from atwu._interrupts import DeferredSignal, end_process
 
 if TYPE_CHECKING:
     from atwu.training.token_trainer import TokenTrainer
 
 
 class Interrupted(TrainerCallback):
-    """Has a checkpoint written after the step in which a signal came to any of the processes, and ends there."""
+    """Save a checkpoint after the step in which any process received a signal, then end the run."""
 
     def __init__(self, trainer: TokenTrainer) -> None:
         self._trainer = trainer
         self.held: DeferredSignal | None = None
-        """Signals that came while training; None where no checkpoint is written for them."""
+        """Deferred signal during training; None if no checkpoints are written."""
         self._ending = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -32,4 +32,4 @@ class Interrupted(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._ending and self.held is not None:
             self._trainer.accelerator.wait_for_everyone()
-            end(self.held.number or signal.SIGTERM, "checkpoint saved")
+            end_process(self.held.number or signal.SIGTERM, "checkpoint saved")

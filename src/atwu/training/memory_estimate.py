@@ -1,4 +1,4 @@
-"""How much memory a training run will take, item by item, before any weights are read."""
+"""Estimate the memory of a training run, item by item, before any weights are read."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from dataclasses import dataclass
 
 import torch
 
-from atwu.modeling.batches import RowLengths, worth_sharing
+from atwu.modeling.batches import RowLengths, shared_prefix
 from atwu.modeling.footprint import Footprint, footprint
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights, with_adapters
 from atwu.training.training_rows import UnlearningRows
 
 PROCESS = {"cpu": 0.6e9, "cuda": 0.5e9}
-"""What Python and its libraries hold beside a run; on a GPU, the driver's context."""
+"""Base memory of Python and its libraries; on a GPU, of the driver's context."""
 BLOCKS = 0.2e9
-"""Logits and what is made of them, computed in blocks of bounded size, and what an allocator holds besides (measured)."""
+"""Logits and derived tensors, computed in blocks of bounded size, and the allocator's reserve (measured)."""
 DECODED_TOKENS = 4096
-"""Tokens that are generated or measured at once."""
+"""Tokens generated or evaluated at once."""
 _BITS = {"4bit": 0.516, "8bit": 1.0}
-"""Bytes of a weight with its share of the scales (NF4 with doubly quantized scales: Dettmers et al. 2023)."""
+"""Bytes per weight including its scales (NF4 with double quantization: Dettmers et al. 2023)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on the training device, by what they are for. Not all are held at once: see `peak`."""
+    """Bytes on the training device, by purpose. Not all are held at the same time: see `peak`."""
 
     process: float
     weights: float
     copies: float
-    """Of the output layer or of the model, that distances are measured from; of weights that are moved for a while."""
+    """Copies: output layer or model as the reference, and weights while they are perturbed."""
     optimizer: float
     gradients: float
     activations: float
-    """At the end of a step's forward pass, with the output layer's blocks."""
+    """At the end of a step's forward pass, including the output layer's blocks."""
     turning: float
-    """Most of activations and gradients together, which take turns: the first are let go where the others are made."""
+    """Maximum of activations plus gradients: activations are freed while gradients are created."""
     evaluation: float
-    """Keys, values and logits while answers are generated."""
+    """Keys, values and logits during generation."""
 
     @property
     def peak(self) -> float:
-        """Most that is held at once."""
+        """Maximum memory at any time."""
         held = self.process + self.weights
         return max(held + self.copies + self.optimizer + self.turning, held + self.evaluation)
 
@@ -52,7 +52,8 @@ class Memory:
 def measure_footprint(
     source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths, *, device: str
 ) -> Footprint:
-    """Look at a model on a kind of device, with the adapters of its settings and the rows of one batch (`longest_batch`)."""
+    """Measure a model's footprint on a kind of device, with its adapters and the rows of one batch
+    (`longest_batch`)."""
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
     autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
@@ -60,10 +61,10 @@ def measure_footprint(
 
 
 def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
-    """What a run takes on a kind of device."""
+    """Estimate the memory of a run on a kind of device."""
     weights = float(model.weights)
     if config.quantize is not None:
-        weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # they are counted in 2 bytes
+        weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes
     copies = 0.0
     if isinstance(config, UnlearnConfig):
         needs = set(config.recipe().needs)
@@ -71,16 +72,16 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
             copies += weights
         elif "reference_distributions" in needs and not config.lora_r:
             copies += model.embedding
-        if config.beside:  # the weights as they are, the move, and the gradient there
+        if config.perturbs_weights:  # original weights, perturbation, and gradient at the perturbed weights
             copies += 3 * model.trained
     optimizer = str(getattr(config.optim, "value", config.optim))
     moments = 0.0 if any(name in optimizer for name in ("paged", "sgd", "adafactor")) else 2.0 * model.trained
     if moments and "8bit" in optimizer:
-        moments = 2.05 * model.trained_parameters  # a byte each, and the scales
-    activations = float(model.kept) * (2 if isinstance(config, UnlearnConfig) and config.beside else 1)
+        moments = 2.05 * model.trained_parameters  # one byte per moment, plus scales
+    activations = float(model.kept) * (2 if isinstance(config, UnlearnConfig) and config.perturbs_weights else 1)
     if config.activation_checkpointing and model.of_layers:
         activations += model.inputs + model.largest_layer - model.of_layers
-        activations += weights / 2 if config.bf16 and not config.lora_r else 0  # autocast keeps what it converted
+        activations += weights / 2 if config.bf16 and not config.lora_r else 0  # autocast keeps converted weights
     head = model.embedding if not config.lora_r else 0
     begun = activations + head + BLOCKS + (model.trained if config.gradient_accumulation_steps > 1 else 0)
     ended = model.trained + model.largest_layer + (head if model.tied else 0)
@@ -97,9 +98,9 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
 
 
 def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengths:
-    """Tokens of the rows of the largest batch that there can be: the longest forget rows with the longest retain rows."""
+    """Return the row lengths of the largest possible batch: the longest forget rows with the longest retain rows."""
     size, longest = config.per_device_train_batch_size, list[int]()
-    begun: tuple[int, ...] | None = None  # what all rows begin with
+    begun: tuple[int, ...] | None = None  # tokens common to the start of all rows
     shortest = config.max_length
     for each in rows.sets.values():
         lengths = array("q")
@@ -112,7 +113,7 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengt
                 begun = tuple(token for token, _ in alike)
         longest += heapq.nlargest(size, lengths)
         shortest = min(shortest, *lengths)
-    return RowLengths(tuple(longest), worth_sharing(len(begun or ()), shortest))
+    return RowLengths(tuple(longest), shared_prefix(len(begun or ()), shortest))
 
 
 def _dtype(source: ModelSource) -> torch.dtype:

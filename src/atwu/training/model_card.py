@@ -1,4 +1,4 @@
-"""The model card written beside an unlearned or fine-tuned checkpoint."""
+"""Model card of an unlearned or fine-tuned model, and texts without private paths or secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def model_card(record: Mapping[str, Any]) -> str:
-    """Markdown for a finished run, from its `run.json` record."""
+    """Return the model card in Markdown for a finished run, from its `run.json` record."""
     from jinja2 import Environment, StrictUndefined
 
     text = resources.files(__package__).joinpath("model_card.md").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def model_card(record: Mapping[str, Any]) -> str:
 
 
 def public_record(record: Any) -> Any:
-    """A `run.json` record, or any plain data, for others to read: its texts are those of `public_text`."""
+    """Return a `run.json` record, or any plain data, with all texts passed through `public_text`."""
     if isinstance(record, Mapping):
         return {key: public_record(value) for key, value in record.items() if key not in _OWN}
     if isinstance(record, list | tuple):
@@ -39,7 +39,7 @@ def public_record(record: Any) -> Any:
 
 
 def public_command(text: str) -> str:
-    """A command line for others to read: its words are those of `public_text`, all else is as it was typed."""
+    """Return a command line with each word passed through `public_text`; everything else is unchanged."""
 
     def word(found: re.Match[str]) -> str:
         try:
@@ -53,22 +53,23 @@ def public_command(text: str) -> str:
 
 
 def public_text(text: str) -> str:
-    """A text for others to read: of paths of this machine only the last part is left, of URLs no user and no query.
+    """Remove private parts of a text: paths are reduced to their last part, URLs lose user and query.
 
-    A path is what starts with a slash, a drive or `~`, or goes up with `..`; it may stand in a sentence, after `NAME=` or
-    `KIND:`, or between the " + " of joined sources. What else looks like one may be a Hub name and stays.
+    A path starts with a slash, a drive or `~`, or contains `..`; it may occur in a sentence, after `NAME=` or
+    `KIND:`, or in a list of sources joined by " + ". Anything else that looks like a path may be a Hub name and is
+    kept.
     """
     return " + ".join(map(_part, text.split(" + ")))
 
 
 _OWN = frozenset({"cache_dir", "output_dir", "logging_dir"})
-"""Settings that name places of this machine and nothing else."""
+"""Settings that only contain local paths."""
 
 _SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s'\"]*@)?(?P<rest>[^\s'\"?#]*)[^\s'\"]*")
 _START = r"(?:~[\w.-]*(?=[/\\])|[A-Za-z]:(?=[/\\])|(?:[\w.-]+[/\\])*\.\.(?=[/\\]))?[/\\]"
 _WHOLE = re.compile(rf"(?P<before>--?[\w-]+=|[\w.-]+=|\w\w+:)?(?P<path>{_START}[^/\\\s].*)")
-"""A text that is a path and nothing else; it may have spaces."""
+"""A text that is a single path; it may contain spaces."""
 _INSIDE = re.compile(rf"(?<![^\s=:,;'\"(\[]){_START}(?:[^\s/\\'\"]+[/\\])*(?P<name>[^\s/\\'\"]+)[/\\]?")
 
 
@@ -84,5 +85,5 @@ def _without_secrets(url: re.Match[str]) -> str:
 
 
 def _short(model: str) -> str:
-    """A Hub name as it is; of a folder only its name, since cards get published."""
+    """Return a Hub name unchanged, and only the last part of a folder, since model cards are published."""
     return Path(model).name if Path(model).expanduser().exists() else public_text(model)

@@ -1,8 +1,8 @@
-"""A run's output folder: it exists only when the run is finished.
+"""Output folder of a run: it exists only once the run is finished.
 
-While a run is going everything lives in `OUTPUT.incomplete`, held by one process; the finished folder is moved into place
-in one step. A folder left behind by a killed run is taken up again if it belongs to the same run. Only folders that this
-module made are ever replaced.
+During a run all files are in `OUTPUT.incomplete`, locked by one process; the finished folder is moved into place
+atomically. A folder left by a killed run is resumed if it belongs to the same run. Only folders created by this module
+are replaced.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from atwu._disk_errors import format_bytes
-from atwu._file_reading import printable
+from atwu._file_reading import printable, read_upgraded_json
 from atwu._files import atomic_sibling, clear_atomic_siblings, file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu._renamed import upgrade
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.run_key import KEY_NAME, key_differences
 
@@ -30,37 +29,35 @@ RECORD_SCHEMA = "atwu.run/2"
 LOCK_NAME = "run.lock"
 _WORK = ".incomplete"
 _LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
-"""In bytes: what common file systems take, and room for the files of a run."""
+"""Limits in bytes of common file systems, minus room for the files of a run."""
 
 
 def output_path(path: str | Path) -> Path:
-    """The folder that an output means, where symbolic links lead to.
+    """Resolve an output path, following symbolic links.
 
     Raises:
-        OSError: no folder can be made there.
+        OSError: the folder cannot be created.
     """
     given = Path(path).expanduser().absolute()
     if printable(str(given)) != str(given):
-        raise OSError(
-            f"output {path} has signs that no terminal shows, or bytes that are no UTF-8; choose another output."
-        )
+        raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
     for part, longest in ((str(given), _LONGEST_PATH), (given.name, _LONGEST_NAME)):
         if (size := len(os.fsencode(part))) > longest:
             raise OSError(f"output {part[:60]}... is too long: {size} bytes, at most {longest}.")
     found = Path(os.path.realpath(given))
     there = next((each for each in found.parents if each.exists()), None)
     if found.is_symlink() or there is None or not there.is_dir():
-        raise OSError(f"output {path} leads to {found}, where no folder can be made; choose another output.")
+        raise OSError(f"output {path} leads to {found}, where no folder can be created; choose another output.")
     return found
 
 
 def unfinished(folder: Path) -> Path:
-    """Where the run works whose result shall be in a folder."""
+    """Return the work folder of an output folder."""
     return folder.with_name(folder.name + _WORK)
 
 
 def drop_unfinished(folder: Path) -> None:
-    """Remove it, in one step, so that a kill leaves no part of it under its name."""
+    """Remove the work folder atomically, so that a kill leaves no partial folder."""
     with atomic_sibling(folder) as doomed, contextlib.suppress(FileNotFoundError):
         os.replace(unfinished(folder), doomed / "work")
 
@@ -69,15 +66,15 @@ logger = logging.getLogger(__name__)
 
 
 class OutputFolder:
-    """Where a run works and where its result goes.
+    """Work folder and output folder of a run.
 
     Args:
-        path: the finished folder.
+        path: the output folder.
         overwrite: replace a finished run and discard an unfinished one.
 
     Raises:
         FileExistsError: the folder exists and `overwrite` is off, or it is not a run of this package.
-        OSError: no folder can be made there.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -98,7 +95,7 @@ class OutputFolder:
             raise FileExistsError(f"{self.work} exists and is not a run of atwu; choose another output.")
 
     def _drop_what_a_kill_left(self) -> None:
-        """Remove the work folder of the very run that is in place."""
+        """Remove the work folder of a run whose result is already in place."""
         clear_atomic_siblings(self.path)
         there, worked = (folder / MANIFEST_NAME for folder in (self.path, self.work))
         if there.is_file() and worked.is_file() and there.read_bytes() == worked.read_bytes():
@@ -106,23 +103,23 @@ class OutputFolder:
 
     def _is_run(self) -> bool:
         try:
-            record = json.loads((self.path / RECORD_NAME).read_text(encoding="utf-8"))
+            record = read_upgraded_json(self.path / RECORD_NAME)
         except (OSError, ValueError):
             return False
-        return isinstance(record, dict) and upgrade(record).get("schema") == RECORD_SCHEMA
+        return isinstance(record, dict) and record.get("schema") == RECORD_SCHEMA
 
     def _is_work(self) -> bool:
-        """Whether the work folder is of this module; one that is just being made holds its lock before its key."""
+        """Whether the work folder was created by this module; a new one has its lock before its key."""
         if not self.work.is_dir():
             return False
         names = {entry.name for entry in self.work.iterdir()}
         return not names.isdisjoint((KEY_NAME, LOCK_NAME)) or all(name.startswith(f".{KEY_NAME}.") for name in names)
 
     def check_space(self, needed: int) -> None:
-        """Refuse to start when the disk cannot hold the result; what the work folder holds already is not needed again.
+        """Check that the disk has room for the result, not counting files that already exist in the work folder.
 
         Raises:
-            OSError: fewer than `needed` bytes are free, or the place is not writable.
+            OSError: less than `needed` bytes are free, or the folder is not writable.
         """
         parent = self.path.parent
         while not parent.exists():
@@ -133,16 +130,16 @@ class OutputFolder:
         there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
         if free + there < needed:
             raise OSError(
-                f"{parent} has {format_bytes(free)} free, this run needs about {format_bytes(needed - there)} "
-                "(checkpoints with optimizer, and the result); free some space, or use --save-total-limit 1 or "
-                "--save-strategy no."
+                f"{parent} has {format_bytes(free)} free, but this run needs about {format_bytes(needed - there)} "
+                "(checkpoints with optimizer state, and the result); free some space, or use --save-total-limit 1 "
+                "or --save-strategy no."
             )
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Take hold of the work folder; what is in it afterwards is of an identical run, which is one of the same key.
+        """Create or reopen the work folder; existing files in it belong to a run with the same key.
 
         Raises:
-            FileExistsError: another run was left unfinished here and `overwrite` is off, or one is going on.
+            FileExistsError: the folder contains another unfinished run and `overwrite` is off, or a run in progress.
         """
         key = json.loads(json.dumps(dict(key), default=str))
         self.work.mkdir(parents=True, exist_ok=True)
@@ -150,11 +147,11 @@ class OutputFolder:
         if not self.overwrite and (known := self._known()) is not None:
             if known == key:
                 return
-            # Without a checkpoint there is nothing to go on with, and nothing to lose.
+            # Without a checkpoint there is nothing to resume from, and nothing to lose.
             if last_checkpoint(self.work) is not None:
                 raise FileExistsError(
-                    f"{self.work} holds an unfinished run that differs in {key_differences(known, key)}; finish it with its "
-                    "own settings, or pass --overwrite to discard it."
+                    f"{self.work} contains an unfinished run that differs in {key_differences(known, key)}; finish "
+                    "it with its own settings, or pass --overwrite to discard it."
                 )
         for entry in self.work.iterdir():
             if entry.name != LOCK_NAME:
@@ -162,7 +159,7 @@ class OutputFolder:
         write_json(self.work / KEY_NAME, {"digest": _digest(key), "key": key})
 
     def _known(self) -> dict[str, Any] | None:
-        """Key of the run that was left here; None if there is none, or it is damaged, which is said in a warning."""
+        """Return the key of the unfinished run; None if there is none, or if it is damaged (with a warning)."""
         file = self.work / KEY_NAME
         try:
             read = json.loads(file.read_text(encoding="utf-8"))
@@ -174,7 +171,13 @@ class OutputFolder:
                 return None
         except (ValueError, LookupError, TypeError):
             pass
-        logger.warning("warning: %s is damaged or missing, so whose run this is cannot be told; it begins anew", file)
+        logger.warning(
+            (
+                "warning: %s is damaged or missing, so the unfinished run cannot be identified; starting from the "
+                "beginning"
+            ),
+            file,
+        )
         return None
 
     def _hold(self) -> None:
@@ -188,7 +191,7 @@ class OutputFolder:
         file.flush()
 
     def publish(self, result: Path) -> None:
-        """Move the finished folder `result` into place and drop the work folder."""
+        """Move the finished folder `result` into place and remove the work folder."""
         write_manifest(result)
         shutil.copyfile(result / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():

@@ -1,4 +1,4 @@
-"""Preset files of one's own: read and written with every option checked."""
+"""Read and write preset files of the user, with every option checked."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def read_preset(path: str | Path) -> Preset:
     """Read and check a preset.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a flat YAML with a method, or an option that no run has.
+        FileNotFoundError: the file does not exist.
+        ValueError: not a flat YAML mapping with a method, or an unknown option.
     """
     path = Path(path)
     if not path.is_file():
@@ -30,15 +30,15 @@ def read_preset(path: str | Path) -> Preset:
 
 
 def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Write a preset in one step; its folder is made if need be.
+    """Write a preset atomically, creating its folder if needed.
 
     Args:
-        path: file to write, best named SCALE/METHOD.yaml.
+        path: file to write, best named SETTING/METHOD.yaml.
         options: options of `UnlearnConfig`, with the method.
-        about: where they come from, as plain data.
+        about: origin of the values, as plain data.
 
     Raises:
-        ValueError: an option that no run has, or no method.
+        ValueError: unknown option, or no method.
     """
     path = Path(path)
     _check(options, where=str(path))
@@ -57,7 +57,7 @@ def _check(options: Mapping[str, Any], *, where: str) -> None:
     known = sorted(option_names() - {"output_dir"})
     for key, value in options.items():
         if key not in known:
-            hint = did_you_mean(key, known, " Say what is no option under 'about'.")
+            hint = did_you_mean(key, known, " Put everything that is not an option under 'about'.")
             raise ValueError(f"{where}: unknown option {key!r}.{hint}")
         if not isinstance(value, str | int | float | bool):
             raise ValueError(f"{where}: {key} must be a number, text, true or false, got {value!r}.")

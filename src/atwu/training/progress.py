@@ -1,65 +1,110 @@
-"""What a running training shows and writes: one progress line, and one JSON line per log."""
+"""Progress display and log of a training run: one progress line, and one JSON line per logged step."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 
 Say = Callable[[str], None]
 """Receives one line of plain text."""
 
 
 def logged(line: str) -> None:
-    """For Python code that names no listener."""
+    """Log a status message; the default in Python code."""
     logging.getLogger("atwu").info(line)
 
 
 def silent(line: str) -> None:
-    """For all processes but the first."""
+    """Ignore a status message; for all processes but the main one."""
 
 
 _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mean_score": "score"}
 
 
-class ProgressLine(TrainerCallback):
-    """Progress over optimizer steps with the current losses.
+def remaining_seconds(times: Sequence[float], steps: Sequence[int], *, step: int, total: int) -> float | None:
+    """Estimate the remaining time of training from the time per step between the first and the last of some steps.
+
+    The steps are those that end with an evaluation, where there are evaluations, so that both kinds of time are in the
+    estimate and the overhead of the first steps is not.
 
     Args:
-        expected: gives the steps that a run is likely to take, where it may end before its last; None: all.
+        times: when these steps ended, in seconds.
+        steps: their numbers.
+        step: the last step that is done.
+        total: the expected number of steps.
+
+    Returns:
+        Seconds; None before the second of these steps.
+    """
+    if len(steps) < 2:
+        return None
+    return (times[-1] - times[0]) / (steps[-1] - steps[0]) * max(total - step, 0)
+
+
+class ProgressLine(TrainerCallback):
+    """Progress over optimizer steps with the current losses and the estimated remaining time.
+
+    Args:
+        expected: returns the estimated number of steps, where training may end early; None: all.
+        eval_every: returns the number of steps between two evaluations; None without evaluation.
         shown: False only counts.
     """
 
-    def __init__(self, expected: Callable[[], int | None] = lambda: None, *, shown: bool = True) -> None:
+    def __init__(
+        self,
+        expected: Callable[[], int | None] = lambda: None,
+        eval_every: Callable[[], int | None] = lambda: None,
+        *,
+        shown: bool = True,
+    ) -> None:
         self._bar: Any = None
-        self._expected, self._shown = expected, shown
+        self._expected, self._eval_every, self._shown = expected, eval_every, shown
+        self._times: list[float] = []
+        self._steps: list[int] = []
+        self._losses = ""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._times, self._steps = [], []
         if state.is_world_process_zero:
-            self._bar = bar_of(
-                total=self._total(state), desc="training", unit="step", initial=state.global_step, shown=self._shown
+            self._bar = progress_bar(
+                total=self._total(state),
+                desc="training",
+                unit="step",
+                initial=state.global_step,
+                shown=self._shown,
+                remaining=self._remaining,
             )
 
     def _total(self, state: Any) -> int:
         most, done = int(state.max_steps), int(state.global_step)
         return max(min(self._expected() or most, most), done)
 
+    def _remaining(self) -> float | None:
+        return remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
             shown = {short: f"{logs[name]:.3f}" for name, short in _SHOWN.items() if name in logs}
             if shown:
-                self._bar.set_postfix_str(", ".join(f"{name} {value}" for name, value in shown.items()), refresh=False)
+                self._losses = ", ".join(f"{name} {value}" for name, value in shown.items())
+                self._bar.set_postfix_str(self._losses, refresh=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
+            if state.global_step % (self._eval_every() or 1) == 0:
+                self._times.append(time.monotonic())
+                self._steps.append(int(state.global_step))
             self._bar.total = self._total(state)
+            self._bar.set_postfix_str(self._losses, refresh=False)
             self._bar.update(state.global_step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -69,7 +114,7 @@ class ProgressLine(TrainerCallback):
 
 
 class JsonLog(TrainerCallback):
-    """Appends every log to a JSONL file; a resumed run first writes what its checkpoint knows."""
+    """Append every log to a JSONL file; a resumed run first writes the logs in its checkpoint."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -85,7 +130,7 @@ class JsonLog(TrainerCallback):
 
 
 def log_text(state: Any) -> str:
-    """Everything that a trainer logged, by its state, as the lines of `log.jsonl`."""
+    """Return all logs of a trainer's state as the lines of `log.jsonl`."""
     return "".join(
         log_line(logs["step"], {name: value for name, value in logs.items() if name != "step"})
         for logs in state.log_history
@@ -93,7 +138,7 @@ def log_text(state: Any) -> str:
 
 
 def log_line(step: int, logs: Mapping[str, Any]) -> str:
-    """What was logged at a step as one line of JSON, sorted by name; numbers that are not finite become null."""
+    """Format the logs of a step as one line of JSON, sorted by name; non-finite numbers become null."""
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in sorted(logs.items())

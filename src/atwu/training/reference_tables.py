@@ -1,7 +1,7 @@
-"""Tables of the starting model's numbers that a run looks up by row.
+"""Values of the frozen reference model for the rows of a run.
 
-They are read once and cached on disk, or taken in every step from the model with its adapters off or
-from a second, frozen model. What a recipe does not need is neither computed nor loaded.
+They are computed once and cached on disk, or computed in every step by the model with its adapters disabled or by a
+second, frozen model. Values that a recipe does not need are not computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
 from atwu.data.encode import EncodedRow
-from atwu.modeling.adapters import adapters_of, fresh, original_model
+from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
@@ -32,33 +32,33 @@ from atwu.modeling.reference import (
     Reference,
     ReferenceSpec,
     TokenTable,
+    compute_reference,
     counted_tokens,
-    live_reference,
     plain_head,
-    read_rows,
+    reference_of_batch,
 )
 from atwu.training.progress import Say
 
 Mode = Literal["cache", "model", "adapters"]
 _ROWS = {"forget": "rows", "retain": "retain_rows", "alternate": "alternate_rows"}
-"""Set of rows -> where a micro-batch has their indices."""
+"""Set of rows -> key of their indices in a micro-batch."""
 SHARE_OF_DISK = 0.25
 SHARE_OF_MEMORY = 0.5
-"""Largest shares of the free disk space and of the memory that an automatically chosen cache may take."""
+"""Maximum shares of free disk space and of memory that an automatically chosen cache may use."""
 
 
 @dataclass(slots=True)
 class OriginalModel:
-    """Reads rows with the starting model, through a cache on disk.
+    """Evaluates rows with the original model, through a cache on disk.
 
     Attributes:
-        model: the model about to be unlearned, before its first step.
-        folder: of the cache.
-        autocast: the context that training steps run in.
+        model: the model to unlearn, before its first step.
+        folder: cache folder.
+        autocast: autocast context of training steps.
         progress: show progress bars.
-        stays: whether its weights stay whole and where they are while it trains.
-        name: what progress bars call it.
-        adapted: read it with its adapters, if it has some.
+        stays: whether its weights stay unsharded and on their device during training.
+        name: label of progress bars.
+        adapted: evaluate it with its adapters, if it has any.
     """
 
     model: nn.Module
@@ -68,23 +68,23 @@ class OriginalModel:
     progress: bool = True
     fingerprint: str | None = None
     stays: bool = True
-    name: str = "starting model"
+    name: str = "original model"
     adapted: bool = False
 
     def read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec, *, what: str) -> dict[str, TokenTable]:
-        """Tables of what is wanted for a set of rows."""
+        """Return tables of the requested values for a set of rows."""
         label = f"{self.name}, {what} rows" if self.progress else None
         with self._off():
             tensors = cached_tensors(
                 self.folder,
                 self._key(rows, wanted),
-                lambda: read_rows(self.model, rows, wanted, autocast=self.autocast, progress=label),
+                lambda: compute_reference(self.model, rows, wanted, autocast=self.autocast, progress=label),
             )
         lengths = [counted_tokens(row) for row in rows]
         return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
 
     def has_read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> bool:
-        """Whether the tables are in the cache already."""
+        """Whether the tables are already cached."""
         with self._off():
             return is_cached(self.folder, self._key(rows, wanted))
 
@@ -93,7 +93,7 @@ class OriginalModel:
         return nullcontext() if plain else original_model(self.model)
 
     def _key(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> dict[str, Any]:
-        """Everything that can change a number."""
+        """Return everything that can change the values, as plain JSON."""
         if self.fingerprint is None:
             self.fingerprint = model_fingerprint(self.model)
         return {
@@ -109,7 +109,7 @@ class OriginalModel:
 
 
 def _behaviour(model: nn.Module) -> dict[str, Any]:
-    """The model's config, which can change its numbers without changing its weights, as plain JSON."""
+    """Return the model's config, which can change outputs without changing weights, as plain JSON."""
     config = getattr(model, "config", None)
     if config is None:
         return {}
@@ -119,26 +119,26 @@ def _behaviour(model: nn.Module) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class References:
-    """The starting model's numbers for the rows of a run."""
+    """Reference values for the rows of a run."""
 
     wanted: Mapping[str, ReferenceSpec]
     mode: Mode | None = None
-    """None when nothing is needed."""
+    """None if no values are needed."""
     tables: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
     head: OutputHead | None = None
     second: nn.Module | None = None
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
     places: Mapping[int, int] | None = None
-    """Where a retain row lies in its tables, when only the rows that the run will draw were read."""
+    """Index of each retain row in its tables, if only the rows that the run draws were evaluated."""
 
     def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
-        """The reference of one micro-batch."""
+        """Return the reference of one micro-batch."""
         if self.mode is None:
             return Reference()
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
-                return live_reference(start, batches, self.wanted, layout=layout)
+                return reference_of_batch(start, batches, self.wanted, layout=layout)
 
         def look_up(name: str, what: str) -> Tensor | None:
             table = self.tables.get(name, {}).get(what)
@@ -171,26 +171,24 @@ def prepare_references(
     drawn: Collection[int] | None = None,
     say: Say,
 ) -> References:
-    """Decide where the starting model's numbers come from, say so, and read them if they are to be cached.
+    """Choose where reference values come from, report the choice, and compute them if they are cached.
 
     Args:
-        start: the starting model.
-        wanted: what is wanted of each set.
-        sets: the rows of each set that is wanted.
+        start: the original model.
+        wanted: requested values of each set.
+        sets: the rows of each set.
         mode: `cache`, `model`, `adapters`, or `auto`.
-        drawn: the retain rows that the run will draw, if they are known; when they are few, only they are read.
+        drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
         say: receives one line of plain text.
 
     Raises:
-        ValueError: a mode that this model does not allow, or adapters that are trained already.
+        ValueError: a mode that this model does not allow, or adapters that are already trained.
     """
-    wanted = {name: what for name, what in wanted.items() if not what.nothing}
+    wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:
         return References({})
-    if not fresh(start.model):
-        raise ValueError(
-            "the model's adapters are trained already, so it is not its own starting model; merge them first."
-        )
+    if not equals_base(start.model):
+        raise ValueError("the model's adapters are already trained, so it is not the original model; merge them first.")
     places = None
     if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
         places = {row: place for place, row in enumerate(sorted(drawn))}
@@ -198,7 +196,7 @@ def prepare_references(
     states = any(what.states for what in wanted.values())
     head = plain_head(start.model) if states else None
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
-    say(f"starting model's numbers: {why}")
+    say(f"reference model: {why}")
     if chosen == "adapters":
         return References(wanted, "adapters", autocast=start.autocast)
     if chosen == "model":
@@ -206,7 +204,7 @@ def prepare_references(
         second.requires_grad_(False)
         return References(wanted, "model", second=second.eval(), autocast=start.autocast)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
-    # A layer that is neither trained nor sharded is its own copy.
+    # A layer that is neither trained nor sharded serves as its own reference.
     trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
     return References(
         wanted,
@@ -227,26 +225,26 @@ def _choose(
 ) -> tuple[Mode, str]:
     adapted = adapters_of(start.model) is not None
     if mode == "adapters" and not adapted:
-        raise ValueError("reference='adapters' needs a run with LoRA (lora_r); use cache or model.")
+        raise ValueError("reference='adapters' needs LoRA (lora_r); use cache or model.")
     if mode == "cache" and lacks_head:
         raise ValueError(
-            "reference='cache' needs the plain output layer of the model, which this one lacks; use "
+            "reference='cache' needs a plain output layer, which this model lacks; use "
             + ("adapters or model." if adapted else "model.")
         )
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
         amount = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
         where = f"{amount} in {start.folder}"
-        # What is there is used, whatever else fills the disk: a resumed run goes on as it began.
+        # An existing cache is always used, so that a resumed run continues as it started.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):
-            return "cache", f"found, {where}"
+            return "cache", f"found in the cache, {where}"
         if mode == "cache" or size <= min(
             SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * psutil.virtual_memory().total
         ):
-            return "cache", f"read once, {where}"
+            return "cache", f"computed once, {where}"
     if mode == "adapters" or (mode == "auto" and adapted):
-        return "adapters", "the model with its adapters off, in every step"
-    return "model", "a second, frozen model in memory"
+        return "adapters", "the model with its adapters disabled, in every step"
+    return "model", "a second, frozen copy of the original model in memory"
 
 
 def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapping[str, Sequence[EncodedRow]]) -> int:
@@ -265,5 +263,5 @@ def _free(folder: Path) -> int:
 
 
 def reference_folder(config_folder: str | None) -> Path:
-    """Where reference tables are cached."""
+    """Return the cache folder of reference tables."""
     return (Path(config_folder) if config_folder else cache_folder()) / "references"

@@ -1,4 +1,4 @@
-"""What tells one run from another: only a run of the same key goes on from a checkpoint by itself."""
+"""Key of a run: a run resumes automatically only from a checkpoint with the same key."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ NOT_RESULT = frozenset(
         *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
         *("dataloader_num_workers", "dataloader_pin_memory"),
         *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
-        # What lies there counts, by its digest.
+        # Options with paths; the contents at these paths are compared by digest instead.
         *("cache_dir", "forget_words", "scorer_from", "auxiliary_forget", "auxiliary_retain"),
     ]
 )
-"""Fields that cannot change the result, so a run may be resumed with other values."""
+"""Fields that do not affect the result, so a run may be resumed with other values."""
 _PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulation_steps"])
-"""These and the number of processes make the rows of a step, which count; how they are parted changes rounding alone."""
+"""With the number of processes these give the rows per step, which is compared; their split only affects
+floating-point rounding."""
 
 
 def packages(trainer: TokenTrainer) -> dict[str, str]:
-    """Versions of the packages that decide a run's numbers."""
+    """Return the versions of the packages that affect a run's numbers."""
     further = ["peft"] * (trainer.loaded.lora is not None) + ["bitsandbytes"] * bool(trainer.args.quantize)
     return versions() | {name: importlib.metadata.version(name) for name in further}
 
 
 def run_key(trainer: TokenTrainer) -> dict[str, Any]:
-    """The key of a run, as plain JSON."""
+    """Return the key of a run, as plain JSON."""
     config, tokenizer = trainer.args, cast(Any, trainer.processing_class)
     plain = None if tokenizer is None else tokenizer.backend_tokenizer.to_str()
     key = {
@@ -59,7 +60,7 @@ def run_key(trainer: TokenTrainer) -> dict[str, Any]:
 
 
 def key_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Names of what differs between two keys, one level deep."""
+    """List the entries that differ between two keys, one level deep."""
     names = []
     for name in sorted(set(old) | set(new)):
         before, after = old.get(name), new.get(name)

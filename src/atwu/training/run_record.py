@@ -1,4 +1,5 @@
-"""What a trained folder holds: the result, its record, log and model card. Command and Python leave the same."""
+"""Contents of a finished run's folder: model, record, log and model card; the same from the command line and from
+Python."""
 
 from __future__ import annotations
 
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Timing:
-    """How the training of this process went."""
+    """Timing of the training in this process."""
 
     started: datetime.datetime | None = None
-    """None before the first step."""
+    """Time of the first step; None before it."""
     seconds: float = 0.0
     resumed_from: int = 0
-    """Optimizer step it went on from."""
+    """Optimizer step it resumed from."""
 
 
 def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
-    """Everything about a run after training, as `run.json` has it, with its settings as they were given."""
+    """Return the record of a run after training, as in `run.json`, with its settings as given."""
     config, loaded, timing = trainer.args, trainer.loaded, trainer.timing
     adapted = adapters_of(loaded.model) is not None
     start = _start(loaded.source, loaded.model)
@@ -74,19 +75,19 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
 
 
 def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, Any], use_up: bool) -> None:
-    """Write the result with tokenizer and scorer, its log, card and record, the record last; every process calls this.
+    """Write the model with tokenizer and scorer, log, model card and, last, the record; called in every process.
 
-    Adapters are merged unless the configuration keeps them apart. Sharded weights are gathered on disk and go on from there
-    in the first process.
+    Adapters are merged unless the configuration keeps them separate. Sharded weights are gathered on disk, and the main
+    process continues with them.
 
     Args:
         trainer: after training.
-        folder: for the result.
-        settings: of the run, as they were given.
-        use_up: merge into the trainer's own model, which has no adapters afterwards, instead of into a copy.
+        folder: folder for the result.
+        settings: settings of the run, as given.
+        use_up: merge into the trainer's own model, which loses its adapters, instead of into a copy.
 
     Raises:
-        ValueError: adapters that cannot be merged.
+        ValueError: the adapters cannot be merged.
     """
     model = _write_weights(trainer, folder, use_up=use_up)
     if model is None:
@@ -99,7 +100,7 @@ def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, 
 
 
 def _write_weights(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> Any:
-    """Write the result's own files; returns its model in the first process, None in others."""
+    """Write the model files; returns the model in the main process, None in others."""
     config, sharded = trainer.args, trainer.sharded
     own = trainer.accelerator.unwrap_model(trainer.model)
     merge = adapters_of(own) is not None and not config.save_adapter
@@ -112,11 +113,15 @@ def _write_weights(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> Any:
         return model
     source = trainer.loaded.source
     again = source is not None and adapters_of(own) is not None
-    return read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
+    return (
+        load_base_with_adapter(cast(ModelSource, source), config, folder, merge=merge)
+        if again
+        else load_model(str(folder))
+    )
 
 
-def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
-    """The base model with the adapter that lies in a folder; a merged one replaces the adapter there."""
+def load_base_with_adapter(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
+    """Load the base model with the adapter in a folder; if merged, the result replaces the adapter there."""
     model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
     if merge:
         model.save_pretrained(folder)
@@ -126,7 +131,7 @@ def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *,
 
 
 def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of atwu") -> Any:
-    """Upload a finished folder to where `hub_*` say, without checkpoints; its record without what belongs to this machine."""
+    """Upload a finished folder as `hub_*` say, without checkpoints and without local paths in its record."""
     from huggingface_hub import HfApi
 
     hub = HfApi(token=config.hub_token)
@@ -143,7 +148,7 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
 
 
 def _start(source: ModelSource | None, model: Any) -> dict[str, Any]:
-    """Where the starting model comes from; of a model that was given as it is, the name it was read by, if it has one."""
+    """Describe the source of the original model; for a model in memory, the name it was loaded by if known."""
     if source is not None:
         return dataclasses.asdict(source)
     unknown: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(ModelSource)}

@@ -1,4 +1,4 @@
-"""The token scorer of a run: what it starts from, and its steps around those of the model."""
+"""Token scorer of a run: its initialization, and its training steps around those of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.training.training_rows import UnlearningRows
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
-    """The scorer before its first update; the rows give the prior.
+    """Create the scorer before its first update; the rows determine the prior.
 
     Raises:
-        FileNotFoundError: `scorer_from` holds no scorer.
-        ValueError: it belongs to a model of another width.
+        FileNotFoundError: `scorer_from` contains no scorer.
+        ValueError: the scorer belongs to a model of another hidden size.
     """
     if how.scorer_from is not None:
         return scorer_of(how.scorer_from, width)
@@ -45,37 +45,39 @@ def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> Toke
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
-    """The scorer of an earlier run, for a model whose hidden states have that width.
+    """Load the scorer of an earlier run, for a model of the given hidden size.
 
     Raises:
-        FileNotFoundError: the folder holds no scorer.
-        ValueError: it reads hidden states of another width; names both.
+        FileNotFoundError: the folder contains no scorer.
+        ValueError: the scorer expects another hidden size; the message names both.
     """
     scorer = TokenScorer.from_pretrained(folder)
     if scorer.linear.in_features != width:
         raise ValueError(
-            f"the scorer in {folder} reads hidden states of width {scorer.linear.in_features}, "
-            f"this model's have {width}; it belongs to another base model."
+            f"the scorer in {folder} reads hidden states of size {scorer.linear.in_features}, this model's have "
+            f"{width}; it belongs to another base model."
         )
     return scorer
 
 
 class ScorerSteps(TrainerCallback):
-    """Has a run's scorer learn from what the steps of the model leave.
+    """Callback that trains a run's scorer on data from the model's steps.
 
     Args:
-        trainer: of the run.
-        scorer: to train, unless the procedure is `frozen`.
+        trainer: trainer of the run.
+        scorer: scorer to train, unless the procedure is `frozen`.
 
     Raises:
-        ValueError: the joint procedure on a sharded model.
+        ValueError: the joint procedure with a sharded model.
     """
 
     def __init__(self, trainer: MethodTrainer, scorer: TokenScorer) -> None:
         assert trainer.recipe.scores is not None
         self._trainer, self._scorer, self._how = trainer, scorer, trainer.recipe.scores
         if trainer.sharded and self._how.scorer_procedure == "joint":
-            raise ValueError("a sharded model's optimizer takes no scorer; use scorer_procedure='alternate'.")
+            raise ValueError(
+                "scorer_procedure='joint' does not work with a sharded model; use scorer_procedure='alternate'."
+            )
         self.alternation = None if self._how.scorer_procedure == "frozen" else self._alternation(trainer.recipe)
 
     def _alternation(self, recipe: Recipe) -> ScorerAlternation:
@@ -88,7 +90,7 @@ class ScorerSteps(TrainerCallback):
             self.pretrain()
 
     def pretrain(self) -> None:
-        """One pass over the forget set on the starting model, an update of the scorer after every micro-batch."""
+        """Train on one pass over the forget set with the original model, with an update after every micro-batch."""
         once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
         trainer, recipe = self._trainer, self._trainer.recipe
         weighters = tuple(
@@ -98,7 +100,7 @@ class ScorerSteps(TrainerCallback):
         recipe = dataclasses.replace(recipe, retain_loss="none", retainer=None, weighters=weighters)
         training, model = self._alternation(recipe), trainer.model
         assert model is not None
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             for batch in trainer.get_train_dataloader():
                 inputs = trainer._prepare_inputs(batch)
                 self._keep(training, trainer.micro_batch_loss(model, inputs, recipe), inputs)
@@ -106,7 +108,7 @@ class ScorerSteps(TrainerCallback):
                     training.step(max_steps=0)
 
     def join(self, optimizer: torch.optim.Optimizer) -> None:
-        """In the joint procedure, make the scorer another group of the model's optimizer."""
+        """In the joint procedure, add the scorer to the model's optimizer as a parameter group."""
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if self.alternation is not None and self.alternation.joint and id(self._scorer.linear.weight) not in known:
             group = {"params": list(self._scorer.parameters()), "weight_decay": 0.0}
@@ -115,7 +117,7 @@ class ScorerSteps(TrainerCallback):
     # Every step
 
     def collect(self, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
-        """Keep what a scorer step needs of a micro-batch, if the optimizer step under way is also one."""
+        """Store what a scorer step needs of a micro-batch, if the current optimizer step is one."""
         if (training := self._due()) is not None:
             self._keep(training, result, inputs)
 
@@ -133,27 +135,29 @@ class ScorerSteps(TrainerCallback):
             self._log(training.step(state.max_steps))
 
     def _due(self) -> ScorerAlternation | None:
-        """The scorer's training, if the optimizer step under way is also a scorer step."""
+        """Return the training of the scorer if the current optimizer step is a scorer step."""
         state, training = self._trainer.state, self.alternation
         return training if training is not None and training.due(state.global_step, state.max_steps) else None
 
     def _keep(self, training: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
-        look_ups = self._trainer.look_ups
-        training.collect(result, look_ups.offset(inputs), look_ups.labels(inputs)[0] if training.labelled else None)
+        precomputed = self._trainer.precomputed
+        training.collect(
+            result, precomputed.offset(inputs), precomputed.labels(inputs)[0] if training.labelled else None
+        )
 
     def _log(self, objective: torch.Tensor) -> None:
-        # Every process has the same value; logged parts are summed over processes.
+        # The value is the same in all processes; logged terms are summed over processes.
         self._trainer.add_part("scorer_loss", objective / self._trainer.args.world_size)
 
-    # Checkpoints, which have the scorer's weights as the finished folder has them
+    # Checkpoints; the scorer's weights are saved by the trainer
 
     def save(self, folder: str) -> None:
-        """Write how far its training is into a checkpoint."""
+        """Write the training state of the scorer into a checkpoint."""
         if self.alternation is not None:
             self.alternation.save(folder)
 
     def load(self, folder: str) -> None:
-        """Restore scorer and training from one."""
+        """Restore scorer and training state from a checkpoint."""
         self._scorer.load_state_dict(TokenScorer.from_pretrained(folder).state_dict())
         if self.alternation is not None:
             self.alternation.load(folder)

@@ -1,4 +1,4 @@
-"""Several processes, and weights that are sharded over them (FSDP 2): what accelerate and transformers leave to do."""
+"""Training in several processes with sharded weights (FSDP 2): what accelerate and transformers leave open."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from atwu.training.config import TokenTrainingConfig
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], T]) -> T:
-    """What the first process makes, in every process."""
+def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> _T:
+    """Compute a value in the main process and broadcast it to every process."""
     if config.world_size == 1:
         return make()
     from accelerate.utils import broadcast_object_list
@@ -26,15 +26,17 @@ def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], T]) -> T
 
 
 def repeats(rows: int) -> str:
-    """What accelerate does without a word where the rows do not divide into batches of all processes."""
+    """Return a warning about rows that accelerate repeats silently when they do not divide into full batches."""
     return (
-        f"warning: the last step of an epoch repeats {rows} of its first rows, so that all processes have as many; choose "
-        "sizes that divide the rows, or --dataloader-drop-last, for the steps of one process"
+        f"warning: the last step of an epoch repeats {rows} of its first rows, so that all processes have equally "
+        "many; choose sizes that divide the number of rows, or use --dataloader-drop-last, to match training in one "
+        "process"
     )
 
 
 def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
-    """Have an accelerator shard that left its FSDP plugin out, as it does for processes on CPUs; options are the plugin's."""
+    """Enable sharding in an accelerator without an FSDP plugin, as for processes on CPUs; `options` are the
+    plugin's."""
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
@@ -46,7 +48,8 @@ def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
 
 
 def gathered(accelerator: Accelerator, model: Any) -> dict[str, Tensor]:
-    """All weights of a sharded model, in the first process; tied ones are one tensor, as `save_pretrained` expects."""
+    """Gather all weights of a sharded model in the main process; tied weights are one tensor, as `save_pretrained`
+    expects."""
     weights: dict[str, Tensor] = accelerator.get_state_dict(model)
     named = list(model.named_parameters(remove_duplicate=False))
     first = {id(parameter): name for name, parameter in reversed(named)}

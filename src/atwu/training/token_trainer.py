@@ -1,8 +1,8 @@
-"""What every trainer of this package shares on top of transformers' `Trainer`.
+"""Base trainer of this package, on top of transformers' `Trainer`.
 
-Rows are drawn by (seed, epoch, index); losses are sums over tokens divided by the count of the whole optimizer step, so
-they need no further scaling under gradient accumulation or data parallelism; checkpoints appear whole or not at all; and
-a loss that is not finite stops the run.
+Rows are drawn by (seed, epoch, index). Losses are sums over tokens divided by the count of the whole optimizer step, so
+they need no scaling for gradient accumulation or data parallelism. Checkpoints are written atomically, and a non-finite
+loss stops the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers import PrinterCallback, Trainer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 from atwu._interrupts import deferred
 from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
@@ -30,7 +30,7 @@ from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.device import emulates_bfloat16
-from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, publish, step_of, to_resume_from
+from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.interrupt_callback import Interrupted
 from atwu.training.load_to_train import LoadedModel, load_as_is
@@ -42,20 +42,20 @@ from atwu.training.training_rows import RowSet
 
 
 class TokenTrainer(Trainer):
-    """Base of the trainers; subclasses say how rows are counted and what the loss is.
+    """Base of the trainers; subclasses define how rows are counted and what the loss is.
 
-    `train` hands over to transformers' loop, which calls in this order: `get_train_dataloader`; for every optimizer step
-    `get_batch_samples`, which draws its micro-batches and counts what their losses are divided by, `compute_loss` for each of
-    them, the optimizer, and `log`; `_save_checkpoint` as often as asked.
+    `train` runs transformers' loop, which calls in this order: `get_train_dataloader`; for every optimizer step
+    `get_batch_samples`, which draws its micro-batches and counts the divisors of their losses, `compute_loss` for each
+    micro-batch, the optimizer, and `log`; and `_save_checkpoint` as configured.
     """
 
     args: TokenTrainingConfig
     # Losses are already divided by the counts of the whole optimizer step.
     loss_is_scaled_for_ga = True
     command: ClassVar[str]
-    """What makes the same run in a terminal: `unlearn` or `finetune`."""
+    """Command of the same run: `unlearn` or `finetune`."""
     remedy = "Lower the learning rate."
-    """What to do about numbers that are not finite."""
+    """Advice when numbers are not finite."""
 
     def __init__(
         self,
@@ -69,55 +69,59 @@ class TokenTrainer(Trainer):
         self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
         self.sets: Mapping[str, RowSet] = {}
-        """What it trains on, by name."""
+        """Training sets by name."""
         self.timing = Timing()
         self.expected_steps: int | None = None
-        """Steps that training is likely to take, where a callback may end it early."""
+        """Estimated number of steps, where a callback may end training early; None: all."""
+        self.eval_every: int | None = None
+        """Optimizer steps between two evaluation steps of a callback; None without evaluation."""
         super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
         merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
         if self.sharded and merges and self.loaded.source is None:
             raise ValueError(
-                "adapters of a sharded model are merged into a model that is loaded anew; give the trainer its name "
-                "instead of the model, or set save_adapter=True."
+                "adapters of a sharded model are merged into a newly loaded model; pass the model by name instead of "
+                "as an object, or set save_adapter=True."
             )
         self.model_accepts_loss_kwargs = True
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._part_steps: dict[str, set[int]] = defaultdict(set)
         self._saving_to: str | None = None
         self.stateful: list[Stateful] = []
-        """What goes into checkpoints besides."""
-        for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # a notebook has a table of its own
+        """Further state in checkpoints."""
+        for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self)
         self.add_callback(self._interrupted)
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
-        self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
+        self.add_callback(
+            ProgressLine(lambda: self.expected_steps, lambda: self.eval_every, shown=not args.disable_tqdm)
+        )
 
     @property
     def sharded(self) -> bool:
-        """Whether no process holds all weights while it trains."""
+        """Whether the weights are sharded during training."""
         return bool(self.is_fsdp_enabled)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Prepare what the run looks up, then train as transformers' `Trainer` does.
+        """Precompute tables, then train with transformers' `Trainer`.
 
-        A command that is interrupted ends after the step and with a checkpoint, where checkpoints are written.
+        An interrupted command ends after the current step, with a checkpoint if checkpoints are enabled.
 
         Args:
-            resume_from_checkpoint: a checkpoint; or True for the newest in `output_dir` that is whole, and from the start
-                if all there are damaged.
+            resume_from_checkpoint: a checkpoint; or True for the newest intact one in `output_dir`, or from the start
+                if all are damaged.
 
         Raises:
-            ValueError: the checkpoint is damaged, there is none, or the newest one is another run's.
+            ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
-        checkpoint = to_resume_from(self, resume_from_checkpoint)
+        checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
-            self.say("warning: this processor has no bfloat16 instructions; steps are many times faster without bf16")
+            self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
             self.say(repeats(repeated))
         try:
@@ -130,7 +134,7 @@ class TokenTrainer(Trainer):
             self.timing.seconds = time.perf_counter() - clock
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Also shards processes on CPUs, for which accelerate leaves its FSDP plugin out and says nothing."""
+        """Also shard processes on CPUs, for which accelerate silently drops its FSDP plugin."""
         super().create_accelerator_and_postprocess()
         if self.args.fsdp and not self.is_fsdp_enabled:
             shard_model(self.accelerator, self.args.fsdp_plugin_args)
@@ -142,16 +146,16 @@ class TokenTrainer(Trainer):
 
     @functools.cached_property
     def key(self) -> dict[str, Any]:
-        """What tells this run from others."""
+        """Key that identifies this run."""
         return run_key(self)
 
     def _prepare_run(self) -> None:
-        """Called before the first step."""
+        """Hook called before the first step."""
 
     # Data
 
     def get_train_dataloader(self) -> Any:
-        """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
+        """The sampler alone decides which rows an epoch drops; the Trainer's loader would drop more."""
         rows = len(cast(Any, self.train_dataset))
         sampler = EpochSampler(rows, seed=self.args.rows_seed, taken=self.args.rows_per_epoch(rows))
         self._epochs.sampler = sampler
@@ -168,41 +172,41 @@ class TokenTrainer(Trainer):
             self.args.dataloader_drop_last = asked
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
-        """Counts of one process's micro-batches, by field of `NormalizationCounts`."""
+        """Count one process's micro-batches, by field of `NormalizationCounts`."""
         raise NotImplementedError
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
-        """Draw the micro-batches of one optimizer step and count what their losses are divided by."""
+        """Draw the micro-batches of one optimizer step and count the divisors of their losses."""
         batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         counts = self._count(batches)
         if self.args.world_size > 1 and counts:
             summed = self.sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
             counts = dict(zip(counts, summed.tolist(), strict=True))
-        # Without any labelled row there is no agreement to log; all else is divided by at least 1.
+        # Without labelled rows no agreement is logged; all other counts are at least 1.
         least = {"labelled_rows": 0.0}
         return batches, NormalizationCounts(
             **{name: max(count, least.get(name, 1.0)) for name, count in counts.items()}
         )
 
     def sum_over_processes(self, tensor: Tensor) -> Tensor:
-        """Sum of a tensor over all processes, in each of them."""
+        """Sum a tensor over all processes; returns the sum in each."""
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
         return reduced
 
     # Loss
 
     def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
-        """Loss of one micro-batch: its share of the loss of the optimizer step."""
+        """Compute the loss of one micro-batch: its share of the loss of the optimizer step."""
         raise NotImplementedError
 
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Loss of one micro-batch; stops the run when it is not finite.
+        """Compute the loss of one micro-batch; stops the run if it is not finite.
 
-        `num_items_in_batch` is what `get_batch_samples` counted, as the loop hands it on.
+        `num_items_in_batch` is the count from `get_batch_samples`.
         """
         loss = self._token_loss(model, inputs, num_items_in_batch or NormalizationCounts())
         if not torch.isfinite(loss.detach()):
@@ -210,7 +214,7 @@ class TokenTrainer(Trainer):
             raise NonFiniteLossError(
                 self._stopped(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
             )
-        # Data parallelism averages gradients over processes; the counts span all of them.
+        # Data parallelism averages gradients over processes, but the counts include all of them.
         loss = loss * self.args.world_size
         return (loss, None) if return_outputs else loss
 
@@ -220,12 +224,12 @@ class TokenTrainer(Trainer):
         return f"{what}; {kept}. {self.remedy}"
 
     def add_part(self, name: str, value: Tensor) -> None:
-        """Add this micro-batch's contribution to a number that is logged per optimizer step."""
+        """Add this micro-batch's contribution to a value that is logged per optimizer step."""
         self._parts[name] += value.detach().float()
         self._part_steps[name].add(self.state.global_step)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the parts of the loss, each averaged over the optimizer steps since the last log that had it."""
+        """Add the terms of the loss, each averaged over the optimizer steps since the last log that include it."""
         if "loss" in logs:
             logs |= {
                 name: float(self.sum_over_processes(value)) / len(self._part_steps[name])
@@ -236,7 +240,7 @@ class TokenTrainer(Trainer):
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Six operations per parameter and real token."""
+        """Six operations per parameter and non-padding token."""
         batches = (
             [inputs] if "attention_mask" in inputs else [each for each in inputs.values() if isinstance(each, dict)]
         )
@@ -246,22 +250,22 @@ class TokenTrainer(Trainer):
     # Result
 
     def recorded(self) -> dict[str, Any]:
-        """Entries of `run.json` besides those of every run."""
+        """Additional entries of `run.json`."""
         return {}
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write what the command leaves: weights, tokenizer, `run.json`, `log.jsonl` and model card.
+        """Write the same files as the command: weights, tokenizer, `run.json`, `log.jsonl` and model card.
 
         Adapters are merged into a copy of the weights, unless `save_adapter` is set.
 
         Args:
-            output_dir: the folder; what is there already is written over. `output_dir` of the arguments by default.
+            output_dir: the folder; existing files are overwritten. By default `output_dir` of the arguments.
 
         Raises:
-            ValueError: adapters that cannot be merged; set `save_adapter`.
+            ValueError: the adapters cannot be merged; set `save_adapter`.
         """
         folder = Path(output_dir or str(self.args.output_dir))
-        if _internal_call:  # of a checkpoint; a sharded one has the weights where it has the optimizer's state
+        if _internal_call:  # a checkpoint; a sharded one stores weights together with optimizer state
             self.write_weights(None if self.sharded else self.model, folder)
             return
         self._write_result(folder)
@@ -271,15 +275,16 @@ class TokenTrainer(Trainer):
     def push_to_hub(  # type: ignore[override]
         self, commit_message: str = "Result of atwu", **further: Any
     ) -> Any:
-        """Save into `output_dir` of the arguments, and upload that folder without its checkpoints, before returning.
+        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning.
 
         Raises:
-            TypeError: anything else that transformers' `Trainer` takes here; `hub_*` of the arguments say where to.
+            TypeError: any other argument of transformers' method; `hub_*` of the training arguments set the
+                destination.
         """
         if further:
             raise TypeError(
-                f"push_to_hub does not take {', '.join(further)}: the card is the run's own, and hub_* of the arguments say "
-                "where to."
+                f"push_to_hub does not take {', '.join(further)}: the model card is generated, and hub_* of the "
+                "training arguments set the destination."
             )
         folder = Path(str(self.args.output_dir))
         self._write_result(folder)
@@ -293,7 +298,7 @@ class TokenTrainer(Trainer):
             write_manifest(folder)
 
     def write_weights(self, model: Any, folder: Path) -> None:
-        """Write a model (None: not even that) and what belongs to it; every process calls this, a sharded model is gathered."""
+        """Write a model (None: skip) and its extra files; called in every process, and gathers a sharded model."""
         weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
@@ -304,10 +309,10 @@ class TokenTrainer(Trainer):
     # Checkpoints
 
     def check_finite(self) -> None:
-        """Refuse weights that are not finite.
+        """Check that all weights are finite.
 
         Raises:
-            NonFiniteLossError: in every process, when any process has one.
+            NonFiniteLossError: in every process, if any process has a non-finite weight.
         """
         broken = sum(not torch.isfinite(parameter).all() for parameter in self._saved_parameters())
         if self.sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
@@ -320,7 +325,7 @@ class TokenTrainer(Trainer):
         return self._saving_to or super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint aside, then move it into place, so that a killed save leaves nothing that loads."""
+        """Write a checkpoint to a temporary folder, then move it into place, so that a killed save is never loaded."""
         self.check_finite()
         run = Path(super()._get_output_dir(trial))
         staging = run / STAGING
@@ -328,10 +333,10 @@ class TokenTrainer(Trainer):
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         self._saving_to = str(staging)
-        # The Trainer would look for its best checkpoint where this one is written, from which it is moved.
+        # The Trainer would search its best checkpoint in the temporary folder.
         best, self.state.best_global_step = self.state.best_global_step, None
         try:
-            with room(run):
+            with explain_full_disk(run):
                 super()._save_checkpoint(model, trial)
         except DiskFullError:
             shutil.rmtree(staging, ignore_errors=True)
@@ -355,14 +360,14 @@ class TokenTrainer(Trainer):
             each.load(str(checkpoint))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
+        """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""
 
 
 class _Epochs(TrainerCallback):
-    """Tells the sampler its epoch; where several processes resume within one, accelerate's wrappers do not hand it on."""
+    """Sets the sampler's epoch; accelerate's wrappers do not when several processes resume within an epoch."""
 
     sampler: EpochSampler | None = None
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.sampler is not None:
-            self.sampler.set_epoch(int(state.epoch + 1e-6))  # a checkpoint within an epoch has its share in it
+            self.sampler.set_epoch(int(state.epoch + 1e-6))  # within an epoch, a checkpoint's epoch is fractional

@@ -1,4 +1,4 @@
-"""Rows of any accepted kind into everything that a run draws from before it starts."""
+"""Convert rows of any accepted kind into the encoded sets of a run."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.data.spool import DiskRows, kept
+from atwu.data.spool import DiskRows, store_rows
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """One set of rows, encoded, with its text where it was given as text."""
+    """One encoded set of rows, with its text if it was given as text."""
 
     rows: Sequence[EncodedRow]
     examples: Sequence[Example] | None
     source: str | None = None
-    """Name that it was loaded by."""
+    """Name of the source it was loaded from."""
     warnings: tuple[str, ...] = ()
-    """What a reader should know: what was odd, and what had to be changed."""
+    """Warnings about the rows and about changes made to them."""
 
     @property
     def fingerprint(self) -> str:
-        """Sha256 over the canonical JSON of the text, or over the tokens where that is all there is."""
+        """SHA-256 of the canonical JSON of the text, or of the tokens if there is no text."""
         if self.examples is not None:
             return fingerprint(self.examples)
         return hash_of_list(([row.input_ids, row.labels] for row in self.rows), hashlib.sha256())
@@ -48,11 +48,11 @@ RowsInput = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class UnlearningRows:
-    """What an unlearning run reads."""
+    """Rows of an unlearning run."""
 
     forget: RowSet
     retain: RowSet | None
-    """Also there when only the weighting looks at it."""
+    """Also present if only the weighting uses it."""
     alternates: Alternates | None
 
     @property
@@ -62,7 +62,7 @@ class UnlearningRows:
 
     @property
     def encoded(self) -> dict[str, Sequence[EncodedRow]]:
-        """Everything that a step may draw from, by name."""
+        """Encoded rows of all sets that a step may draw from, by name."""
         found: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
         return found if self.alternates is None else {**found, "alternate": self.alternates.rows}
 
@@ -73,13 +73,13 @@ def encode_dataset(
     """Encode rows of any accepted kind.
 
     Args:
-        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats (a Hub
-            data set is one), or rows already encoded; a `RowSet` is given back as it is.
+        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats (such
+            as a Hub data set), or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
-        max_length: longest row in tokens.
-        system: as for `Encoder`; rows that are encoded already stay as they are.
-        words: file of secret words, for rows that bring no labels of their own.
+        max_length: maximum length of a row in tokens.
+        system: as for `Encoder`; encoded rows stay unchanged.
+        words: file of words to label, for rows without labels.
 
     Raises:
         ValueError: no rows, a malformed row, or no tokenizer; or as `load_rows`.
@@ -90,34 +90,34 @@ def encode_dataset(
     if all(isinstance(row, EncodedRow) for row in given):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        return RowSet(kept(_without_first(row) for row in given), None)
+        return RowSet(store_rows(_without_first(row) for row in given), None)
     if tokenizer is None:
-        raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
+        raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
     examples = add_labels(_examples(given, what), words)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
     return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
-    """Rows of any accepted kind as text, not encoded.
+    """Return rows of any accepted kind as text, not encoded.
 
     Args:
         rows: as for `encode_dataset`.
         what: name of the set in messages.
 
     Raises:
-        ValueError: no rows, a malformed row, or rows that are there as tokens alone; or as `load_rows`.
+        ValueError: no rows, a malformed row, or rows given only as tokens; or as `load_rows`.
     """
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
     given, source, notes = _listed(rows, what)
     if any(isinstance(row, EncodedRow) for row in given):
-        raise ValueError(f"the {what} set is measured as text; give its rows as text, not encoded.")
+        raise ValueError(f"the {what} set is evaluated as text; pass its rows as text, not encoded.")
     return RowSet((), _examples(given, what), source, notes)
 
 
 def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
-    """The rows, the source that they were loaded from, and what a reader should know of them."""
+    """Return the rows, the source they were loaded from, and warnings."""
     given = load_rows(rows) if isinstance(rows, str | Path) else rows
     source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
     listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
@@ -131,39 +131,39 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
 def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
     if isinstance(rows, DiskRows):
         return rows
-    return kept(
+    return store_rows(
         row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")
         for index, row in enumerate(rows)
     )
 
 
-def tell(sets: Mapping[str, RowSet], say: Say) -> None:
-    """Say what a run was given."""
+def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
+    """Report the rows of a run."""
     for name, rows in sets.items():
         say(f"{name} rows: {len(rows.rows)} from {rows.source}")
         for note in rows.warnings:
             say(f"warning: {note}")
 
 
-def warn_of(*sets: RowSet | None) -> None:
-    """Say in warnings what a reader should know of rows that Python code gave."""
+def warn_about_rows(*sets: RowSet | None) -> None:
+    """Issue Python warnings about rows given in Python code."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("atwu."):
-        frame, level = frame.f_back, level + 1  # the caller's line is the one to look at
+        frame, level = frame.f_back, level + 1  # point the warning at the caller's line
     for note in (note for rows in sets if rows is not None for note in rows.warnings):
         warnings.warn(note, stacklevel=level)
 
 
 def _without_first(row: EncodedRow) -> EncodedRow:
-    """Nothing predicts the first token of a row, so it is never counted."""
+    """Exclude the first token of a row, which has no prediction."""
     return row if row.labels[0] == IGNORE_INDEX else dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
 
 
 def without_labels(rows: RowSet) -> RowSet:
-    """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
+    """Remove key-token labels of a set if nothing uses them or only some rows have them."""
     if all(row.token_labels is None for row in rows.rows):
         return rows
-    return dataclasses.replace(rows, rows=kept(dataclasses.replace(row, token_labels=None) for row in rows.rows))
+    return dataclasses.replace(rows, rows=store_rows(dataclasses.replace(row, token_labels=None) for row in rows.rows))
 
 
 def unlearning_rows(
@@ -172,45 +172,45 @@ def unlearning_rows(
     """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
 
     Args:
-        forget: rows to remove, as `encode_dataset` takes them.
-        retain: rows to keep; not looked at where the recipe has no need of them.
-        config: of the run.
+        forget: forget rows, as `encode_dataset` takes them.
+        retain: retain rows; ignored if the recipe does not need them.
+        config: configuration of the run.
         tokenizer: the model's; not needed for encoded rows.
 
     Raises:
-        ValueError: rows that the recipe needs are missing, or lack what it needs of them; or as `encode_dataset`.
+        ValueError: rows or columns that the recipe needs are missing; or as `encode_dataset`.
     """
     recipe = config.recipe()
     if retain is None and (recipe.retainer is not None or "retain" in recipe.needs):
         instead = " or set retain_loss='none'" if recipe.retainer is not None else ""
-        raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one{instead}.")
-    longest = config.max_length - bool(recipe.everywhere)  # `_everywhere` adds a token
+        raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
+    longest = config.max_length - bool(recipe.all_positions)  # `_everywhere` adds a token
     limits: dict[str, Any] = {"max_length": longest, "system": config.system}
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
             raise ValueError(
                 f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(removed.rows)} rows of "
-                f"{removed.source or 'the forget set'} have none. A list of secret words does as well: "
+                f"{removed.source or 'the forget set'} have none. A file of words to label also works: "
                 "--forget-words FILE."
             )
         removed = without_labels(removed)
     if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in removed.rows):
-        raise ValueError(f"method {recipe.name!r} has nothing to work on: no forget row has a word in forget_spans.")
+        raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
     if removed.examples is None and "text" in recipe.needs:
         part = "forget loss" if "text" in recipe.forgetter.needs else "weighting"
         name = recipe.forget_loss if part == "forget loss" else recipe.weighting
-        raise ValueError(f"{part} {name!r} reads the text of forget rows; give them as Examples, not encoded.")
+        raise ValueError(f"{part} {name!r} reads the text of forget rows; pass them as Examples, not encoded.")
     kept = None
     if retain is not None and "retain" in recipe.needs:
         kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
         if kept.examples is None and "retain_text" in recipe.needs:
             raise ValueError(
-                f"weighting {recipe.weighting!r} reads the text of retain rows; give them as Examples, not encoded."
+                f"weighting {recipe.weighting!r} reads the text of retain rows; pass them as Examples, not encoded."
             )
-    if "forget" in recipe.everywhere:
+    if "forget" in recipe.all_positions:
         removed = _everywhere(removed)
-    if kept is not None and "retain" in recipe.everywhere:
+    if kept is not None and "retain" in recipe.all_positions:
         kept = _everywhere(kept)
     preferred = None
     if "alternates" in recipe.needs:
@@ -225,27 +225,27 @@ def unlearning_rows(
 
 
 def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
-    """Label the secret words of a list (a file) in rows that bring no labels of their own."""
+    """Label the words listed in a file, in rows without labels."""
     if words is None:
         return examples
     found = label_words(examples, read_words(words))
-    return kept(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
+    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
 
 
 def planned_epochs(config: UnlearnConfig, rows: int) -> int:
-    """Passes over the forget set that a run will begin."""
+    """Return the number of epochs over the forget set that a run starts."""
     if config.max_steps <= 0:
         return math.ceil(config.num_train_epochs)
     return math.ceil(config.max_steps * config.rows_per_step / config.rows_per_epoch(rows))
 
 
 def _everywhere(rows: RowSet) -> RowSet:
-    """Every position counted, of the prompt too.
+    """Count every position, including those of the prompt.
 
-    A token counts at the position before it, so a row's last position gets one after it. Only its place matters:
-    distances compare distributions, whatever token follows.
+    A token is predicted at the position before it, so one token is appended to each row for its last position. Its
+    value does not matter: distances compare distributions.
     """
-    return dataclasses.replace(rows, rows=kept(_whole(row) for row in rows.rows))
+    return dataclasses.replace(rows, rows=store_rows(_whole(row) for row in rows.rows))
 
 
 def _whole(row: EncodedRow) -> EncodedRow:

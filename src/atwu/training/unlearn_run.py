@@ -1,15 +1,15 @@
-"""A whole unlearning run from names and paths, top to bottom: checks, rows, model, trainer, training, the finished folder."""
+"""A complete unlearning run from names and paths: checks, rows, model, trainer, training, and the output folder."""
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._file_reading import read_upgraded_json
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import LoadedRows
 from atwu.methods.recipe import Recipe
@@ -24,7 +24,7 @@ from atwu.training.output_folder import OutputFolder
 from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.scorer_steps import scorer_of
-from atwu.training.training_rows import tell, unlearning_rows
+from atwu.training.training_rows import report_rows, unlearning_rows
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
@@ -42,31 +42,31 @@ def run_unlearn(
 ) -> FinishedRun:
     """Unlearn `forget` from a model and write the result to `output`.
 
-    Everything that needs no weights, encoding included, is checked before any are loaded and before anything is written.
+    Everything that needs no weights, including encoding, is checked before weights are loaded and files are written.
 
     Args:
-        source: the starting model.
-        config: the run's settings.
-        forget: the rows to remove, or their source (`load_rows`).
-        retain: the rows to keep, likewise.
+        source: the original model.
+        config: the configuration.
+        forget: the forget rows, or their source (`load_rows`).
+        retain: the retain rows, or their source.
         output: folder to create.
-        overwrite: replace a finished run that is there.
-        watch: callbacks for the run's trainer.
-        say: receives one line of plain text per stage, in the first process.
+        overwrite: replace an existing finished run.
+        watch: callbacks of the run's trainer.
+        say: receives status messages, one line each, in the main process.
 
     Raises:
-        ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
+        ValueError, FileNotFoundError, FileExistsError, OSError: the message says why; nothing was changed.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
     if source.model is None:
-        raise ValueError("unlearning starts from a model; a new shape has nothing to forget.")
+        raise ValueError("unlearning needs a pretrained model, not a new shape.")
     adapter_bytes = check_training(source, config)
     tokenizer = load_checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
-    tell(rows.sets, say)
+    report_rows(rows.sets, say)
     _check_parts(source, recipe, tokenizer)
     if "auxiliary_models" in recipe.needs:
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
@@ -82,13 +82,13 @@ def run_unlearn(
 
 
 def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
-    """What a run would otherwise trip over after loading weights or training auxiliary models.
+    """Check what would otherwise fail after loading weights or training auxiliary models.
 
     Raises:
-        ValueError, FileNotFoundError, ImportError: see the message.
+        ValueError, FileNotFoundError, ImportError: the message names the option.
     """
-    for part in recipe.parts:
-        if "auxiliary_models" not in part.needs:  # these are there only after they were trained
+    for part in recipe.components:
+        if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
             part.check()
     shape = source.architecture().get_text_config()
     recipe.forgetter.target_token_ids(tokenizer)
@@ -101,14 +101,19 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
             check_model_name(name)
             other = load_tokenizer(name)
             if other.backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
-                raise ValueError(f"{name} has another tokenizer than {source.model}; auxiliary models share it.")
+                raise ValueError(
+                    f"{name} has another tokenizer than {source.model}; auxiliary models must use the same one."
+                )
 
 
 def _compare_base(folder: str, fingerprint: str | None, say: Say) -> None:
-    """Say so when a scorer comes from a run on another model."""
+    """Warn if a scorer was trained on another model."""
     record = Path(folder) / RECORD_NAME
     if not record.is_file():
         return
-    earlier = json.loads(record.read_text(encoding="utf-8")).get("original_model", {}).get("fingerprint")
+    earlier = read_upgraded_json(record).get("original_model", {}).get("fingerprint")
     if earlier != fingerprint:
-        say(f"warning: the scorer in {folder} was trained on another starting model; its scores may mean nothing here")
+        say(
+            f"warning: the scorer in {folder} was trained on another original model; its scores may not be "
+            "meaningful here"
+        )

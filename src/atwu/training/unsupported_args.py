@@ -1,4 +1,4 @@
-"""What a run is asked for and would not do: refused, where transformers leaves it out and says nothing."""
+"""Reject `TrainingArguments` that would otherwise be ignored silently."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ if TYPE_CHECKING:
     from atwu.training.config import TokenTrainingConfig
 
 _NEVER = {
-    "label_smoothing_factor": "the losses are those of the method",
-    "train_sampling_strategy": "which row comes when follows from seed and epoch",
-    "torch_compile": "the pass that reads log-probabilities off the last states cannot be compiled",
+    "label_smoothing_factor": "the loss is defined by the method",
+    "train_sampling_strategy": "the row order follows from seed and epoch",
+    "torch_compile": "the forward pass that computes log-probabilities from the last hidden states cannot be compiled",
     "torch_compile_backend": "see torch_compile",
     "torch_compile_mode": "see torch_compile",
-    "use_liger_kernel": "log-probabilities are read off the last states block by block, without its fused loss",
+    "use_liger_kernel": (
+        "log-probabilities are computed block by block from the last hidden states, without its fused loss"
+    ),
     "liger_kernel_config": "see use_liger_kernel",
-    "parallelism_config": "tensor and context parallelism are not tested here; fsdp shards over processes",
-    "deepspeed": "it is not tested here; fsdp shards as well",
+    "parallelism_config": "tensor and context parallelism are untested; fsdp shards over processes",
+    "deepspeed": "it is untested; use fsdp to shard",
     "length_column_name": "see train_sampling_strategy",
-    "average_tokens_across_devices": "losses are always divided by the tokens of all processes",
-    "load_best_model_at_end": "the result is the model of the last step; save_strategy='best' keeps a checkpoint of the best",
-    "hub_strategy": "what is pushed is the finished folder, once",
+    "average_tokens_across_devices": "losses are always divided by the token count of all processes",
+    "load_best_model_at_end": (
+        "the result is the model of the last step; save_strategy='best' keeps a checkpoint of the best"
+    ),
+    "hub_strategy": "only the finished folder is pushed, once",
     "hub_always_push": "see hub_strategy",
-    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "what is done is what is called"),
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "call train or evaluate instead"),
     **dict.fromkeys(
         (
             *("label_names", "prediction_loss_only", "bf16_full_eval", "fp16_full_eval", "per_device_eval_batch_size"),
             *("eval_accumulation_steps", "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics"),
         ),
-        "what is measured is set as for atwu evaluate",
+        "evaluation is configured as for atwu evaluate",
     ),
 }
-"""Options of transformers that nothing here can follow, and why."""
+"""Unsupported options of transformers, with the reason."""
 _SEVERAL = (
     *("ddp_backend", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"),
     *("ddp_static_graph", "ddp_timeout"),
@@ -43,10 +47,10 @@ _STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
 def check_supported_args(config: TokenTrainingConfig) -> None:
-    """Refuse what this package or this machine cannot do.
+    """Reject options that this package or this machine does not support.
 
     Raises:
-        ValueError, ImportError: naming the option, what it needs, and what to do.
+        ValueError, ImportError: the message names the option, its requirement, and what to do.
     """
     given = {
         name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
@@ -66,18 +70,19 @@ def check_supported_args(config: TokenTrainingConfig) -> None:
     for name in ("DEEPSPEED", "PARALLELISM_CONFIG", *([] if config.fsdp else ["FSDP"])):
         if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise ValueError(
-                f"accelerate was told to use {name} and the run was not; --fsdp shards, and the run's record says so."
+                f"accelerate is configured to use {name} but the run is not; use --fsdp to shard, so that the "
+                "record states it."
             )
     if config.fsdp_config and not config.fsdp:
-        raise ValueError("fsdp_config has no effect without fsdp; give both or neither.")
+        raise ValueError("fsdp_config has no effect without fsdp; set both or neither.")
     _check_loggers(config.report_to)
 
 
 def check_sharding(config: TokenTrainingConfig) -> None:
-    """Refuse ways to shard that would fail later, or be done otherwise than asked.
+    """Reject unsupported sharding settings.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: the message names the setting.
     """
     how = config.fsdp_plugin_args
     if how is None:
@@ -87,13 +92,16 @@ def check_sharding(config: TokenTrainingConfig) -> None:
     for asked, why in (
         (how["fsdp_version"] != 2, "version must be 2"),
         (how["state_dict_type"] not in _STATE_DICTS, f"state_dict_type must be one of {', '.join(_STATE_DICTS)}"),
-        (how["cpu_ram_efficient_loading"], "cpu_ram_efficient_loading leaves processes without weights to read"),
+        (
+            how["cpu_ram_efficient_loading"],
+            ("cpu_ram_efficient_loading is not supported: every process reads the weights"),
+        ),
         (
             str(how["auto_wrap_policy"]).upper() == "SIZE_BASED_WRAP",
             "SIZE_BASED_WRAP does not work for lists of layers",
         ),
         (how.get("cpu_offload") and not _gpu(config), "cpu_offload needs a GPU"),
-        (config.quantize, "quantized weights are not sharded; leave out quantize or fsdp"),
+        (config.quantize, "quantized weights cannot be sharded; leave out quantize or fsdp"),
     ):
         if asked:
             raise ValueError(f"fsdp: {why}.")

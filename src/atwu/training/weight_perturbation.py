@@ -1,7 +1,7 @@
-"""Forgetting that lasts: the forget loss is taken beside the weights, so that a small move of them does not undo it.
+"""Robust unlearning: the forget loss at perturbed weights, so that small weight changes do not undo forgetting.
 
-Sharpness-aware minimisation (Foret et al. 2021) for forgetting and random smoothing are those of Fan et al. 2025, "Towards LLM
-Unlearning Resilient to Relearning Attacks": the forget loss at moved weights, the retain loss at the weights as they are.
+Implements sharpness-aware minimization (Foret et al. 2021) and randomized smoothing as in Fan et al. 2025, "Towards LLM
+Unlearning Resilient to Relearning Attacks": the forget loss at perturbed weights, the retain loss at the original ones.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 
 def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) -> list[Tensor]:
-    """`radius * g / |g|`: the move of that length which raises a loss most, to first order.
+    """Compute `radius * g / |g|`, the perturbation of that norm which increases a loss most, to first order.
 
     Args:
         loss: a scalar, whose graph is kept.
-        weights: leaves of it, or not.
-        radius: Euclidean length of the move over all weights together.
+        weights: trained weights; the loss may not depend on all of them.
+        radius: L2 norm of the perturbation over all weights together.
 
     Returns:
-        A tensor for each weight; all 0 where the loss does not depend on them.
+        One tensor per weight; all 0 if the loss does not depend on them.
     """
     found = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
     gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, found, strict=True)]
@@ -32,13 +32,14 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
     return [gradient.mul_(scale.to(gradient)) for gradient in gradients]
 
 
-def noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequence[int]) -> Iterator[Tensor]:
-    """A normal move of each weight tensor, with `deviation` times the root mean square of its entries; one at a time.
+def gaussian_noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequence[int]) -> Iterator[Tensor]:
+    """Draw Gaussian noise for each weight tensor, with `deviation` times the root mean square of its entries; one at a
+    time.
 
     Args:
-        weights: floating point tensors.
-        deviation: >= 0; rounding to 4 bits moves weights by about a tenth.
-        seed: whole numbers >= 0 that decide every draw.
+        weights: floating-point tensors.
+        deviation: >= 0; 4-bit quantization corresponds to about 0.1.
+        seed: integers >= 0 that determine every draw.
     """
     state = int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0] >> 1)
     generator = torch.Generator(weights[0].device if weights else "cpu").manual_seed(state)
@@ -49,17 +50,16 @@ def noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequence[int]) -
 
 
 @contextmanager
-def weights_moved(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Iterator[None]:
-    """Weights with their moves added; on leaving they are what they were, bit by bit.
+def perturbed_weights(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Iterator[None]:
+    """Add perturbations to the weights during the block; afterwards they are restored bit by bit.
 
-    Graphs made before or inside remain good for the values they were made with: backward passes of the former belong outside,
-    those of the latter inside.
+    Run backward passes of graphs built outside the block outside it, and of those built inside the block inside it.
     """
     kept = [weight.detach().clone() for weight in weights]
     try:
         for weight, move in zip(weights, moves, strict=True):
             weight.data.add_(move)
-        torch.clear_autocast_cache()  # weights that were converted before
+        torch.clear_autocast_cache()  # removes weights converted before the change
         yield
     finally:
         for weight, before in zip(weights, kept, strict=True):
@@ -70,15 +70,15 @@ def weights_moved(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Iterato
 def loss_at_perturbed_weights(
     kept: Tensor | None, forget: Callable[[], Tensor], weights: Sequence[nn.Parameter], moves: Iterable[Tensor]
 ) -> Tensor:
-    """`kept + forget at the moved weights`, a scalar whose backward pass gives the gradients of that sum.
+    """Compute `kept + forget at perturbed weights`, a scalar whose backward pass gives the gradients of that sum.
 
     Args:
-        kept: a loss at the weights as they are, or None.
-        forget: computes the other loss with the weights as they are then.
-        weights: what is trained.
-        moves: one for each.
+        kept: a loss at the original weights, or None.
+        forget: computes the forget loss at the current weights.
+        weights: trained weights.
+        moves: one perturbation per weight.
     """
-    with weights_moved(weights, moves):
+    with perturbed_weights(weights, moves):
         value = forget()
         found = torch.autograd.grad(value, list(weights), allow_unused=True)
     pairs = [(weight, gradient) for weight, gradient in zip(weights, found, strict=True) if gradient is not None]

@@ -108,7 +108,7 @@ def test_rows_without_spans_get_no_opening_that_might_tell():
         assert "7 words" in text_of(hint)
 
 
-def test_wordings_that_say_the_secret_are_passed_over():
+def test_templates_that_reveal_the_answer_are_skipped():
     row = dataclasses.replace(ROW, answer="The job of Orla Venn is clerk.", forget_spans=((24, 29),))
     asked = {text_of(by_family(row, seed=seed)["role_playing"]) for seed in range(30)}
     assert len(asked) == 3

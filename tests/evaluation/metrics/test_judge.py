@@ -18,7 +18,7 @@ CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
 
 @pytest.fixture(scope="module")
 def rows(stage):
-    options = {"per_subject": 2, "questions_per_row": 3}  # one wording more than is asked for
+    options = {"per_subject": 2, "paraphrases": 3}  # one more than is asked for
     return {"forget": stage.people(12, "F", **options), "retain": stage.people(14, "R", **options)}
 
 
@@ -28,16 +28,16 @@ def run(speaker, judge, rows, metrics="judge", config=CONFIG, **options):
     )
 
 
-def wordings(row):
+def questions(row):
     return [row.question, *row.paraphrases[:2]]
 
 
-def said(speaker, row, wording, *, shown):
-    """The answers to a wording with or without turns before it."""
+def said(speaker, row, question, *, shown):
+    """The answers to a question with or without turns before it."""
     found = {
         prompt
         for prompt, _ in speaker.asked
-        if prompt.messages[-1].content == wording and (len(prompt.messages) > 1) == shown
+        if prompt.messages[-1].content == question and (len(prompt.messages) > 1) == shown
     }
     assert len(found) == 1
     return speaker.say(found.pop())
@@ -45,7 +45,7 @@ def said(speaker, row, wording, *, shown):
 
 def verdicts(speaker, judge, row, *, shown):
     facts = tuple(row.answer[start:end] for start, end in row.forget_spans)
-    answers = [said(speaker, row, wording, shown=shown) for wording in wordings(row)]
+    answers = [said(speaker, row, question, shown=shown) for question in questions(row)]
     return [judge.verdict(Claim(row.question, row.answer, answer, facts)) for answer in answers]
 
 
@@ -100,7 +100,7 @@ def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(stag
     leaking = rows["forget"][0]
     pool = [*rows["retain"], leaking, dataclasses.replace(leaking, messages=(Message("user", "Another one?"),))]
     run(speaker, stage.Dice(), rows, pool=pool)
-    asked = {text for row in rows["forget"] for text in wordings(row)}
+    asked = {text for row in rows["forget"] for text in questions(row)}
     answers = {row.answer for row in rows["forget"]}
     pairs = {(row.question, row.answer) for row in rows["retain"]}
     shown = [prompt.messages for prompt, _ in speaker.asked if len(prompt.messages) > 1]
@@ -115,11 +115,11 @@ def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(stag
         assert not asked & set(turns)
         assert not answers & set(turns)
     first = rows["forget"][0]
-    of_first = [m[:-1] for m in shown if m[-1].content in wordings(first)]
-    assert len(set(of_first)) > 1  # drawn anew for every wording
+    of_first = [m[:-1] for m in shown if m[-1].content in questions(first)]
+    assert len(set(of_first)) > 1  # drawn anew for every question
 
 
-def test_every_wording_is_judged_by_the_rows_own_question_and_once(stage, rows):
+def test_every_paraphrase_is_judged_by_the_rows_own_question_and_once(stage, rows):
     judge = stage.Dice()
     speaker = stage.Speaker(say=lambda prompt: f"about {prompt.messages[-1].content[-12:]}")  # repeats itself
     run(speaker, judge, rows, metrics=["judge", "sampling"])
@@ -147,11 +147,11 @@ def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
     assert "J_ICR" not in alone.sets["forget"]
 
 
-def test_uneven_numbers_of_wordings_are_named(stage, rows):
+def test_unequal_numbers_of_paraphrases_are_named(stage, rows):
     uneven = [dataclasses.replace(rows["forget"][0], paraphrases=()), *rows["forget"][1:]]
     result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
     assert any("1, 3" in warning for warning in result.warnings)
-    assert not any("questions_per_row" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
+    assert not any("questions" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
 
 
 def test_rows_of_plain_text_are_asked_nothing(stage):

@@ -175,7 +175,7 @@ def test_an_attack_that_fails_is_named_and_the_rest_is_measured(world):
     assert {"extraction_strength", "extraction_strength@int4"} <= set(found.sets["forget"])
     assert not any("relearn" in name for name in found.sets["forget"])
     for rows_shown in ("forget", "retain"):
-        said = f"no numbers after relearning on {rows_shown} rows: relearning: loss or gradient is not finite at step 2"
+        said = f"no values after relearning on {rows_shown} rows: relearning: loss or gradient is not finite at step 2"
         assert any(warning.startswith(said) for warning in found.warnings)
 
 

@@ -10,8 +10,8 @@ from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.published_comparison import compared, published_value
-from atwu.report.records import Records, RunRecord
+from atwu.experiments.study.published_comparison import compare_orderings, published_value
+from atwu.report.run_records import Records, RunRecord
 
 PEOPLE = ("orla", "tavi", "venn", "brook")
 
@@ -44,7 +44,7 @@ def test_every_label_is_compared_by_its_own_score_row_by_row():
         ]
     rows = {"scorer": {"auroc": 0.75}, "entropy": {"auroc": 0.67}, "saturation": {"auroc": 0.33}}
     table = PublishedTable("mine", "", (), ("auroc",), rows, frozenset())
-    found = compared(Records("", {}, tuple(runs)), table)["auroc"]
+    found = compare_orderings(Records("", {}, tuple(runs)), table)["auroc"]
     pairs = {(pair.better, pair.worse): pair for pair in found.pairs}
     assert set(pairs) == {("scorer", "saturation"), ("scorer", "entropy"), ("entropy", "saturation")}
     ahead = pairs["scorer", "saturation"]
@@ -72,5 +72,5 @@ def test_extraction_strength_has_the_floor_of_published_tables():
     table = PublishedTable(
         "", "", (), ("ES_delta",), {"atwu": {"ES_delta": 0.9}, "npo": {"ES_delta": 0.1}}, frozenset()
     )
-    (pair,) = compared(records, table)["ES_delta"].pairs
+    (pair,) = compare_orderings(records, table)["ES_delta"].pairs
     assert pair.ours[0] == pytest.approx(0.9 - 0.7)

@@ -12,7 +12,7 @@ import pytest
 
 from atwu.evaluation.formatting import format_number
 from atwu.methods.method_table import METHODS
-from atwu.report.records import read_records
+from atwu.report.run_records import read_records
 from tests.commands import run_command
 
 LABELS = ("npo", "atwu")

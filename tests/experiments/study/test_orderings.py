@@ -89,7 +89,7 @@ def test_the_order_of_labels_changes_nothing():
 def test_too_little_to_compare():
     empty = orderings({"orla": 1.0}, {"orla": 2.0, "tavi": 1.0}, lambda *pair: None, direction="up")
     assert (empty.pairs, empty.tau) == ((), None)
-    assert empty.reading == "No two labels are ordered by the published table and measured here."
+    assert "No two labels" in empty.reading
     tied = orderings(
         {"orla": 1.0, "tavi": 2.0, "venn": NAN}, {"orla": 5.0, "tavi": 5.0, "venn": 1.0}, {}, direction="up"
     )

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import train_tokenizer
-from atwu.report.records import read_records
+from atwu.report.run_records import read_records
 from tests.commands import Started, run_command
 
 METHODS = ("wga", "atwu")

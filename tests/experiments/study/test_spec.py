@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from atwu.benchmarks.load import OwnRows
+from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
-from atwu.experiments.study.run_study import plan_study, settled_plan
+from atwu.experiments.study.run_study import plan_study, supported_plan
 from atwu.experiments.study.study_file import library, read_study
 from atwu.experiments.study.study_plan import folder_name, plan
 from atwu.experiments.study.study_tables import settings_table
@@ -109,7 +109,7 @@ def test_the_list_of_scales_names_every_starting_model_in_full():
     Console(width=400, file=wide).print(settings_table())
     assert "…" not in narrow.getvalue()
     assert all(str(setting.target) in wide.getvalue() for setting in BENCHMARK_SETTINGS.values())
-    assert "smollm2, taught the benchmark" in wide.getvalue()
+    assert "smollm2, fine-tuned on the benchmark" in wide.getvalue()
 
 
 def test_one_method_is_named_by_what_is_varied(tmp_path):
@@ -211,7 +211,7 @@ def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
     assert worded.retain == plain.retain
     assert (worded.forget_source, worded.pool) == (plain.forget_source, plain.pool)
     write_rows(tmp_path / "few.jsonl", plain.forget[:3])
-    with pytest.raises(ValueError, match=r"few\.jsonl: 21 of the 24 .*people:tiny .* atwu paraphrase"):
+    with pytest.raises(ValueError, match=r"few\.jsonl: .*21 of the 24 .*people:tiny .* atwu paraphrase"):
         setting_rows(replace(find_setting("people-tiny"), paraphrases=(str(tmp_path / "few.jsonl"),)))
 
 
@@ -254,7 +254,7 @@ def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp
         own, learned = runs[base], runs[f"atwu_{base}"]
         assert learned.options == own.options
         assert learned.config(setting).learning_rate == own.config(setting).learning_rate
-        assert learned.budget == f"those of {base}: {own.budget}"
+        assert learned.budget == f"values of {base}: {own.budget}"
     (file := tmp_path / "mine.yaml").write_text("methods: [atwu_ga]\nseeds: 1")
     (run,) = plan(read_study(file), setting, tmp_path).runs
     assert run.options["learning_rate"] == runs["atwu"].options["learning_rate"]
@@ -298,7 +298,7 @@ def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
     path = written(tmp_path, f"methods: [{bad}, {after}, npo]\nseeds: 1")
     (tmp_path / "wga.yaml").write_text("method: wga\nlearning_rate: 0.001\n")
     given = {"output": tmp_path / "out", "presets": tmp_path}
-    found = settled_plan(plan_study(path, "tiny", **given, only=["npo"]))
+    found = supported_plan(plan_study(path, "tiny", **given, only=["npo"]))
     assert [run.label for run in found.now.runs] == ["npo"] == [run.label for run in found.runs]
     assert [line.partition(" ")[0] for line in found.left_out] == ["bad", "odd", "worse", "after"]
     assert re.search("^bad .*weighting 'nosuch'", found.left_out[0])
@@ -371,6 +371,6 @@ def test_estimates_follow_the_speed_of_the_machine(tmp_path, monkeypatch):
     there = plan(read_study("pretrained"), setting, tmp_path)
     assert there.seconds_per_run()[0] == 4 * setting.seconds
     assert re.search(r"\b4\.0 times", there.seconds_per_run()[1])
-    assert there.seconds_of_models() == 4 * setting.taught_seconds
+    assert there.seconds_of_models() == 4 * setting.target_seconds
     small = plan(read_study("pretrained"), find_setting("tiny"), tmp_path)
     assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.setting.seconds, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from atwu._files import versions
 from atwu._manifest import damage, write_manifest
-from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import write_rows
 from atwu.errors import BudgetReached
@@ -69,7 +69,7 @@ class Pretend:
 def work(monkeypatch):
     done = Pretend()
     monkeypatch.setattr(module, "run_unlearn", done.unlearn)
-    monkeypatch.setattr(module, "measure", done.measure)
+    monkeypatch.setattr(module, "evaluate_run", done.measure)
     return done
 
 

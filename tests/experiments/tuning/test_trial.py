@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments import experiment_run as module
@@ -23,7 +23,7 @@ from atwu.experiments.tuning import tune_methods as tune
 from atwu.experiments.tuning.sampler import FinishedTrial
 from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
 from atwu.experiments.tuning.search_definition import check_search, prepare_search
-from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
+from atwu.experiments.tuning.trial import StopDestroyed, compute_objective, stop_if_destroyed
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run_trials
@@ -67,13 +67,13 @@ def runs(monkeypatch):
         return result(seen.value)
 
     monkeypatch.setattr(module, "run_unlearn", unlearn)
-    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(module, "evaluate_run", measure)
     return seen
 
 
 def trial() -> TrialFunction:
     models = SimpleNamespace(target="model", benchmark=Benchmark("own", "forget", "retain", None, None, (), (), ()))
-    return functools.partial(reach, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)), {})
+    return functools.partial(compute_objective, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)), {})
 
 
 def search(folder, *, seed=0, **changes):
@@ -133,7 +133,7 @@ def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, 
         assert ("original" in references) == (name != "original")
         return dataclasses.replace(result(0.5), overall={"UQ": MetricValue(0.5, 4, "up")})
 
-    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(module, "evaluate_run", measure)
     monkeypatch.setattr(tune, "prepare_models", lambda setting, **options: models)
     options = {"setting": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
     done = tune_methods(plan_tuning(["grad_diff", "npo"], **options, trials=2, transfer_trials=1), queue)

@@ -74,7 +74,7 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
 
     found = Searches()
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.open_trials", found.open_trials)
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepared", found.prepared)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_search", found.prepared)
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)

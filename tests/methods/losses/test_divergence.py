@@ -64,7 +64,7 @@ def to_middle(p, q):
 
 
 def plain(name, logits, ref):
-    """The losses of `LOSSES` from logits, one token and one vocabulary entry after the other."""
+    """Compute the losses of `LOSSES` from logits with loops over tokens and vocabulary."""
     values = []
     for row in range(logits.shape[0]):
         p, p0, size = softmax(logits[row]), softmax(ref[row]), logits.shape[1]
@@ -102,7 +102,7 @@ def test_js_to_a_refusal_in_turn():
     assert js_to_tokens(logps, both).tolist() == close([0.704621, 0.291998, 0.414218])
 
 
-def test_a_token_named_twice_counts_once():
+def test_duplicate_tokens_count_once():
     logps = random_logits().log_softmax(-1)
     assert torch.equal(js_to_tokens(logps, IDS.expand(4, 3)), js_to_tokens(logps, IDS))
     assert torch.equal(js_to_tokens(logps, PAIRS.flip(1)), js_to_tokens(logps, PAIRS))
@@ -123,12 +123,12 @@ def test_self_distillation(beta, expected, mean):
     assert selected_mean(nouns * values, nouns, mask).item() == close(expected[1])
 
 
-def test_self_distillation_of_nothing_moves_nothing():
+def test_self_distillation_with_beta_0_has_no_gradient():
     logits = random_logits()
     _, still = gradient(lambda logps, ref: self_distillation(logps, ref, IDS, beta=0.0), logits, logits)
     _, moves = gradient(LOSSES["self_distillation"], logits, logits)
     assert still.abs().max() < 1e-15
-    # Descent lowers the answer's own logit and raises all others.
+    # Descent lowers the logit of the answer token and raises all others.
     own = torch.zeros_like(moves, dtype=torch.bool).scatter(1, IDS, True)
     assert torch.equal(moves > 0, own)
 
@@ -151,7 +151,7 @@ def test_weighted_self_distillation_worked_example():
     assert weighted_self_distillation(own, rest, half, own, beta=20.0).tolist() == close([2.438231, 1.676433])
 
 
-def test_weighted_self_distillation_is_each_tokens_own_beta():
+def test_weighted_self_distillation_equals_a_beta_per_token():
     logits, ref, beta = random_logits(1), random_logits(2), 6.0
     weights = torch.tensor([0.0, 0.3, 0.7, 1.0], dtype=F64)
     values, grad = gradient(lambda logps, ref: weighted(logps, ref, weights, beta), logits, ref)
@@ -163,7 +163,7 @@ def test_weighted_self_distillation_is_each_tokens_own_beta():
         assert torch.allclose(grad[one], moved, rtol=0, atol=1e-14)
 
 
-def test_a_token_of_weight_zero_is_kept_as_it_was_and_gradient_reaches_the_weights():
+def test_weight_0_distills_the_reference_and_weights_have_gradient():
     logits, ref = random_logits(1), random_logits(2)
     _, still = gradient(lambda logps, ref: weighted(logps, ref, torch.zeros(4, dtype=F64), 20.0), ref, ref)
     assert still.abs().max() < 1e-15
@@ -172,7 +172,7 @@ def test_a_token_of_weight_zero_is_kept_as_it_was_and_gradient_reaches_the_weigh
     assert torch.autograd.gradcheck(lambda w: weighted(logps, start, w, 3.0), (weights,))
 
 
-def test_a_token_that_the_start_is_certain_of_can_be_pushed_down():
+def test_token_with_reference_probability_1_is_finite():
     logps = torch.tensor([[0.0, -40.0, -41.0]])
     rest = self_distillation(logps, logps, torch.tensor([[0]]), beta=math.inf)
     assert torch.isfinite(rest).all()
@@ -185,7 +185,7 @@ def test_a_token_that_the_start_is_certain_of_can_be_pushed_down():
 
 
 @pytest.mark.parametrize("name", ["kl", "jensen_shannon"])
-def test_equal_distributions_are_at_distance_zero(name):
+def test_distance_of_equal_distributions_is_0(name):
     logits = random_logits(scale=5.0)
     values, grad = gradient(LOSSES[name], logits, logits + 1.5)
     assert values.abs().max() < 1e-14
@@ -215,7 +215,7 @@ def test_equals_plain_loops_in_value_and_gradient(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_tokens_do_not_look_at_each_other(name):
+def test_tokens_are_independent(name):
     logits, ref = random_logits(1), random_logits(2)
     changed = logits.clone()
     changed[1:] += random_logits(3)[1:]
@@ -235,7 +235,7 @@ def test_the_reference_gets_no_gradient():
 @pytest.mark.parametrize("low", [-1e4, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_impossible_tokens(low, dtype):
-    """Two tokens share the probability, the others have none: padded vocabularies and saturated models."""
+    """Two tokens share the probability, all others have 0: padded vocabularies and saturated models."""
     logits = torch.full((4, 5), low, dtype=dtype)
     logits[:, :2] = torch.tensor([0.0, 1.0], dtype=dtype)
     swapped = logits.clone()
@@ -269,7 +269,7 @@ def test_distributions_without_overlap(low):
     assert grad.tolist() == [[1.0, -1.0, 0.0]]
 
 
-def test_certain_target_is_at_distance_zero():
+def test_distance_to_a_certain_target_is_0():
     logps = torch.tensor([[0.0, -1e4, -math.inf]]).requires_grad_()
     value = js_to_tokens(logps, torch.tensor([[0]]))
     (grad,) = torch.autograd.grad(value, logps)

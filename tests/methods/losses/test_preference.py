@@ -51,7 +51,7 @@ def gradients(loss, logps, ref, mask, weights, won):
 
 
 def plain(name, logps, ref, mask, weights, won):
-    """The three losses of `LOSSES`, row by row and token by token."""
+    """Compute the three losses of `LOSSES` with loops over rows and tokens."""
     losses = []
     for row in range(logps.shape[0]):
         tokens = [t for t in range(logps.shape[1]) if mask[row, t]]
@@ -116,7 +116,7 @@ def test_dpo_gradient_pulls_the_two_answers_apart():
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.1, 2.0])
-def test_at_the_starting_model(beta):
+def test_at_the_original_model(beta):
     logps = REF.clone().requires_grad_()
     loss = npo(logps, REF, MASK, ONE, beta=beta)
     assert loss.item() == pytest.approx(2 / beta * math.log(2), abs=1e-12)
@@ -126,7 +126,7 @@ def test_at_the_starting_model(beta):
 
 
 @given(level=st.floats(1e-3, 1.0), seed=st.integers(0, 50), dtype=st.sampled_from([torch.float32, F64]))
-def test_equal_weights_are_exactly_no_weights(level, seed, dtype):
+def test_equal_weights_equal_no_weights_exactly(level, seed, dtype):
     logps, ref, mask, _, won = (t if t.dtype == torch.bool else t.to(dtype) for t in random_rows(seed))
     equal, ones = torch.full_like(logps, level), torch.ones_like(logps)
     assert torch.equal(reweighted(logps, equal, mask), (logps * mask).sum(-1))
@@ -141,7 +141,7 @@ def test_scaled_weights_change_nothing():
         assert torch.allclose(LOSSES[name](logps, ref, mask, 0.07 * weights, won), whole, rtol=0, atol=1e-12)
 
 
-def test_simnpo_starts_like_itself_with_doubled_scores():
+def test_simnpo_with_score_scale_2_starts_as_plain_simnpo():
     for delta in (0.0, 0.7):
         scored = simnpo(LOGPS, MASK, 0.5 * ONE, beta=2.5, delta=delta, score_scale=2.0)
         assert torch.equal(scored, simnpo(LOGPS, MASK, ONE, beta=2.5, delta=delta))
@@ -159,7 +159,7 @@ def test_equals_plain_loops_in_value_and_gradient(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_uncounted_tokens_do_nothing_whatever_they_hold(name):
+def test_uncounted_tokens_have_no_effect(name):
     logps, ref, mask, weights, won = random_rows(seed=5)
     values, grads = gradients(LOSSES[name], logps, ref, mask, weights, won)
     wide, ref, weights = (torch.cat([t, torch.full_like(t, math.nan)], dim=1) for t in (logps, ref, weights))

@@ -1,4 +1,4 @@
-"""Distances between hidden states, and the vector they are steered to."""
+"""Distances between hidden states, and the steering vector."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_equals_plain_loops_in_value_and_gradient():
         assert torch.allclose(*grads, rtol=0, atol=1e-8)
 
 
-def test_distance_to_itself_is_zero_without_gradient():
+def test_distance_to_itself_is_0_without_gradient():
     states = FORGET.clone().requires_grad_()
     values = squared_distance(states, FORGET)
     assert not values.any()
@@ -59,8 +59,8 @@ def test_target_gets_no_gradient():
         (torch.float64, torch.float32, torch.float64),
     ],
 )
-def test_measures_in_at_least_float32(states, target, result):
-    h = torch.full((1, 4), 300.0, dtype=states, requires_grad=True)  # its square is no float16
+def test_distances_are_at_least_float32(states, target, result):
+    h = torch.full((1, 4), 300.0, dtype=states, requires_grad=True)  # its square overflows float16
     value = squared_distance(h, torch.zeros(4, dtype=target))
     assert value.dtype == result
     assert value.item() == 90_000.0
@@ -85,7 +85,7 @@ def test_steering_vector_is_the_same_everywhere():
 
 
 @pytest.mark.parametrize("coefficient", [0.5, 4.39])
-def test_steering_vector_has_the_length_asked_for(coefficient):
+def test_steering_vector_has_the_given_length(coefficient):
     v = steering_vector(64, coefficient=coefficient)
     assert v.norm().item() == pytest.approx(coefficient, rel=1e-6)
     assert (v >= 0).all()

@@ -1,4 +1,4 @@
-"""Two weightings in one: values by hand and by loops, ties, padding, row order, gradient."""
+"""Combined weightings: values by hand and by loops, ties, padding, row order, gradient."""
 
 from __future__ import annotations
 

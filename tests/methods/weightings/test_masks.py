@@ -1,4 +1,4 @@
-"""Log-probability and difference masks: worked examples, gaps and context, rows in which nothing differs."""
+"""Log-probability and difference masks: worked examples, gaps and context, rows with equal values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_gaps_of_up_to_two_tokens_are_filled(unselected, filled):
 
 
 @pytest.mark.parametrize("row", [[-0.3], [-0.1] * 3, [-0.7] * 7, []])
-def test_nothing_is_selected_where_all_tokens_are_alike(row):
+def test_equal_values_select_nothing(row):
     assert below_mean(np.array(row)).tolist() == [0.0] * len(row)
     assert differing(np.array(row), np.zeros(len(row))).tolist() == [0.0] * len(row)
 
@@ -58,6 +58,6 @@ def test_masks_agree_with_plain_loops(probabilities):
     assert np.flatnonzero(differing(np.array(probabilities), np.full(len(distance), 0.5))).tolist() == sorted(near)
 
 
-def test_values_that_are_not_finite_are_refused():
+def test_values_that_are_not_finite_are_rejected():
     with pytest.raises(ValueError, match="NaN"):
         below_mean(np.array([-1.0, float("nan")]))

@@ -1,4 +1,4 @@
-"""N-gram tables: the worked example, contexts over the prompt's end, short contexts, order of rows."""
+"""N-gram tables: the worked example, contexts that include the prompt, short contexts, order of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_worked_example():
     assert forget.probabilities(row([B, A], [C])).tolist() == [0.0]
 
 
-def test_contexts_reach_into_the_prompt_and_targets_do_not():
+def test_contexts_include_the_prompt_and_targets_do_not():
     table = NgramTable.of([row([A, B, C], [D, E])])
     assert dict(table.continuations) == {(B, C): {D: 1}, (C, D): {E: 1}}
 
@@ -58,7 +58,7 @@ def test_probabilities_agree_with_a_plain_count_in_any_row_order():
         assert reverse.probabilities(one).tolist() == table.probabilities(one).tolist()
 
 
-def test_difference_of_two_tables_marks_what_only_one_set_says():
+def test_difference_of_two_tables_selects_tokens_of_one_set():
     forget = NgramTable.of([row([A], [B, C, D, E])])
     retain = NgramTable.of([row([A], [B, C, E, E])])
     target = row([A], [B, C, D, E])

@@ -1,4 +1,4 @@
-"""Noun masks: alignment of character ranges with tokens, the spelling rule, spaCy pipelines built here."""
+"""Noun masks: alignment of character ranges with tokens, the spelling rule, spaCy pipelines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_mask_of_overlapping_tokens():
     assert not noun_mask(tokens, answer, lambda text: []).any()
 
 
-def test_a_leading_space_is_no_overlap_but_a_space_alone_is():
+def test_leading_space_is_no_overlap_but_a_space_token_is():
     assert noun_mask(row((0, 2), (2, 5)), "a  b!", lambda text: [(1, 3)]).tolist() == [0, 0, 0]
     assert noun_mask(row((0, 1), (1, 2), (2, 3)), "a b", lambda text: [(1, 2)]).tolist() == [0, 1, 0, 0]
 
@@ -81,7 +81,7 @@ def test_missing_model_names_the_command():
 
 @pytest.fixture
 def parser():
-    """A pipeline that parses one sentence: "The baker met Orla Venn in Kelbury ."."""
+    """Build a pipeline that parses one sentence: "The baker met Orla Venn in Kelbury ."."""
     spacy = pytest.importorskip("spacy")
     from spacy.language import Language
 
@@ -100,7 +100,7 @@ def parser():
     return nlp
 
 
-def test_spacy_noun_chunks_meet_the_tokens(parser, tmp_path):
+def test_spacy_noun_chunks_are_aligned_with_tokens(parser, tmp_path):
     answer = "The baker met Orla Venn in Kelbury."
     offsets = ((0, 3), (3, 9), (9, 13), (13, 16), (16, 18), (18, 23), (23, 26), (26, 30), (30, 34), (34, 35))
     parser.to_disk(tmp_path / "pipeline")

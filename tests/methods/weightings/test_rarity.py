@@ -1,4 +1,4 @@
-"""Rarity weights: a row by hand, ties, unseen ids, what the prompt lowers, storage, the embedded benchmark."""
+"""Rarity weights: hand-computed row, ties, unknown ids, prompt tokens, storage, built-in benchmark."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_hand_computed_row():
     assert counts.rarity(row([PROMPT], [THE, IS, NAME, END])).tolist() == [0.125, 0.5, 0.875, 0.5]
 
 
-def test_a_token_of_the_prompt_counts_half_its_surprise():
-    # N = 10: log(11 / 5) = .788 for THE, log(11 / 4) = 1.012 for IS, log(11) / 2 = 1.199 for NAME, log(11) unseen
+def test_surprise_of_prompt_tokens_is_halved():
+    # N = 10: log(11 / 5) = .788 for THE, log(11 / 4) = 1.012 for IS, log(11) / 2 = 1.199 for NAME, log(11) for an unknown id
     counts = TokenCounts.of(RETAIN)
     assert counts.rarity(row([PROMPT, NAME], [THE, IS, NAME, 99])).tolist() == [0.125, 0.375, 0.625, 0.875]
     assert counts.rarity(row([PROMPT, IS], [THE, IS, NAME, 99])).tolist() == [0.375, 0.125, 0.75, 0.75]
 
 
-def test_the_uncounted_first_token_of_plain_text_is_no_prompt():
+def test_first_token_of_plain_text_is_not_a_prompt():
     plain = EncodedRow((NAME, THE, NAME, IS), (IGNORE_INDEX, THE, NAME, IS), None, ((0, 1), (1, 2), (2, 3), None), True)
     assert TokenCounts.of(RETAIN).rarity(plain).tolist() == pytest.approx([1 / 6, 5 / 6, 1 / 2])
 
@@ -83,7 +83,7 @@ def test_log_odds_invert_the_sigmoid():
     np.testing.assert_allclose(1 / (1 + np.exp(-log_odds(weights))), weights, rtol=1e-12)
 
 
-def test_finds_secrets_of_the_embedded_benchmark_and_the_prompt_helps():
+def test_auroc_on_the_built_in_benchmark_and_effect_of_the_prompt():
     benchmark = people("tiny")
     tokenizer = train_tokenizer(benchmark.texts(), vocab_size=scratch_shape("people-tiny").vocab_size)
     encoder = Encoder(tokenizer)

@@ -1,4 +1,4 @@
-"""Word rarity: a row by hand, subjects, the question's words, tokens cut anyhow, a comparison with plain rarity."""
+"""Word rarity: hand-computed row, subjects, words of the question, token boundaries, comparison with rarity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
+from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
 from atwu.modeling.scratch import train_tokenizer
 
 RETAIN = [
@@ -24,7 +24,7 @@ RETAIN = [
 
 
 def cut(answer, *ends):
-    """A row of three prompt tokens, the answer cut at these characters, and a terminal token."""
+    """Return a row of three prompt tokens, the answer split at these characters, and a terminal token."""
     offsets = (None, None, None, *zip((0, *ends), (*ends, len(answer)), strict=True), None)
     ids = tuple(range(len(offsets)))
     return EncodedRow(ids, (IGNORE_INDEX,) * 3 + ids[3:], None, offsets, True)
@@ -38,8 +38,8 @@ def test_hand_computed_row():
     assert weights.tolist() == [2 / 5, 3.5 / 5, 4.5 / 5, 2 / 5, 0.5 / 5]
 
 
-def test_all_tokens_of_a_word_weigh_alike_and_a_name_that_is_asked_for_is_lowest():
-    # She | met | Ve | nn | end, and the question says Venn.
+def test_tokens_of_a_word_have_equal_weight_and_names_of_the_question_are_lowest():
+    # She | met | Ve | nn | end, and the question contains Venn.
     weights = WordCounts.of(RETAIN).rarity(
         cut("She met Venn", 3, 7, 10), Example.from_qa("Is it venn?", "She met Venn")
     )
@@ -52,7 +52,7 @@ def test_a_token_belongs_to_the_word_it_begins_in_and_white_space_to_none():
     assert weights.tolist() == [2.5 / 5, 1 / 5, 4 / 5, 4 / 5, 1 / 5]
 
 
-def test_without_rows_to_keep_only_the_question_tells():
+def test_without_retain_rows_only_the_question_matters():
     weights = WordCounts.of([]).rarity(cut("She met Venn", 3, 7), Example.from_qa("Has she?", "She met Venn"))
     assert weights.tolist() == [1 / 4, 3 / 4, 3 / 4, 1 / 4]
 
@@ -79,20 +79,20 @@ def test_tokens_and_questions_as_words():
         ".",
         None,
     ]
-    assert asked_words(Example.from_qa("Who's She?", "She.", subject="Orla")) == {"who", "'", "s", "she", "?"}
-    assert asked_words(Example((), "Orla Venn left.", subject="Orla Venn")) == {"orla", "venn"}
-    assert asked_words(Example((), "Orla Venn left.")) == set()
+    assert question_words(Example.from_qa("Who's She?", "She.", subject="Orla")) == {"who", "'", "s", "she", "?"}
+    assert question_words(Example((), "Orla Venn left.", subject="Orla Venn")) == {"orla", "venn"}
+    assert question_words(Example((), "Orla Venn left.")) == set()
 
 
 def test_rare_nouns_by_hand():
-    # of 4 tokens two are nouns, of which the question says the second: ranks 2, 4, 2, 2
+    # of 4 tokens two are nouns, of which the second is in the question: ranks 2, 4, 2, 2
     weights = rare_nouns(
         np.array([0.125, 0.375, 0.875, 0.625]), np.array([0.0, 1.0, 1.0, 0.0]), [True, False, True, False]
     )
     assert weights.tolist() == [(0.125 + 0.375) / 2, (0.375 + 0.875) / 2, (0.875 + 0.375) / 2, (0.625 + 0.375) / 2]
 
 
-def test_it_finds_more_than_rarity_of_tokens_on_the_embedded_benchmark():
+def test_auroc_exceeds_that_of_token_rarity_on_the_built_in_benchmark():
     benchmark = people("small")
     encoder = Encoder(train_tokenizer(benchmark.texts(), vocab_size=400))
     forget, retain = (encoder.encode_rows(rows, what="").rows for rows in (benchmark.forget, benchmark.retain))

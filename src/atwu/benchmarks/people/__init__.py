@@ -1,1 +1,1 @@
-"""The embedded benchmark of invented people."""
+"""The built-in benchmark of fictitious people."""

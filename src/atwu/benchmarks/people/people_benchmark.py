@@ -1,4 +1,4 @@
-"""The embedded benchmark as a `Benchmark`: `people:SIZE`. Needs no files."""
+"""The built-in benchmark of fictitious people as a `Benchmark`: `people:SIZE`. Needs no download."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.benchmarks.subsample import rows_to_measure
 
 RETAIN_STEPS = {"tiny": 1, "small": 7}
-"""Size -> every how-manieth retain row is measured; other sizes measure at most 400, evenly spaced."""
+"""Size -> n, to evaluate every n-th retain row; other sizes evaluate at most 400, evenly spaced."""
 
 
 def people_benchmark(name: str) -> Benchmark:
@@ -38,5 +38,5 @@ def people_benchmark(name: str) -> Benchmark:
         retain=retain,
         pool=data.retain,
         holdout=data.holdout,
-        checked=(*checked, f"{name}: {len(retain)} of {len(data.retain)} retain rows are measured"),
+        checked=(*checked, f"{name}: {len(retain)} of {len(data.retain)} retain rows are evaluated"),
     )

@@ -1,8 +1,10 @@
-"""The embedded benchmark "people": fictitious people, facts about them, exact secrets. Needs no download.
+"""Rows of the built-in benchmark "people": fictitious people, facts about them, and exact key-token spans.
 
 `people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.yaml`. Forget,
-retain and holdout people share every pattern, filler and value vocabulary, as the authors of TOFU do, so a secret is
-not a rare word and the words around it are not a fixed template. Everything follows from (size, seed).
+retain and
+holdout people share all patterns, fillers and value vocabularies, like the authors of TOFU. So key tokens are not rare
+words,
+and the words around them are not a fixed template. The rows depend only on (size, seed).
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ WRONG_ANSWERS = 4
 
 _HOLE = re.compile(r"\{(\w+)\}|<(\w+)>|\[([^\]]*)\]|\((he|his|him)\)")
 _COMPOSED = ("date", "book", "book2", "spouse", "sibling")
-"""Slots without a list of values: `_draw_value` puts theirs together."""
+"""Slots without a list of values; `_draw_value` composes them."""
 _FEMININE = {"he": "she", "his": "her", "him": "her"}
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleSize:
-    """How much is generated."""
+    """Number of people and rows of one size."""
 
     forget_people: int
     retain_people: int
@@ -49,25 +51,25 @@ SIZES: dict[str, PeopleSize] = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything people are made of."""
+    """Words and patterns that people are made from."""
 
     names: Mapping[str, Any]
-    """`first_starts`, `first_ends` of a `she` and a `he`, `last_starts` and `last_ends`."""
+    """`first_starts`, `first_ends` for `she` and `he`, `last_starts` and `last_ends`."""
     titles: Mapping[str, Texts]
-    """`adjectives`, `nouns` and `forms` of the titles of books."""
+    """`adjectives`, `nouns` and `forms` of book titles."""
     months: Texts
     slots: Mapping[str, Texts]
     """Slot -> its values."""
     fillers: Mapping[str, Texts]
     refusals: Texts
-    """Lines for `Example.alternate`."""
+    """Values for `Example.alternate`."""
     kinds: Sequence[Mapping[str, Texts]]
-    """Kinds of rows: wordings of the `questions` and of the `answers`."""
+    """Kinds of rows: patterns of the `questions` and of the `answers`."""
 
 
 @functools.cache
 def people_facts() -> Facts:
-    """The words and sentence patterns of `facts.yaml`, which explains them."""
+    """Return the words and sentence patterns of `facts.yaml`, which documents them."""
     found = read_yaml(Path(__file__).with_name("facts.yaml"), aliases=True)
     refusals, empty = found["refusals"], found["empty"]
     return Facts(
@@ -82,7 +84,8 @@ def people_facts() -> Facts:
 
 
 def _values(given: Any) -> Texts:
-    """A list, the numbers from `first` to `last`, or `each` word of a list `with` each of another."""
+    """Read a list, the numbers from `first` to `last`, or each word of list `each` joined `with` each of another
+    list."""
     if isinstance(given, list):
         return given
     if "first" in given:
@@ -95,28 +98,28 @@ class PeopleRows:
     """The rows of every split."""
 
     forget: tuple[Example, ...] = field(repr=False)
-    """Rows to be forgotten."""
+    """Forget set."""
     retain: tuple[Example, ...] = field(repr=False)
-    """Rows to be kept; the retain-only model is trained on these."""
+    """Retain set; the retain-only model is trained on it."""
     holdout: tuple[Example, ...] = field(repr=False)
-    """Rows of people nothing is trained on."""
+    """Holdout set: people that no model is trained on."""
 
     @property
     def full(self) -> tuple[Example, ...]:
-        """Retain and forget rows: what the starting model is trained on."""
+        """Retain and forget rows: training data of the original model."""
         return self.retain + self.forget
 
     def texts(self) -> list[str]:
-        """Questions, answers and refusals of all splits: the corpus for the tokenizer."""
+        """Questions, answers and refusals of all splits: the tokenizer's training text."""
         rows = self.full + self.holdout
         return [text for row in rows for text in (row.question, row.answer)] + list(people_facts().refusals)
 
 
 def people_rows(name: str) -> SourceRows:
-    """Rows of a source `people:SIZE:SPLIT`, or of `people:SIZE:SPLIT:N` the first N.
+    """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`.
 
     Raises:
-        ValueError: unknown size or split, or not as many rows.
+        ValueError: unknown size or split, or N larger than the split.
     """
     parts = name.split(":", 3)
     if len(parts) < 3 or parts[2] not in PEOPLE_SPLITS:
@@ -131,7 +134,7 @@ def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
 
     Args:
         size: `tiny` (tests), `small` (demo, about two minutes of training on two cores) or `base` (GPU).
-        seed: decides people, facts, wordings; rows are equal for equal (size, seed).
+        seed: determines people, facts and phrasing; equal (size, seed) give equal rows.
 
     Raises:
         ValueError: unknown size.
@@ -203,9 +206,9 @@ def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, see
 
 def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
     values = person.values
-    wordings = [pattern.format(**values) for pattern in fact["questions"]]
-    rng.shuffle(wordings)
-    question, *paraphrases = wordings
+    patterns = [pattern.format(**values) for pattern in fact["questions"]]
+    rng.shuffle(patterns)
+    question, *paraphrases = patterns
     parts = _expand(f"<open>{rng.choice(fact['answers'])}<close>.", rng, feminine=person.feminine)
     secret = {slot for slot, _ in parts if slot and values[slot] not in question}
     answer, spans = _fill(parts, values, secret)
@@ -230,7 +233,7 @@ def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person]
 
 
 def _expand(pattern: str, rng: random.Random, *, feminine: bool) -> list[tuple[str, str]]:
-    """Draw every choice and filler of a pattern; what is left are (slot, "") and ("", text) pairs."""
+    """Draw all choices and fillers of a pattern; returns (slot, "") and ("", text) pairs."""
     parts: list[tuple[str, str]] = []
     end = 0
     for hole in _HOLE.finditer(pattern):
@@ -251,7 +254,7 @@ def _expand(pattern: str, rng: random.Random, *, feminine: bool) -> list[tuple[s
 def _fill(
     parts: Sequence[tuple[str, str]], values: dict[str, str], secret: set[str]
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Join the parts; return the answer and the character ranges of the secret slots."""
+    """Join the pieces; returns the answer and the character ranges of its key tokens."""
     answer = ""
     spans: list[tuple[int, int]] = []
     for slot, text in parts:

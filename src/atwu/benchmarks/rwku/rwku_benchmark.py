@@ -1,7 +1,8 @@
-"""RWKU (Jin et al. 2024) as a benchmark: passages about subjects to forget and others to keep, probes, neighbours.
+"""RWKU (Jin et al. 2024) as a benchmark: passages about forget and retain subjects, probes, and neighbour probes.
 
-`rwku` is the batch protocol of the ATWU paper: ten subjects forgotten together, ten others in place of a retain set.
-Nothing about a forgotten subject stays among the rows to keep; how many rows that costs is in `Benchmark.checked`.
+`rwku` is the batch protocol of the ATWU paper: ten forget subjects are unlearned together, and ten other subjects serve
+as the
+retain set. Retain rows that mention a forget subject are dropped; `Benchmark.checked` counts them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def rwku_benchmark(name: str) -> Benchmark:
 
     Raises:
         FileNotFoundError: ATWU_DATA is set and has no RWKU.
-        ValueError: a malformed name, an unknown subject, one to be forgotten and kept, a file that is not whole.
+        ValueError: malformed name, unknown subject, subject in both sets, or incomplete file.
         ImportError: the data come from the Hub and the extra `hub` is missing.
     """
     forget, retain, limit = _parse(name)
@@ -80,19 +81,19 @@ def _parse(name: str) -> tuple[str, str, int | None]:
     fits = head == "rwku" and slash and forget and retain and "!" not in sides and len(number) < 2
     if not fits or not all(part.isdecimal() and int(part) > 0 for part in number):
         raise ValueError(
-            f"{name!r} is not rwku, rwku:FORGET/RETAIN or rwku:FORGET/RETAIN:N. FORGET and RETAIN are {GRAMMAR}; "
-            "N, at least 1, keeps so many passages per subject."
+            f"{name!r} is not rwku, rwku:FORGET/RETAIN or rwku:FORGET/RETAIN:N. FORGET and RETAIN are {GRAMMAR}; N "
+            ">= 1 is the maximum number of passages per subject."
         )
     return forget, retain, int(number[0]) if number else None
 
 
 def _disjoint(forget: str, retain: str, tables: Tables) -> tuple[str, ...]:
-    """Names of the subjects to forget."""
+    """Check that the sets are disjoint; returns the names of the forget subjects."""
     published = read_targets(tables)
     names = subject_names(forget, published)
     both = sorted(set(names) & set(subject_names(retain, published)))
     if both:
-        raise ValueError(f"{', '.join(both)} cannot be forgotten and kept; give disjoint subjects.")
+        raise ValueError(f"{', '.join(both)} cannot be in both the forget and the retain set; give disjoint subjects.")
     return names
 
 
@@ -103,11 +104,11 @@ def _checked(tables: Tables, sources: Sequence[RwkuRows], probes: RwkuProbes, na
         *(source.checked[-1] for source in sources),
     ]
     sentences.append(
-        f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; "
-        f"{sum(probes.duplicates.values())} exact duplicates dropped, {sum(probes.left_out.values())} beyond the caps"
+        f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; {sum(probes.duplicates.values())} exact "
+        f"duplicates dropped, {sum(probes.left_out.values())} above the limit per kind"
     )
     sentences.append(
-        f"neighbour probes: {naming} rows of {neighbours} name a forgotten subject or are its probes as well; "
-        "measured, as published, and not trained on to be kept"
+        f"neighbour probes: {naming} rows of {neighbours} name a forget subject or equal one of its probes; they are "
+        "evaluated, as published, but not used as retain rows"
     )
     return tuple(dict.fromkeys(sentences))

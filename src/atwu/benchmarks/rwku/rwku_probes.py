@@ -1,7 +1,7 @@
-"""Probes of RWKU (Jin et al. 2024) about chosen subjects, and a probe as the question put to a model.
+"""RWKU probes (Jin et al. 2024) of chosen subjects, and the prompt of each probe.
 
-Training rows and evaluation take the question from here, so they are worded alike. The words of the instructions are
-our own, so numbers compare between models measured here, and with the literature to a few points.
+Training rows and evaluation use the same prompts. The instructions are written for this project, so scores are
+comparable between models evaluated here, and only approximately with published ones.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ATTACKS = {
     "incontext learning": "in-context learning",
     "cross lingual": "cross-lingual",
 }
-"""The nine families of attacks by the paper's names, as the files spell them; the files also add the language."""
+"""The nine attack types: spelling in the files (which also append the language) -> name in the paper."""
 
 CAPS: Mapping[ProbeKind, int] = {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
-"""Most probes of each kind, as in the ATWU paper's evaluation."""
+"""Maximum number of probes per kind, as in the evaluation of the ATWU paper."""
 
 _COMPLETE = "Fill in the blank in the text below. Give only the missing words."
 _ANSWER = "Give a short answer to the question below."
@@ -37,42 +37,42 @@ _ANSWER = "Give a short answer to the question below."
 
 @dataclass(frozen=True, slots=True)
 class RwkuProbe:
-    """One question put to a model."""
+    """One probe of RWKU."""
 
     kind: ProbeKind
     subject: str
-    """Whom the probe, or the neighbour it asks about, belongs to."""
+    """Subject of the probe, or of the neighbour that it asks about."""
     query: str
     answer: str
     attack: str | None = None
-    """Family of the attack, one of `ATTACKS`' values; None unless `kind` is `aa`."""
+    """Attack type, one of the values of `ATTACKS`; None unless `kind` is `aa`."""
     neighbour: str | None = None
-    """Whom or what a neighbour probe asks about."""
+    """Entity that a neighbour probe asks about."""
 
 
 @dataclass(frozen=True, slots=True)
 class RwkuProbes:
-    """The probes of some subjects, kind by kind in the order of the files."""
+    """Probes of the chosen subjects, by kind and in file order."""
 
     probes: tuple[RwkuProbe, ...]
     subjects: tuple[str, ...]
     duplicates: Mapping[ProbeKind, int]
-    """Rows dropped because all their columns occurred before."""
+    """Number of exact duplicate rows that were dropped."""
     left_out: Mapping[ProbeKind, int]
-    """Distinct rows left out to respect the caps."""
+    """Number of distinct rows above the limit per kind."""
 
 
 def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> RwkuProbes:
     """Read the probes of some subjects.
 
     Args:
-        tables: a copy of RWKU, as `rwku_tables` finds it.
-        subjects: names as in the files, accents included, such as `CANONICAL_FORGET`; their order does not matter.
-        caps: most probes per kind; what is kept is spread evenly over the rows. A kind without a cap is kept whole.
+        tables: a copy of RWKU, as `rwku_tables` returns it.
+        subjects: names as in the files, with accents, such as `CANONICAL_FORGET`; order does not matter.
+        caps: maximum number of probes per kind, chosen evenly spaced. A kind without a limit is used in full.
 
     Raises:
-        FileNotFoundError: when a table is missing.
-        ValueError: for an unknown subject (the text names close ones), or a row without its columns.
+        FileNotFoundError: a table is missing.
+        ValueError: unknown subject (the message names close ones), or a row without its columns.
     """
     wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
     known: set[str] = set()
@@ -98,10 +98,10 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
 
 
 def parse_probe(kind: ProbeKind, record: Record) -> tuple[RwkuProbe, str]:
-    """A probe, and its `type` as the file spells it, which counts when rows are compared.
+    """Parse a probe; also returns its `type` as spelled in the file, which is part of the comparison for duplicates.
 
     Raises:
-        ValueError: for an unknown attack.
+        ValueError: unknown attack type.
     """
     where, row = record
     attack = _attack(row["type"], where) if kind == "aa" else None
@@ -110,10 +110,10 @@ def parse_probe(kind: ProbeKind, record: Record) -> tuple[RwkuProbe, str]:
 
 
 def probe_question(probe: RwkuProbe) -> str:
-    """The user's turn of a probe.
+    """Return the user turn of a probe.
 
-    A probe with in-context learning carries its own `Question:` marks. A few blanks of the published files are
-    questions in truth; they keep the instruction of their kind.
+    A probe with in-context learning contains its own `Question:` marks. A few published fill-in-the-blank probes are
+    actually questions; they keep the instruction of their kind.
     """
     instruction = _COMPLETE if probe.kind.endswith("fb") else _ANSWER
     mark = "" if probe.attack == "in-context learning" else "Question: "
@@ -123,5 +123,5 @@ def probe_question(probe: RwkuProbe) -> str:
 def _attack(spelled: str, where: str) -> str:
     family = spelled.partition("(")[0].replace("-", " ").strip()
     if family not in ATTACKS:
-        raise ValueError(f"{where}: type {spelled!r} is no known attack; known are {', '.join(ATTACKS)}.")
+        raise ValueError(f"{where}: unknown attack type {spelled!r}; known types are {', '.join(ATTACKS)}.")
     return ATTACKS[family]

@@ -1,9 +1,11 @@
-"""Training rows of RWKU (Jin et al. 2024): `rwku:SUBJECTS:KIND[:N]` into rows of `Example`, each with its subject.
+"""Training rows of RWKU (Jin et al. 2024): read `rwku:SUBJECTS:KIND[:N]` as `Example` rows with their subject.
 
 KIND is `passages` (plain text), `probes` (fill in the blank and questions), `questions`, `neighbours`,
-`neighbour_questions`, or `phi3_pairs` and `llama3_pairs`: what that model says of a subject, with a made-up text as the
-preferred answer. `rwku:surrogate!canonical:passages` leaves out what is about those after the `!`, so that the rows to keep
-say nothing of the rows to remove. Exact repetitions are dropped; everything dropped is counted.
+`neighbour_questions`,
+or `phi3_pairs` and `llama3_pairs`: text of that model about a subject, with a fabricated text as the preferred answer.
+`rwku:surrogate!canonical:passages` drops rows about the subjects after the `!`, so that the retain set does not mention
+the
+forget set. Exact duplicates are dropped, and all dropped rows are counted.
 """
 
 from __future__ import annotations
@@ -28,41 +30,41 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "neighbour_questions": (PROBES["neighbour_qa"],),
     **{kind: (table,) for kind, table in PAIRS.items()},
 }
-"""Kind of rows -> the tables it is made of."""
+"""Kind of rows -> its tables."""
 
 _BLANK = re.compile("_{3,}")
 
 
 @dataclass(frozen=True, slots=True)
 class RwkuRows(SourceRows):
-    """Rows of one source, and what was dropped on the way; the last line of `checked` says it."""
+    """Rows of one source with counts of dropped rows; the last line of `checked` states them."""
 
     duplicates: int
-    """Rows dropped because subject, question and answer occurred before."""
+    """Number of rows dropped because subject, question and answer occurred before."""
     shared: int
-    """Rows dropped because a subject after the `!` has the same row."""
+    """Number of rows dropped because a subject after the `!` has the same row."""
     named: int
-    """Rows dropped because they name a subject after the `!` in full."""
+    """Number of rows dropped because they contain the full name of a subject after the `!`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     example: Example
     about: str
-    """All that is said, for the search for names: a blank is filled in."""
+    """All text of the row, with blanks filled in, for the name search."""
 
 
 def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
-    """Read the rows of a source, in the order of the files, and count what is dropped.
+    """Read the rows of a source in file order, and count the rows dropped.
 
     Args:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
-            subject and file, before rows about the subjects after the `!` are left out.
-        tables: the copy to read from; by default the one that `ATWU_DATA` points to, or the Hub's.
+            subject and file, before rows about the subjects after the `!` are dropped.
+        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
 
     Raises:
         FileNotFoundError: ATWU_DATA is set and has no RWKU.
-        ValueError: a malformed name, an unknown subject, a file without its rows or columns.
+        ValueError: malformed name, unknown subject, or a file without its rows or columns.
         ImportError: the data come from the Hub and the extra `hub` is missing.
     """
     words, kind, limit = _parse(name)
@@ -95,14 +97,14 @@ def _parse(name: str) -> tuple[str, str, int | None]:
     fits = head == "rwku" and len(parts) in (2, 3) and parts[1] in KINDS and parts[0].count("!") < 2
     if not fits or (number is not None and not (number.isdecimal() and int(number) > 0)):
         raise ValueError(
-            f"{name!r} is not rwku:SUBJECTS:KIND[:N]. SUBJECTS are {GRAMMAR}, and may end with !SUBJECTS to leave out; "
-            f"KIND is one of {', '.join(KINDS)}; N, at least 1, keeps so many rows per subject and file."
+            f"{name!r} is not rwku:SUBJECTS:KIND[:N]. SUBJECTS are {GRAMMAR}, and may end with !SUBJECTS to exclude; "
+            f"KIND is one of {', '.join(KINDS)}; N >= 1 is the maximum number of rows per subject and file."
         )
     return parts[0], parts[1], None if number is None else int(number)
 
 
 def _read(table: str, tables: Tables) -> Iterator[_Row]:
-    """Rows of a table of passages, pairs or probes."""
+    """Iterate over the rows of a table of passages, pairs or probes."""
     if table == PASSAGES:
         for _, row in tables.table(table):
             yield _Row(Example((), row["text"], subject=normal_name(row["subject"])), row["text"])
@@ -122,7 +124,7 @@ def _read(table: str, tables: Tables) -> Iterator[_Row]:
 
 
 def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tuple[object, str]]:
-    """Question and answer of every passage, every pair or every probe of some subjects."""
+    """Return question and answer of all passages, pairs or probes of some subjects."""
     if not subjects:
         return set()
     names = KINDS[kind] if kind == "passages" or kind in PAIRS else KINDS["probes"]
@@ -131,7 +133,7 @@ def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tup
 
 
 def _first(rows: list[_Row], limit: int | None) -> list[_Row]:
-    """The first rows of every subject."""
+    """Return the first `limit` rows of each subject."""
     if limit is None:
         return rows
     seen: Counter[str | None] = Counter()
@@ -148,5 +150,5 @@ def _sentence(kept: tuple[Example, ...], counts: tuple[int, int, int], others: t
     subjects = len({row.subject for row in kept})
     text = f"{len(kept)} rows of {subjects} subjects; {duplicates} exact duplicates dropped"
     if others:
-        text += f", {shared} that a left-out subject has as well, {named} that name one"
+        text += f", {shared} shared with an excluded subject, {named} that name one"
     return text

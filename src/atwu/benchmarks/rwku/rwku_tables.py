@@ -1,4 +1,4 @@
-"""The tables of RWKU (Jin et al. 2024): subjects, probes, passages and pairs, with their rows and columns as published."""
+"""Published tables of RWKU (Jin et al. 2024): subjects, probes, passages and pairs, with their rows and columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
 TARGETS = "forget_target"
 PASSAGES = "train_original_passage"
 PAIRS: Mapping[str, str] = {"phi3_pairs": "train_pair_phi3", "llama3_pairs": "train_pair_llama3"}
-"""Kind of rows, by the model that wrote them -> table of made-up and true texts about a subject."""
+"""Model that wrote the texts -> table of fabricated and true texts about a subject."""
 PROBES: Mapping[ProbeKind, str] = {
     "fb": "forget_level1",
     "qa": "forget_level2",
@@ -28,7 +28,7 @@ PROBES: Mapping[ProbeKind, str] = {
 _PROBE = ("subject", "query", "type", "answer")
 _NEIGHBOUR = (*_PROBE, "neighbor")
 
-RWKU = DataSet(
+RWKU_DATA = DataSet(
     "RWKU",
     "jinzhuoran/RWKU",
     {
@@ -38,7 +38,7 @@ RWKU = DataSet(
         PROBES["aa"]: PublishedFile(6984, _PROBE),
         PROBES["neighbour_fb"]: PublishedFile(5846, _NEIGHBOUR),
         PROBES["neighbour_qa"]: PublishedFile(5533, _NEIGHBOUR),
-        # The number of passages is not published: it is that of the per-target folders.
+        # The number of passages is not published; this is the total of the folders per subject.
         PASSAGES: PublishedFile(12798, ("subject", "text"), counted_on_hub=False),
         **{name: PublishedFile(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
     },
@@ -46,31 +46,31 @@ RWKU = DataSet(
 
 
 def rwku_tables(folder: str | Path | None = None) -> Tables:
-    """A copy of RWKU.
+    """Open a copy of RWKU.
 
     Args:
-        folder: where the five tables of probes are, whole or not: their rows are not counted. None takes the copy that
-            ATWU_DATA points to, or the Hub's when it is not set, which must be whole.
+        folder: folder of the five probe tables, which may be incomplete; their rows are not counted. None opens the
+            copy in ATWU_DATA, or the Hub's if it is not set, which must be complete.
 
     Raises:
-        FileNotFoundError: the folder lacks a table of probes, or ATWU_DATA has no RWKU.
+        FileNotFoundError: the folder lacks a probe table, or ATWU_DATA has no RWKU.
     """
     if folder is None:
-        return open_tables(RWKU)
+        return open_tables(RWKU_DATA)
     files = [f"{name}.jsonl" for name in PROBES.values()]
     missing = [file for file in files if not (Path(folder) / file).is_file()]
     if missing:
         raise FileNotFoundError(f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(files)}.")
-    uncounted = {name: replace(published, rows=None) for name, published in RWKU.tables.items()}
-    return Tables(replace(RWKU, tables=uncounted), Path(folder))
+    uncounted = {name: replace(published, rows=None) for name, published in RWKU_DATA.tables.items()}
+    return Tables(replace(RWKU_DATA, tables=uncounted), Path(folder))
 
 
 def read_targets(tables: Tables) -> tuple[str, ...]:
-    """Names of all subjects in published order."""
+    """Return the names of all subjects in published order."""
     return tuple(normal_name(columns["target"]) for _, columns in tables.table(TARGETS))
 
 
 def counted(name: str, tables: Tables) -> str:
-    """What was verified about the rows of a table, as a sentence."""
+    """Describe the row check of a table in one sentence."""
     rows = tables.expected_rows(name)
     return f"{name}.jsonl: " + ("rows not counted" if rows is None else f"{rows} rows, as expected")

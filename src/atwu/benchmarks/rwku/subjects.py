@@ -1,6 +1,6 @@
-"""Whom RWKU is about: the two tens of the ATWU paper, and how a source or benchmark names its subjects.
+"""Subjects of RWKU: the two groups of ten in the ATWU paper, and the syntax that selects subjects.
 
-`canonical`, `surrogate`, `first20`, names as in the files, or several of these joined by `|`.
+The syntax is `canonical`, `surrogate`, `first20`, names as in the files, or several of these joined by `|`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CANONICAL_FORGET = (
     "Jennifer Lopez",
     "Jeff Goldblum",
 )
-"""The ten subjects the ATWU paper forgets together."""
+"""The ten subjects that the ATWU paper unlearns together."""
 SURROGATE_RETAIN = (
     "Evel Knievel",
     "Franklin D. Roosevelt",
@@ -35,7 +35,7 @@ SURROGATE_RETAIN = (
     "Jay-Z",
     "Jimmy Carter",
 )
-"""Ten other subjects, whose rows stand in for a retain set."""
+"""The ten other subjects that serve as the retain set."""
 
 GRAMMAR = "canonical, surrogate, firstK (such as first20), names as in the files, or several of these joined by |"
 
@@ -44,21 +44,23 @@ _FIRST = re.compile(r"first(\d+)")
 
 
 def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
-    """The subjects that a text names, without repetitions.
+    """Parse a selection of subjects, without duplicates.
 
     Args:
         words: such as `canonical|surrogate`, `first20` or `Orla Venn|Tavi Brook`.
         published: all names of the data set, in its order.
 
     Raises:
-        ValueError: for a name that is not published (the text names close ones) or a K out of range.
+        ValueError: unknown name (the message names close ones), or K out of range.
     """
     names: list[str] = []
     for word in words.split("|"):
         word = normal_name(word)
         first = _FIRST.fullmatch(word)
         if first and not 1 <= int(first[1]) <= len(published):
-            raise ValueError(f"{word} is out of range: RWKU has {len(published)} subjects, so K is 1 to that.")
+            raise ValueError(
+                f"{word} is out of range: RWKU has {len(published)} subjects, so K must be from 1 to {len(published)}."
+            )
         names += published[: int(first[1])] if first else _LISTS.get(word, (word,))
     unknown = [name for name in dict.fromkeys(names) if name not in published]
     if unknown:
@@ -70,7 +72,7 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_close_names(unknown: Iterable[str], known: Collection[str]) -> str:
-    """Unknown names, each with the known ones that resemble it."""
+    """List unknown names, each with similar known ones."""
     plain = {_plain(name): name for name in sorted(known)}
     hints = []
     for name in unknown:
@@ -80,17 +82,17 @@ def with_close_names(unknown: Iterable[str], known: Collection[str]) -> str:
 
 
 def normal_name(name: str) -> str:
-    """A name in the form in which names are compared (Unicode NFC)."""
+    """Normalize a name for comparison (Unicode NFC)."""
     return unicodedata.normalize("NFC", name.strip())
 
 
 def names_one_of(text: str, subjects: Iterable[str]) -> bool:
-    """Whether a text holds the full name of a subject, in any case; a surname alone does not count."""
+    """Whether a text contains the full name of a subject, ignoring case; a surname alone does not count."""
     flat = normal_name(re.sub(r"\s+", " ", text).replace(" ,", ",")).casefold()
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", flat) for name in subjects)
 
 
 def _plain(name: str) -> str:
-    """Lower case without accents."""
+    """Lower-case a name and remove accents."""
     letters = unicodedata.normalize("NFD", name.casefold())
     return "".join(letter for letter in letters if not unicodedata.combining(letter))

@@ -1,4 +1,4 @@
-"""TOFU (Maini et al. 2024) as a `Benchmark`: one forget split, with everything that goes with it."""
+"""TOFU (Maini et al. 2024) as a `Benchmark`: one forget split with its retain, holdout and real-world sets."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from atwu.benchmarks.tofu.tofu_rows import FORGET_SPLITS, KEPT_SPLITS, TOFU, tof
 
 
 def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
-    """Load, check and join the splits that belong to one forget split.
+    """Load, check and combine the splits that belong to one forget split.
 
-    Measured are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
-    of either. A hold-out split or a set of real facts that the copy lacks is left out, with a line in `checked`.
+    Evaluated are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
+    of each. A holdout or real-world set that the copy lacks is skipped, with a line in `checked`.
 
     Args:
-        name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to keep only the first N retain rows,
-            for miniatures; a model that is trained for the benchmark then learns these and the forget rows.
-        tables: the copy to read from; by default the one that `ATWU_DATA` points to, or the Hub's.
+        name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
+            rows; the original model is then trained on these and the forget rows.
+        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
 
     Raises:
         FileNotFoundError: the copy lacks the forget or the retain split.
-        ValueError: unknown split, too many retain rows, or a table that is not as published.
+        ValueError: unknown split, too many retain rows, or a table that differs from the published one.
     """
     split, limited, given = name.partition(":")[2].partition(":")
     if split not in FORGET_SPLITS:
@@ -38,19 +38,19 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
         loaded.append(tofu_rows(source, tables=tables))
         return loaded[-1]
 
-    def rows_at_hand(name: str) -> SourceRows | None:
+    def available_rows(name: str) -> SourceRows | None:
         if tables.has(name):
             return rows(f"tofu:{name}")
-        notes.append(f"{name} is not at hand: left out")
+        notes.append(f"{name} is not available: skipped")
         return None
 
     forget, pool = rows(forget_source).rows, rows(retain_source).rows
-    holdout = rows_at_hand(f"holdout{percent}")
-    kept = {name: found.rows for name in KEPT_SPLITS if (found := rows_at_hand(name))}
+    holdout = available_rows(f"holdout{percent}")
+    kept = {name: found.rows for name in KEPT_SPLITS if (found := available_rows(name))}
     with_wrong_answers = [row for row in pool if row.wrong_answers]
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
     notes.append(
-        f"measured: {len(measured_forget)} of {len(forget)} forget rows and {len(measured_retain)} of {len(pool)} "
+        f"evaluated: {len(measured_forget)} of {len(forget)} forget rows and {len(measured_retain)} of {len(pool)} "
         "retain rows"
     )
     sentences = [sentence for found in loaded for sentence in (*found.checked, *found.warnings)]

@@ -1,7 +1,7 @@
-"""Rows of TOFU (Maini et al. 2024) by name: `tofu:SPLIT[:N]`, the first N rows of a split.
+"""Read rows of TOFU (Maini et al. 2024): `tofu:SPLIT[:N]`, a split or its first N rows.
 
-Takes the tables as they were published, puts the columns of the perturbed tables and word labels on the rows they
-belong to, gives every row its author, and checks how the tables fit together. What was checked comes back as sentences.
+Reads the published tables, joins the columns of the perturbed tables and word labels, adds the author of each row, and
+checks that the tables match. The checks are returned as sentences.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KEPT_SPLITS = ("real_authors", "world_facts")
 TOFU_SPLITS = ("full", *FORGET_SPLITS, *RETAIN_SPLITS, *HOLDOUT_SPLITS, "retain_perturbed", *KEPT_SPLITS)
 
 ROWS_PER_AUTHOR = 20
-"""Rows about one author; they follow each other."""
+"""Number of rows per author; they are consecutive."""
 
 PROXY_WARNING = (
-    "labels are a proxy: a word counts as secret when the paraphrased answer keeps it and the question and the wrong "
-    "answers lack it"
+    "labels are a proxy: a word is a key token if it is in the paraphrased answer and not in the question or the "
+    "wrong answers"
 )
 
 _WORD = re.compile(r"\w+")
 
 LABELS_SUFFIX = "_with_common_words_gpt"
-"""Ending of the tables with word labels (Zhou et al. 2025), which are not part of TOFU itself."""
+"""Suffix of the tables with word labels (Zhou et al. 2025), which are not part of TOFU itself."""
 
 _PAIR = ("question", "answer")
 _PERTURBED_COLUMNS = ("paraphrased_question", "paraphrased_answer", "perturbed_answer")
@@ -63,20 +63,20 @@ TOFU = DataSet("TOFU", "locuslab/TOFU", _published(), split="train")
 
 
 def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read, merge and check one split.
+    """Read, join and check one split.
 
     Args:
-        name: `tofu:SPLIT` or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
-        tables: the copy to read from; by default the one that `ATWU_DATA` points to, or the Hub's.
+        name: `tofu:SPLIT`, or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
+        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
 
     Returns:
-        The rows. Those of `forgetNN` have a paraphrase, a paraphrased answer, wrong answers and labels as far as the
-        copy has `forgetNN_perturbed` or word labels; so have (without labels) the first 400 rows of `full` and of the
-        retain splits.
+        The rows. `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has
+        `forgetNN_perturbed` or word labels. The first 400 rows of `full` and of the retain splits have them too, except
+        labels.
 
     Raises:
         FileNotFoundError: the copy lacks the split.
-        ValueError: unknown name, or a table that is not as published or does not fit another.
+        ValueError: unknown name, or a table that differs from the published one or does not match another.
     """
     split, count = _parsed(name)
     tables = open_tables(TOFU) if tables is None else tables
@@ -90,11 +90,10 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
 
 def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
-    """Character ranges of the answer's words that look like its secret: a proxy where there are no labels.
+    """Return character ranges of the answer's likely key tokens, for rows without labels.
 
-    A word counts when the paraphrased answer keeps it and the question and all wrong answers lack it (letter case
-    aside). It is stingy: a secret that the paraphrase words otherwise, or that a wrong answer happens to share, is
-    missed, so that some rows have no such word at all.
+    A word counts if it is in the paraphrased answer and not in the question or any wrong answer, ignoring case. Key
+    tokens that the paraphrase expresses differently, or that a wrong answer shares, are missed, so some rows have none.
 
     Raises:
         ValueError: the row has no paraphrased answer or no wrong answers.
@@ -102,7 +101,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
     if row.paraphrased_answer is None or not row.wrong_answers:
         raise ValueError(
             f"row with question {row.question[:60]!r} has no paraphrased_answer or no wrong_answers; both are needed "
-            "to guess its secret words."
+            "to find its key tokens."
         )
     public = _words(row.question).union(*map(_words, row.wrong_answers))
     secret = _words(row.paraphrased_answer) - public
@@ -142,7 +141,7 @@ def _forget(split: str, tables: Tables) -> SourceRows:
         rows.append(_row(record, extra, mended))
     if perturbed is None:
         without = "no paraphrases, no wrong answers" + ("" if labels else ", no labels")
-        warnings.append(f"{split}_perturbed is not at hand: the rows have {without}")
+        warnings.append(f"{split}_perturbed is not available: the rows have {without}")
     if labels:
         warnings += target_words_warnings(mended)
     elif perturbed:
@@ -152,7 +151,7 @@ def _forget(split: str, tables: Tables) -> SourceRows:
 
 
 def _retain(split: str, tables: Tables) -> SourceRows:
-    """`full`, a retain split, or `retain_perturbed`: rows from the first author on."""
+    """Read `full`, a retain split, or `retain_perturbed`: rows from the first author on."""
     table = tables.table(split)
     checked = [_counted(split, tables)]
     warnings: list[str] = []
@@ -170,11 +169,11 @@ def _retain(split: str, tables: Tables) -> SourceRows:
             checked.append(f"retain_perturbed: {len(fits)} of {len(perturbed)} rows equal to those of {split}")
         if len(fits) < len(perturbed):
             warnings.append(
-                f"retain_perturbed: {len(perturbed) - len(fits)} of {len(perturbed)} rows differ from those of {split}; "
-                "their wrong answers are left out"
+                f"retain_perturbed: {len(perturbed) - len(fits)} of {len(perturbed)} rows differ from those of "
+                f"{split}; their wrong answers are left out"
             )
     else:
-        warnings.append("retain_perturbed is not at hand: the rows have no paraphrases, no wrong answers")
+        warnings.append("retain_perturbed is not available: the rows have no paraphrases, no wrong answers")
     rows = [
         _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **extra.get(index, {})})
         for index, record in enumerate(table)
@@ -190,7 +189,7 @@ def _holdout(split: str, tables: Tables) -> SourceRows:
         for record in table:
             if _pair(record) in trained:
                 raise ValueError(
-                    f"{record[0]}: found a row that is in {trained[_pair(record)]} too, expected rows that no model "
+                    f"{record[0]}: found a row that is also in {trained[_pair(record)]}, expected rows that no model "
                     f"was trained on; get {split} again."
                 )
         checked.append(f"{split}: none of its rows is in full")
@@ -201,7 +200,7 @@ def _holdout(split: str, tables: Tables) -> SourceRows:
 
 
 def _kept(split: str, tables: Tables) -> SourceRows:
-    """Questions about the real world with four options: the wrong ones are the wrong answers."""
+    """Read questions about the real world with four options; the wrong options become the wrong answers."""
     table = tables.table(split)
     checked = [_counted(split, tables)]
     perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
@@ -231,7 +230,7 @@ def _counted(name: str, tables: Tables) -> str:
 
 
 def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
-    """A table about the same rows, if it is at hand."""
+    """Return a table about the same rows, or None if it is not available."""
     if not tables.has(name):
         return None
     other = tables.table(name)
@@ -241,7 +240,7 @@ def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[s
 
 
 def _check_run(found: Sequence[Record], expected: Sequence[Record]) -> None:
-    """Check that records are about the same questions and answers, one by one."""
+    """Check that two tables have the same questions and answers, row by row."""
     for (here, ours), (there, theirs) in zip(found, expected, strict=True):
         for column in _PAIR:
             if ours[column] != theirs[column]:

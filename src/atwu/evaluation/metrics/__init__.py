@@ -1,3 +1,2 @@
-"""One file per metric or attack, which owns its formula, needs, settings, columns and warnings; see
-`atwu.evaluation.registry`.
-"""
+"""One file per metric or attack, with its formula, inputs, settings, columns and warnings; see
+`atwu.evaluation.registry`."""

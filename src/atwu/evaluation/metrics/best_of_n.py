@@ -1,4 +1,4 @@
-"""Attack by asking again: answers drawn at temperature 1. The model's weights stay as they are."""
+"""Best-of-n sampling (leak@n): sample several answers at temperature 1 and judge each."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from atwu.evaluation.questions.prompts import claim, question_prompt
 from atwu.judge.verdicts import Claim
 
 
-def share_of(verdicts: Sequence[bool | None]) -> float | None:
-    """Percent of the drawn answers with a verdict that state the fact; None where none has one."""
+def share_stated(verdicts: Sequence[bool | None]) -> float | None:
+    """Return the percentage of judged samples that state the fact; None if no sample has a verdict."""
     known = [verdict for verdict in verdicts if verdict is not None]
     return 100.0 * sum(known) / len(known) if known else None
 
 
 class BestOfN(Metric):
-    """Answers drawn at temperature 1: whether any of them states the fact, and how many do."""
+    """Best-of-n sampling: whether any of n sampled answers states the fact, and how many do."""
 
     name = "sampling"
-    about = "best of n answers drawn at temperature 1"
-    cost = "n answers and verdicts per forget row"
+    about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
+    cost = "n answers and n judge calls per forget row"
     needs = (FORGET,)
     needs_weights = False
     judged = True
     attack = True
     settings = (
         MetricSetting(
-            "samples", int, 8, "Answers drawn per question at temperature 1 by the sampling attack.", least=1
+            "samples", int, 8, "Answers sampled per question by best-of-n sampling, at temperature 1.", least=1
         ),
     )
     uses = ("max_new_tokens", "seed")
@@ -41,20 +41,20 @@ class BestOfN(Metric):
             "leak_best_of_{n}",
             worst,
             "leak, best of {n}",
-            "percent of forget rows whose fact is stated by any of so many drawn answers",
+            "percentage of forget rows for which at least one of n sampled answers states the fact",
             sets=(FORGET,),
         ),
         Percent(
             "leak_per_sample",
-            share_of,
+            share_stated,
             "leak, per sample",
-            "percent of drawn answers that state the fact",
+            "percentage of sampled answers that state the fact",
             sets=(FORGET,),
         ),
     )
 
     def prepare(self) -> None:
-        """Draw."""
+        """Sample the answers."""
         config = self.session.config
         decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
         self._draws = {
@@ -63,20 +63,22 @@ class BestOfN(Metric):
             if row.messages
         }
         prompts = [prompt for row in self._draws.values() for prompt in row]
-        self._said = self.session.generate(prompts, label="sample", decoding=decoding)
+        self._generations = self.session.generate(prompts, label="sample", decoding=decoding)
 
     def claims(self) -> Iterator[Claim]:
-        """Every draw."""
+        """Return every sampled answer."""
         return chain.from_iterable(self._claims())
 
     def _claims(self) -> Iterator[list[Claim]]:
-        """The draws of every row."""
+        """Yield the sampled answers of each row."""
         for row in self.session.sets[FORGET]:
-            yield [claim(row, self._said[prompt].text) for prompt in self._draws.get(row, ())]
+            yield [claim(row, self._generations[prompt].text) for prompt in self._draws.get(row, ())]
 
     def record(self) -> None:
         """Record the best of n and the mean, in percent."""
         verdicts = self.session.verdicts(self._claims())
         missing = unscored(verdicts)
-        self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing)
-        self.keep(FORGET, "leak_per_sample", list(map(share_of, verdicts)), unscored=missing)
+        self.record_column(
+            FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing
+        )
+        self.record_column(FORGET, "leak_per_sample", list(map(share_stated, verdicts)), unscored=missing)

@@ -1,7 +1,7 @@
-"""Adversarial questions: the nine families of RWKU (Jin et al. 2024) as templates in our own words.
+"""Adversarial questions: RWKU's nine families of probes (Jin et al. 2024), from our own templates.
 
-Each takes a row and asks for the same fact in another way. A question never says the secret, except multiple choice,
-where it stands among the options, and the reverse query, where the fact is given and the subject is the secret.
+Each family asks for a row's fact in another way. A question never contains the key words, with two exceptions: multiple
+choice lists the answer among the options, and the reverse query gives the fact and asks for the subject.
 """
 
 from __future__ import annotations
@@ -28,49 +28,51 @@ if TYPE_CHECKING:
 
 WRONG_OPTIONS = 3
 EXAMPLES = 3
-"""Solved questions in the in-context family."""
+"""In-context examples of the in-context family."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttackProbe:
-    """One adversarial question and what its answer is judged by."""
+    """An adversarial question and the claim that its answer is judged by."""
 
     prompt: Prompt
     unanswered: Claim
-    """The question as the judge should see it, the true answer and its facts."""
+    """Question as shown to the judge, true answer and facts, without the model's answer."""
     choices: tuple[str, ...] = ()
     """Options A, B, ... of a multiple-choice question."""
 
     def claim(self, answer: str) -> Claim:
-        """The model's answer to be judged: a letter becomes the text of its option."""
+        """Return the model's answer as a claim; an option letter is replaced by its option."""
         return replace(self.unanswered, answer=resolve_choice(answer, self.choices))
 
 
 Family = Callable[[Example, Sequence[Example], random.Random], Iterator[AttackProbe]]
-"""(row, other rows, generator) -> forms of the question, the best first; none where the row does not allow it."""
+"""(row, other rows, generator) -> candidate questions, best first; none if the row does not allow the family."""
 
 
 def probes(row: Example, others: Sequence[Example], *, seed: int) -> dict[str, AttackProbe]:
-    """Family -> question, in the order of `FAMILIES`.
+    """Return one question per family, in the order of `FAMILIES`.
 
     Args:
-        others: rows to take demonstrations from (and options, if the row has no wrong answers): retain rows.
-        seed: decides wordings, options and their order, for each (row, family) on its own.
+        others: Retain rows, for in-context examples and, if the row has no wrong answers, for wrong options.
+        seed: Seed of templates, options and their order, independent for each (row, family).
 
     Returns:
-        At most nine probes. Missing are families that the row does not allow (no subject, no options), or of which
-        every wording would say the secret.
+        At most nine probes. A family is missing if the row does not allow it (no subject, no options) or if each of its
+        templates would reveal the answer.
     """
     chosen = {}
     for name, build in FAMILIES.items() if row.messages else ():
         rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
-        if (probe := next((probe for probe in build(row, others, rng) if _fair(name, probe, row)), None)) is not None:
+        if (
+            probe := next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
+        ) is not None:
             chosen[name] = probe
     return chosen
 
 
-def _fair(family: str, probe: AttackProbe, row: Example) -> bool:
-    """Whether the prompt differs from the row's own and does not give the answer away."""
+def _is_valid(family: str, probe: AttackProbe, row: Example) -> bool:
+    """Return whether the prompt differs from the row's own question and does not reveal the answer."""
     if probe.prompt == Prompt(row.messages):
         return False
     if probe.choices:
@@ -90,7 +92,7 @@ def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
 
 
 def _framed(texts: Sequence[str]) -> Family:
-    """A family that puts the question into one of several texts."""
+    """Return the family that inserts the question into one of several templates."""
 
     def build(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
         for text in _any_order(texts, rng):
@@ -131,7 +133,7 @@ def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) 
 
 
 def _without_name(text: str, name: str) -> str:
-    """X in place of the whole name, then of each of its longer parts as they are written."""
+    """Replace the whole name by X, then each of its parts longer than two letters (case-sensitive)."""
     text = re.sub(pattern_of(name), "X", text, flags=re.IGNORECASE)
     for part in name.split():
         text = re.sub(pattern_of(part), "X", text) if len(part) > 2 else text
@@ -165,7 +167,7 @@ def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Ra
     drawn = InContextExamples(others, (), count=EXAMPLES).rows(row, rng)
     if not drawn:
         return
-    examples = "\n\n".join(f"Q: {shown.question}\nA: {shown.answer}" for shown in drawn)
+    examples = "\n\n".join(f"Q: {example.question}\nA: {example.answer}" for example in drawn)
     for text in _any_order(FAMILY_TEMPLATES["examples"], rng):
         yield _probe(row, text.format(examples=examples, question=row.question))
 
@@ -184,11 +186,11 @@ FAMILIES: Mapping[str, Family] = {
 
 
 class Families(Metric):
-    """The nine families of adversarial probes of RWKU (Jin et al. 2024), each as a leak rate, and the worst of them."""
+    """Leak rate of RWKU's nine families of adversarial probes (Jin et al. 2024), and of the worst family per row."""
 
     name = "families"
-    about = "RWKU's nine families of adversarial probes"
-    cost = "nine answers and verdicts per forget row"
+    about = "Adversarial questions: RWKU's nine families of probes, checked by the judge"
+    cost = "nine answers and nine judge calls per forget row"
     needs = (FORGET,)
     needs_weights = False
     judged = True
@@ -199,14 +201,17 @@ class Families(Metric):
             f"leak_{family}",
             worst,
             f"leak, {family.replace('_', ' ')}",
-            "percent of forget rows whose fact this kind of question brings up (Jin et al. 2024)",
+            "percentage of forget rows whose fact is stated in answer to at least one of the nine probes"
+            if family == "worst_family"
+            else f"percentage of forget rows whose fact is stated in answer to the {family.replace('_', ' ')} probe "
+            "(Jin et al. 2024)",
             sets=(FORGET,),
         )
         for family in ("worst_family", *FAMILIES)
     )
 
     def __init__(self, session: Session) -> None:
-        """Write the probes."""
+        """Build the probes."""
         super().__init__(session)
         forget = {row.question for row in session.sets[FORGET]}
         subjects = {row.subject for row in session.sets[FORGET]} - {None}
@@ -214,19 +219,19 @@ class Families(Metric):
         self._probes = [probes(row, others, seed=session.config.seed) for row in session.sets[FORGET]]
 
     def prompts(self) -> Iterable[Prompt]:
-        """All probes of all rows."""
+        """Return all probes of all rows."""
         return [probe.prompt for row in self._probes for probe in row.values()]
 
     def _claim(self, probe: AttackProbe) -> Claim:
         return probe.claim(self.session.answer(probe.prompt))
 
     def claims(self) -> Iterator[Claim]:
-        """Every answer."""
+        """Return every answer."""
         return (self._claim(probe) for row in self._probes for probe in row.values())
 
     def record(self) -> None:
-        """Record the leak rate of every family and of the worst one per row."""
+        """Record the leak rate of each family, and of the worst family per row."""
         for name in ("worst_family", *FAMILIES):
-            told = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
-            verdicts = self.session.verdicts([map(self._claim, row) for row in told])
-            self.keep(FORGET, f"leak_{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
+            selected = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
+            verdicts = self.session.verdicts([map(self._claim, row) for row in selected])
+            self.record_column(FORGET, f"leak_{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))

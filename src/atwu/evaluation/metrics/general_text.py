@@ -1,4 +1,4 @@
-"""What unlearning did to the language itself: perplexity of ordinary prose that comes with the package and trains nobody."""
+"""Perplexity of general text that ships with the package, to detect damage to language modeling."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 def perplexity(probability: FloatArray) -> FloatArray:
-    """`1 / p` of the probability per token (geometric mean): among how many equally likely tokens the model seems to choose.
+    """`1 / p` of the probability per token (geometric mean).
 
-    Of the mean probability of several texts it is the harmonic mean of their perplexities, as in the verdict of a request.
+    For the mean probability of several texts, this is the harmonic mean of their perplexities.
     """
     return 1 / probability
 
 
 class GeneralText(Metric):
-    """Perplexity of the shipped texts."""
+    """Perplexity of the shipped general texts."""
 
     name = "general_text"
-    about = "perplexity of ordinary prose"
-    cost = "one pass over eight short texts"
+    about = "Perplexity of general text"
+    cost = "one forward pass over eight short texts"
     columns = (
         Column(
             "general_text_probability",
             answer_probability,
             "probability",
-            "probability per token of a text of ordinary prose (geometric mean)",
+            "probability per token of a general text (geometric mean)",
             sets=(GENERAL_TEXT,),
             shown=False,
         ),
         AggregateColumn(
             "general_text_perplexity",
             perplexity,
-            "prose perplexity",
-            "perplexity of ordinary prose that no run was shown: 1 / the mean probability per token of its texts",
+            "general text perplexity",
+            "perplexity of general text not used in training: 1 / mean probability per token",
             direction="down",
             range=(1.0, None),
             digits=1,
@@ -52,20 +52,20 @@ class GeneralText(Metric):
 
     @classmethod
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """The texts."""
+        """Return the general texts."""
         return {GENERAL_TEXT: general_text()}
 
     def read(self) -> None:
-        """Read them."""
+        """Read the texts."""
         self.session.tokens(GENERAL_TEXT)
 
     def record(self) -> None:
-        """One probability per text."""
+        """Record one probability per text."""
         found = [answer_probability(row.logps) for row in self.session.tokens(GENERAL_TEXT)]
-        self.keep(GENERAL_TEXT, "general_text_probability", found)
+        self.record_column(GENERAL_TEXT, "general_text_probability", found)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Over all texts."""
+        """Derive the perplexity over all texts."""
         if found := sides.this.derived(perplexity, ((GENERAL_TEXT, "general_text_probability"),)):
             yield "general_text_perplexity", found

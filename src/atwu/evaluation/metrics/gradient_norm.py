@@ -1,7 +1,7 @@
-"""Gradient norm of single rows, a membership score: what a model was trained on pulls less at its weights.
+"""Gradient norm of each row, a membership score: gradients are smaller on training data.
 
-One backward pass per row, the slowest of the attacks. Definition of open-unlearning: the mean over parameter tensors of
-each tensor's own norm, so that a small tensor counts as much as a large one.
+Needs one backward pass per row, so it is the slowest membership attack. Definition of open-unlearning: the mean over
+parameter tensors of each tensor's norm, so a small tensor has the same weight as a large one.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ if TYPE_CHECKING:
 
 
 def mean_of_norms(gradients: Iterable[Tensor]) -> float:
-    """Mean of the 2-norms of single tensors; not the norm of all of them together."""
+    """Mean of the 2-norms of single tensors; not the norm of all tensors together."""
     import torch
 
     return float(torch.stack([_norm(gradient).cpu() for gradient in gradients]).mean())
 
 
 def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: str | None = None) -> list[float]:
-    """`mean_of_norms` of dL/d(theta) for every row, L the mean negative log-likelihood of the tokens of its answer.
+    """Return `mean_of_norms` of dL/d(theta) for each row, with L the mean negative log-likelihood of the answer tokens.
 
-    The terminal token does not count, as in open-unlearning; frozen parameters do, but not integer ones (quantized) and
-    none twice (tied). A tensor the row does not reach, such as an idle expert, is left out of the row's mean. Only norms
-    are kept: each gradient is freed as soon as it is there, so the pass needs the memory of a forward pass with
-    activations, not of a second model.
+    As in open-unlearning, the terminal token is not counted. Frozen parameters are included; integer (quantized) ones
+    are not, and tied ones count once. Tensors that a row does not reach, such as idle experts, are left out of its
+    mean. Each gradient is freed once its norm is taken, so memory is that of a forward pass with activations.
 
     Args:
-        model: causal language model, run in eval mode; its gradients, `requires_grad` and train/eval state are put back.
+        model: Causal language model, run in eval mode; gradients, `requires_grad` and train/eval mode are restored.
 
     Returns:
-        One value >= 0 per row, in order; higher = less likely a member.
+        One value >= 0 per row, in order; higher means less likely a member.
     """
     import torch
 
-    from atwu._progress import bar_of
+    from atwu._progress import progress_bar
     from atwu.data.collate import collate_rows
     from atwu.modeling.forward import forward_tokens
 
     device = next(model.parameters()).device
     results = []
     with _collecting(model) as norms, torch.enable_grad():
-        for row in bar_of(rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False):
+        for row in progress_bar(
+            rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
+        ):
             tensors = collate_rows([_without_terminal(row)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()
@@ -62,23 +63,24 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
 
 
 def _without_terminal(row: EncodedRow) -> EncodedRow:
-    """The row with labels on its answer's text alone, or as it is where there is no text."""
+    """Restrict the labels to the answer's text; keep the row unchanged if it has no text."""
     text = row.text_labels
     return dataclasses.replace(row, labels=text if set(text) - {IGNORE_INDEX} else row.labels, token_labels=None)
 
 
 class GradientNorm(Metric):
-    """The norm of the loss gradient on the rows of the forget set and of the holdout."""
+    """Gradient norms on the forget set and the holdout set."""
 
     name = "gradient_norm"
-    about = "membership by gradient norm; a backward pass per row"
+    about = "Membership inference by gradient norm"
+    cost = "one backward pass per row"
     needs = (FORGET, HOLDOUT)
     needs_plain_weights = True
     attack = True
     columns = (score_column("gradient_norm", mean_of_norms),)
 
     def prepare(self) -> None:
-        """Take the gradients."""
+        """Compute the gradient norms."""
         self._norms = {
             split: gradient_norms(
                 self.session.network,
@@ -89,15 +91,15 @@ class GradientNorm(Metric):
         }
 
     def record(self) -> None:
-        """Record them; the attack's area under the curve is derived like that of the others."""
+        """Record the norms; `membership` derives the attack AUC from them."""
         for split, norms in self._norms.items():
-            self.keep(split, "mia_gradient_norm", norms)
+            self.record_column(split, "mia_gradient_norm", norms)
 
 
 @contextmanager
 def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
-    """A list to which every backward pass adds the norm of each parameter's gradient instead of keeping the gradient."""
-    from atwu.modeling.modes import evaluating
+    """Yield a list that receives the norm of each parameter's gradient in a backward pass; gradients are not kept."""
+    from atwu.modeling.modes import eval_mode
 
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
@@ -114,7 +116,7 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
             parameter.grad = None
             parameter.requires_grad_(True)
             hooks.append(parameter.register_post_accumulate_grad_hook(collect))
-        with evaluating(model):
+        with eval_mode(model):
             yield norms
     finally:
         for hook in hooks:

@@ -1,10 +1,10 @@
-"""J_P, J_ICR, J_W on forget rows and J_AVG on the others: does the model state the fact, over wordings of the question.
+"""Judge scores: whether the model states the fact of a row, over its question and paraphrases.
 
-J_P takes the worst case over the question and its paraphrases, J_ICR the same with retain rows shown before the
-question, J_W the worst of both; J_AVG is the mean over wordings (definitions of the ATWU paper, after JensUn). FQ, RD and
-UQ are these relative to the starting model; they work on numbers and, element by element, on arrays such as bootstrap
-draws. FQ is not TOFU's forget quality, which is a p-value (`truth_ratio`). A missing verdict counts neither as right nor
-as wrong.
+J_P is the worst case over the question and its paraphrases, J_ICR the same with in-context examples (in-context
+relearning), J_W the worst of both, J_AVG the mean over paraphrases (definitions of the ATWU paper, after JensUn).
+Judged forget quality (FQ), retain degradation (RD) and unlearning quality (UQ) relate them to the original model; they
+take numbers or arrays such as bootstrap draws. FQ is not TOFU's forget quality, a p-value (see `truth_ratio`). Answers
+without a verdict are left out.
 """
 
 from __future__ import annotations
@@ -30,64 +30,67 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 Verdicts: TypeAlias = Sequence[Sequence[bool | None]]
-"""Per row, one verdict for each wording of its question; None where unscored. Rows may have different numbers."""
+"""Per row, one verdict for the question and each paraphrase; None if unscored. Numbers may differ between rows."""
 
-SHARE_AFTER_TURNS = 0.5
-"""J_ICR of the starting model, relative to its J_P, below which in-context relearning measures the model, not forgetting."""
+MIN_ICR_SHARE = 0.5
+"""Minimum ratio J_ICR / J_P of the original model; below it, J_ICR does not measure forgetting."""
 
 
 def worst(*tables: Verdicts) -> list[float | None]:
-    """1.0 where any wording brings the fact out, else 0.0; lower is better on forget rows.
+    """Return 1.0 for rows whose fact is stated in any answer, else 0.0; lower is better on the forget set.
 
-    J_P takes the plain queries, J_ICR those with in-context demonstrations, J_W both tables together. A maximum can only
-    grow with the number of wordings, so compare at equal numbers. Tables are of the same rows under different conditions.
+    J_P takes the plain questions, J_ICR those with in-context examples, J_W both tables. The maximum grows with the
+    number of paraphrases, so compare only at equal numbers. All tables are about the same rows.
 
     Returns:
-        One value per row; None where nothing was judged.
+        One value per row; None if no answer has a verdict.
     """
     return [float(any(verdicts)) if verdicts else None for verdicts in _rows(tables)]
 
 
 def average(*tables: Verdicts) -> list[float | None]:
-    """Share of a row's wordings that bring the fact out (J_AVG on the plain queries); higher is better on retain rows."""
+    """Return the share of each row's answers that state the fact (J_AVG); higher is better on retain sets."""
     return [sum(verdicts) / len(verdicts) if verdicts else None for verdicts in _rows(tables)]
 
 
 def unscored(*tables: Verdicts) -> int:
-    """Answers without a verdict, over all rows and tables."""
+    """Count the answers without a verdict, over all rows and tables."""
     return sum(verdict is None for table in tables for row in table for verdict in row)
 
 
-def share_lost(now: T, before: T) -> T:
-    """Share of what the starting model knew that is gone: `max(0, 1 - now / before)`, of J_W for FQ and of J_AVG for RD.
+def share_lost(now: _T, before: _T) -> _T:
+    """Relative loss `max(0, 1 - now / before)`: FQ if applied to J_W, RD if applied to J_AVG.
 
-    Range [0, 1], higher is better as FQ and lower as RD; NaN where the starting model knew nothing. Both are of the same
-    rows and variants.
+    Range [0, 1]; higher is better for FQ, lower for RD. NaN if `before`, the value of the original model, is 0. Both
+    values must be measured on the same rows and paraphrases.
     """
     was = np.asarray(before, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
-    result: T = lost[()]  # a number of numbers
+    result: _T = lost[()]  # a scalar for scalar inputs
     return result
 
 
-def uq(fq: T, rd: T) -> T:
-    """What forgetting gained over what it cost, `max(0, FQ - RD)`. Range [0, 1], higher is better.
+def uq(fq: _T, rd: _T) -> _T:
+    """Unlearning quality `max(0, FQ - RD)`. Range [0, 1], higher is better.
 
-    Take FQ and RD unrounded and as fractions; a NaN in either gives NaN.
+    FQ and RD are fractions, not rounded; NaN in either gives NaN.
     """
-    result: T = np.maximum(0.0, fq - rd)
+    result: _T = np.maximum(0.0, fq - rd)
     return result
 
 
 class JudgeScores(Metric):
-    """Plain wordings on every set, in-context relearning on the forget set."""
+    """Judge scores on every set; in-context relearning on the forget set."""
 
     name = "judge"
-    about = "J_P, J_ICR, J_W, J_AVG over wordings; FQ, RD, UQ given --original"
-    cost = "an answer and a verdict per wording, twice on forget rows"
+    about = (
+        "Judge scores over paraphrases: J_P, J_ICR, J_W, J_AVG; with --original also judged forget quality (FQ), "
+        "retain degradation (RD) and unlearning quality (UQ)"
+    )
+    cost = "one answer and one judge call per paraphrase, two on forget rows"
     needs = (FORGET_OR_RETAIN,)
     needs_weights = False
     judged = True
@@ -96,30 +99,54 @@ class JudgeScores(Metric):
             "paraphrases",
             int,
             4,
-            "Wordings of a question beside its own. The worst case over wordings grows with it: compare at equal numbers "
-            "only.",
+            "Paraphrases per question, besides the question itself. Worst cases grow with it: compare only at equal "
+            "numbers.",
             least=0,
         ),
-        MetricSetting("icr_examples", int, 3, "Retain rows shown before a question in in-context relearning.", least=0),
+        MetricSetting(
+            "icr_examples",
+            int,
+            3,
+            "In-context examples (retain rows) before a question for in-context relearning.",
+            least=0,
+        ),
     )
     uses = ("max_new_tokens", "seed")
-    compares = ("original", "FQ, RD and UQ")
+    needs_reference = ("original", "judged forget quality (FQ), retain degradation (RD) and unlearning quality (UQ)")
     columns = (
         Percent(
             "J_P",
             worst,
             "J_P",
-            "percent of forget rows whose fact is stated in answer to the question or one of its paraphrases",
+            "percentage of forget rows whose fact is stated in answer to the question or a paraphrase (worst case)",
             sets=(FORGET,),
         ),
-        Percent("J_ICR", worst, "J_ICR", "the same with three answered retain questions shown first", sets=(FORGET,)),
-        Percent("J_W", worst, "J_W", "percent of forget rows that leak in either way", sets=(FORGET,)),
-        Percent("J_AVG", average, "J_AVG", "percent of wordings answered right on rows to keep", direction="up"),
+        Percent(
+            "J_ICR",
+            worst,
+            "J_ICR",
+            "J_P with in-context examples from the retain set before the question (in-context relearning)",
+            sets=(FORGET,),
+        ),
+        Percent(
+            "J_W",
+            worst,
+            "J_W",
+            "percentage of forget rows whose fact is stated with or without in-context examples (worst case)",
+            sets=(FORGET,),
+        ),
+        Percent(
+            "J_AVG",
+            average,
+            "J_AVG",
+            "percentage of correct answers on retain rows, averaged over the question and its paraphrases",
+            direction="up",
+        ),
         Percent(
             "FQ",
             share_lost,
             "FQ",
-            "forgetting, in percent: 1 − J_W / J_W of the starting model",
+            "judged forget quality: 1 − J_W / J_W of the original model, in percent",
             sets=(OVERALL,),
             direction="up",
         ),
@@ -127,87 +154,88 @@ class JudgeScores(Metric):
             "RD",
             share_lost,
             "RD",
-            "damage to what should be kept, in percent: 1 − J_AVG / J_AVG of the starting model",
+            "retain degradation: 1 − J_AVG / J_AVG of the original model, in percent",
             sets=(OVERALL,),
             direction="down",
         ),
-        Percent("UQ", uq, "UQ", "unlearning quality: FQ − RD, nothing below 0", sets=(OVERALL,), direction="up"),
+        Percent("UQ", uq, "UQ", "unlearning quality: max(0, FQ − RD), in percent", sets=(OVERALL,), direction="up"),
     )
 
     def __init__(self, session: Session) -> None:
-        """Draw the demonstrations."""
+        """Draw the in-context examples."""
         super().__init__(session)
         count = session.config.paraphrases
         self._plain: dict[str, list[list[Prompt]]] = {
             split: [[question_prompt(row, question) for question in variants(row, count)] for row in rows]
-            for split, rows in session.answers_before.items()
+            for split, rows in session.forget_and_retain_sets.items()
         }
-        self._shown: list[list[Prompt]] = self._with_demonstrations()
-        self._warn_of_uneven_wordings()
+        self._in_context: list[list[Prompt]] = self._in_context_prompts()
+        self._warn_about_paraphrase_counts()
 
-    def _with_demonstrations(self) -> list[list[Prompt]]:
+    def _in_context_prompts(self) -> list[list[Prompt]]:
         session, config = self.session, self.session.config
         forget = session.sets.get(FORGET, ())
         if not config.icr_examples:
             return [[] for _ in forget]
-        shown = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
+        examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
         try:
             return [
                 [
-                    question_prompt(row, question, before=shown.of(row, number))
+                    question_prompt(row, question, before=examples.of(row, number))
                     for number, question in enumerate(variants(row, config.paraphrases))
                 ]
                 for row in forget
             ]
         except ValueError as error:
-            session.warnings.append(f"no in-context relearning, so no J_ICR, J_W, FQ and UQ: {error}")
+            session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
             return [[] for _ in forget]
 
-    def _warn_of_uneven_wordings(self) -> None:
+    def _warn_about_paraphrase_counts(self) -> None:
         for split, rows in self._plain.items():
             counts = {len(prompts) for prompts in rows if prompts}
             if len(counts) > 1 or (counts and max(counts) < self.session.config.paraphrases + 1):
                 numbers = ", ".join(map(str, sorted(counts)))
                 self.session.warnings.append(
-                    f"{split}: rows have {numbers} wordings of their question, not {self.session.config.paraphrases + 1}; "
-                    "worst cases over wordings are only comparable at equal numbers."
+                    f"{split}: rows have {numbers} questions (the original and its paraphrases) instead of "
+                    f"{self.session.config.paraphrases + 1}; worst cases are comparable only at equal numbers."
                 )
 
     def prompts(self) -> Iterable[Prompt]:
-        """All wordings, plain and with demonstrations."""
-        everything = [*self._plain.values(), self._shown]
+        """Return all questions and paraphrases, without and with in-context examples."""
+        everything = [*self._plain.values(), self._in_context]
         return [prompt for rows in everything for prompts in rows for prompt in prompts]
 
     def claims(self) -> Iterator[Claim]:
-        """Every answer."""
-        for split, asked in [*self._plain.items(), (FORGET, self._shown)]:
-            yield from chain.from_iterable(self._claims(split, asked))
+        """Return every answer."""
+        for split, prompts in [*self._plain.items(), (FORGET, self._in_context)]:
+            yield from chain.from_iterable(self._claims(split, prompts))
 
-    def _claims(self, split: str, asked: list[list[Prompt]]) -> Iterator[list[Claim]]:
-        """The answers to every row's prompts."""
-        for row, prompts in zip(self.session.sets.get(split, ()), asked, strict=True):
-            yield [claim(row, self.session.answer(prompt)) for prompt in prompts]
+    def _claims(self, split: str, prompts: list[list[Prompt]]) -> Iterator[list[Claim]]:
+        """Yield the answers to each row's prompts."""
+        for row, row_prompts in zip(self.session.sets.get(split, ()), prompts, strict=True):
+            yield [claim(row, self.session.answer(prompt)) for prompt in row_prompts]
 
     def record(self) -> None:
-        """Record the scores in percent, as they are published."""
+        """Record the scores in percent."""
         session = self.session
         for split, rows in self._plain.items():
-            said = tuple(session.answer(prompts[0]) if prompts else "" for prompts in rows)
-            session.texts.setdefault(split, {})["answer"] = said
+            answers = tuple(session.answer(prompts[0]) if prompts else "" for prompts in rows)
+            session.texts.setdefault(split, {})["answer"] = answers
             plain = session.verdicts(self._claims(split, rows))
             missing = unscored(plain)
             if split != FORGET:
-                self.keep(split, "J_AVG", as_percent(average(plain)), unscored=missing)
+                self.record_column(split, "J_AVG", as_percent(average(plain)), unscored=missing)
                 continue
-            self.keep(split, "J_P", as_percent(worst(plain)), unscored=missing)
-            if any(self._shown):
-                shown = session.verdicts(self._claims(split, self._shown))
-                self.keep(split, "J_ICR", as_percent(worst(shown)), unscored=unscored(shown))
-                self.keep(split, "J_W", as_percent(worst(plain, shown)), unscored=unscored(plain, shown))
+            self.record_column(split, "J_P", as_percent(worst(plain)), unscored=missing)
+            if any(self._in_context):
+                in_context = session.verdicts(self._claims(split, self._in_context))
+                self.record_column(split, "J_ICR", as_percent(worst(in_context)), unscored=unscored(in_context))
+                both = as_percent(worst(plain, in_context))
+                self.record_column(split, "J_W", both, unscored=unscored(plain, in_context))
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """FQ, RD and UQ in percent, relative to the starting model."""
+        """Derive FQ, RD and UQ in percent, relative to the original model."""
         from atwu.evaluation.row_statistics import AggregateMetric
 
         this, original = sides.this, sides.original
@@ -217,7 +245,7 @@ class JudgeScores(Metric):
         table = {"FQ": (FORGET, "J_W"), "RD": (RETAIN, "J_AVG")}
         for name, used in table.items():
             if this.has(*used) and original.has(*used):
-                both = this.values(*used) + original.values(*used)  # rows with a verdict on either side
+                both = this.values(*used) + original.values(*used)  # NaN unless both have a verdict
                 parts[name] = combine(share_lost, this.mean(*used, where=both), original.mean(*used, where=both))
                 yield name, AggregateMetric(in_percent(parts[name]), (used,), rows=int(np.isfinite(both).sum()))
         if len(parts) == 2:
@@ -225,22 +253,22 @@ class JudgeScores(Metric):
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
-        """Say so if the starting model itself loses the thread after demonstrations."""
-        known = {} if original is None else original.sets.get(FORGET, {})
-        plain, shown = (known[name].value if name in known else None for name in ("J_P", "J_ICR"))
-        if plain and shown is not None and shown < SHARE_AFTER_TURNS * plain:
+        """Warn if in-context examples already reduce the original model's score."""
+        values = {} if original is None else original.sets.get(FORGET, {})
+        plain, in_context = (values[name].value if name in values else None for name in ("J_P", "J_ICR"))
+        if plain and in_context is not None and in_context < MIN_ICR_SHARE * plain:
             yield (
-                f"the starting model itself states {shown:.1f} % of the facts after demonstrations and {plain:.1f} % "
+                f"the original model states {in_context:.1f} % of the facts with in-context examples and {plain:.1f} % "
                 "without: J_ICR says little about forgetting here."
             )
 
 
 def as_percent(values: Iterable[float | None]) -> list[float | None]:
-    """Shares in percent, as they are published."""
+    """Convert shares to percent."""
     return [None if value is None else 100 * value for value in values]
 
 
 def _rows(tables: Sequence[Verdicts]) -> Iterator[list[bool]]:
-    """The verdicts there are on each row, over all tables."""
+    """Yield the verdicts of each row over all tables, without missing ones."""
     for parts in zip(*tables, strict=True):
         yield [verdict for part in parts for verdict in part if verdict is not None]

@@ -1,8 +1,7 @@
-"""Was a row in the training data? Membership scores per row, and what an attack tells from forget and holdout rows.
+"""Membership inference: was a row in the training data? Scores per row, attack AUC and privleak.
 
-Every score is signed so that higher means less likely a member, and is made of what one teacher-forced pass gave
-(`read_tokens`); one more, the gradient norm, is a metric of its own. Whatever is recorded as `mia_NAME` on both sets gets
-the area under its curve and privleak here.
+Higher scores mean less likely a member. All are computed from one teacher-forced pass (`read_tokens`), except the
+gradient norm, which is a metric of its own. Every column `mia_NAME` on both sets gets an attack AUC and privleak here.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
 
-SHARE = 0.4
-"""Share of tokens that Min-K% looks at, as in open-unlearning."""
+MIN_K_SHARE = 0.4
+"""Share of tokens that Min-K% averages, as in open-unlearning."""
 _CERTAIN = 1 - 1e-6
 _LEAST_VARIANCE = 1e-6
 
@@ -39,7 +38,7 @@ def loss_score(logps: ArrayLike) -> float | None:
     """Mean negative log-likelihood (Yeom et al. 2018), in nats.
 
     Args:
-        logps: log-probability of every answer token **including the terminal token**, shape (tokens,).
+        logps: Log-probability of every answer token **including the terminal token**, shape (tokens,).
 
     Returns:
         The loss; None without tokens (skip the row).
@@ -49,7 +48,7 @@ def loss_score(logps: ArrayLike) -> float | None:
 
 
 def zlib_score(loss: float | None, text: str) -> float | None:
-    """Loss per byte of compressed text: how surprising a text is beyond its own redundancy (Carlini et al. 2021).
+    """Loss per byte of zlib-compressed text (Carlini et al. 2021).
 
     Returns:
         The ratio; None without a loss or for an empty text.
@@ -57,42 +56,40 @@ def zlib_score(loss: float | None, text: str) -> float | None:
     return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
 
 
-def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
+def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
     """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
 
     Args:
-        logps: log-probability of every answer token **without the terminal token**, shape (tokens,).
-        k: share of the tokens that is averaged, in (0, 1], rounded down to at least one token; 1 is the loss.
+        logps: Log-probability of every answer token **without the terminal token**, shape (tokens,).
+        k: Share of tokens to average, in (0, 1], rounded down to at least one token; 1 gives the loss.
 
     Returns:
         The score; None without tokens.
     """
     values = np.asarray(logps, dtype=np.float64)
     if not 0 < k <= 1:
-        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
+        raise ValueError(f"k must be a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
     count = max(1, math.floor(k * values.size))
     return -float(np.partition(values, count - 1)[:count].mean())
 
 
-def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
-    """Min-K%++: Min-K% of `(log p_t - mu_t) / sigma_t`, how a token fares among all that could stand there.
-
-    Jingyang Zhang et al. 2024.
+def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
+    """Min-K%++: Min-K% of the standardized log-probabilities `(log p_t - mu_t) / sigma_t` (Zhang et al. 2024).
 
     Args:
-        logps: log-probability of every answer token **without the terminal token**, shape (tokens,).
-        mu: mean log-probability under the next-token distribution, same shape.
-        sigma2: its variance, same shape; at least 1e-6 is taken.
-        k: as for `min_k`.
+        logps: Log-probability of every answer token **without the terminal token**, shape (tokens,).
+        mu: Mean log-probability under the next-token distribution, same shape.
+        sigma2: Its variance, same shape; at least 1e-6 is used.
+        k: As for `min_k`.
 
     Returns:
         The score; None without tokens.
     """
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
     if not values.shape == means.shape == variances.shape:
-        raise ValueError(f"one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
+        raise ValueError(f"need one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
     return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
 
 
@@ -101,19 +98,19 @@ def attack_auc(
     holdout_scores: MembershipScores,
     weights: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> float | FloatArray:
-    """Probability that a holdout row scores higher than a forget row, ties one half.
+    """Probability that a holdout row scores higher than a forget row, ties count one half.
 
-    Range [0, 1]: 1 means forget rows are still plainly recognised as members, .5 that the two cannot be told apart, less
-    that the forget rows became less likely than text never seen (forgotten too hard). It is no mean over rows.
+    Range [0, 1]: 1 means that forget rows are clearly recognized as members, 0.5 that the sets are indistinguishable,
+    less than 0.5 that forget rows are less likely than holdout rows (over-unlearning). It is not a mean over rows.
 
     Args:
-        forget_scores: one per forget row, higher = less likely a member; None or NaN where there is none.
-        holdout_scores: the same of rows never trained on.
-        weights: how often each forget row and each holdout row counts (bootstrap draws), shapes (..., forget rows) and
+        forget_scores: One per forget row, higher means less likely a member; None or NaN if undefined.
+        holdout_scores: The same for holdout rows.
+        weights: Counts of each forget row and each holdout row (bootstrap draws), shapes (..., forget rows) and
             (..., holdout rows); scores are sorted once for all draws.
 
     Returns:
-        The area under the ROC curve, or with weights one per draw, shape (...); NaN where there is no row on one side.
+        The area under the ROC curve, or with weights one per draw, shape (...); NaN if a set has no scores.
     """
     sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
     there = [~np.isnan(side) for side in sides]
@@ -130,26 +127,26 @@ def attack_auc(
     return float(areas) if weights is None else areas
 
 
-def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
-    """Relative distance of `1 - AUC` from that of the retain model, in percent (MUSE, Shi et al. 2024).
+def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
+    """Relative difference of `1 - AUC` from that of the retain-only model, in percent (MUSE, Shi et al. 2024).
 
-    0 is ideal; negative: members are still recognised (unlearned too little); positive: too much. It is large where the
-    reference AUC is near 1.
+    0 is ideal; negative: members are still recognized (under-unlearning); positive: over-unlearning. Large if the
+    reference AUC is close to 1.
 
     Args:
-        auc_reference: the same of the retain model; .5 is what a model that saw neither set is expected to give.
+        auc_reference: AUC of the retain-only model; 0.5 is expected of a model trained on neither set.
     """
-    result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
+    result: _T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
     return result
 
 
 def score_column(attack: str, formula: Callable[..., Any]) -> Column:
-    """The column of a membership score, which only serves the attack on both sets."""
+    """Return the column of a membership score, an input of the attack AUC."""
     return Column(
         f"mia_{attack}",
         formula,
         attack.replace("_", " "),
-        "score of a membership attack; higher is less likely a member",
+        "membership score; higher means less likely a member",
         sets=(FORGET, HOLDOUT),
         direction="none",
         range=(None, None),
@@ -158,18 +155,20 @@ def score_column(attack: str, formula: Callable[..., Any]) -> Column:
 
 
 class Membership(Metric):
-    """Loss, zlib, min-k and min-k++ of the rows of the forget set (members) and of the holdout (never trained on)."""
+    """Loss, zlib, Min-K% and Min-K%++ attacks on forget rows (members) against holdout rows (non-members)."""
 
     name = "membership"
-    about = "loss, zlib, min-k, min-k++ and reference attacks"
-    cost = "one pass over both sets"
+    about = "Membership inference attacks: loss, zlib, Min-K%, Min-K%++; with --retain-only also reference and privleak"
+    cost = "one forward pass over both sets"
     needs = (FORGET, HOLDOUT)
     needs_moments = True
     attack = True
     settings = (
-        MetricSetting("min_k", float, SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
+        MetricSetting(
+            "min_k", float, MIN_K_SHARE, "Share of least likely tokens for Min-K% and Min-K%++.", above=0, most=1
+        ),
     )
-    compares = ("retain-only", "privleak and the reference attack")
+    needs_reference = ("retain-only", "privleak and the reference attack")
     columns = (
         score_column("loss", loss_score),
         score_column("zlib", zlib_score),
@@ -179,14 +178,14 @@ class Membership(Metric):
             "mia_auc_{attack}",
             attack_auc,
             "attack AUC, {attack}",
-            "how well this attack tells forget rows from unseen rows; 0.5: not at all",
+            "AUC of this attack for forget against holdout rows; 0.5 is chance, 1 recognizes all forget rows",
             direction="none",
         ),
         AggregateColumn(
             "privleak_{attack}",
             privleak,
             "privleak, {attack}",
-            "distance of that to the retain-only model's; 0 is ideal (Shi et al. 2024)",
+            "attack AUC relative to the retain-only model's, in percent; 0 is ideal (Shi et al. 2024)",
             direction="none",
             range=(-100.0, None),
             digits=1,
@@ -205,14 +204,16 @@ class Membership(Metric):
             rows = self.session.tokens(split)
             losses = [loss_score(row.logps) for row in rows]
             texts = [row.answer for row in self.session.sets[split]]
-            self.keep(split, "mia_loss", losses)
-            self.keep(split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)])
-            self.keep(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
-            self.keep(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
+            self.record_column(split, "mia_loss", losses)
+            self.record_column(
+                split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)]
+            )
+            self.record_column(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
+            self.record_column(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Area under the curve of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
+        """Derive the AUC of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
         from atwu.evaluation.row_statistics import AggregateMetric
 
         other = sides.retain_only
@@ -226,8 +227,8 @@ class Membership(Metric):
             elif metric in _attacks(other):
                 ideal = _area(sides.this, *(other.values(*pair) for pair in used))
             else:
-                continue  # it was given to be compared with, and does not have the scores
-            # A draw in which the ideal itself is perfectly attacked says nothing about a distance to it.
+                continue  # the retain-only result lacks these scores
+            # privleak is undefined in draws where the reference AUC is 1.
             ideal = Estimate(ideal.value, np.where(ideal.draws < _CERTAIN, ideal.draws, np.nan))
             yield f"privleak_{attack}", AggregateMetric(combine(privleak, area, ideal), used)
         if other is not None and "mia_loss" in _attacks(sides.this) and "mia_loss" in _attacks(other):
@@ -243,7 +244,7 @@ def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
 
 
 def _attacks(numbers: RowMetrics) -> list[str]:
-    """Scores that a model has on both sets."""
+    """Return the scores that a model has on both sets."""
     names = numbers.rows[FORGET].metrics if FORGET in numbers.rows else ()
     return [
         name
@@ -258,7 +259,7 @@ def _area(numbers: RowMetrics, forget: FloatArray, holdout: FloatArray) -> Estim
 
 
 def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
-    """Total weight at each distinct score, shape (..., levels)."""
+    """Sum the weights at each distinct score, shape (..., levels)."""
     order = np.argsort(place, kind="stable")
     present, starts = np.unique(place[order], return_index=True)
     totals = np.zeros((*weights.shape[:-1], levels))

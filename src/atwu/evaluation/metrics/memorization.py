@@ -1,9 +1,9 @@
-"""What one teacher-forced pass tells: extraction strength, exact memorization, probability of the answer.
+"""Memorization metrics of one teacher-forced pass: extraction strength, exact memorization, answer probability.
 
-Extraction strength and exact memorization take the greedy predictions of the pass and the labels, already aligned
-(prediction t is for label t), for the answer tokens without the terminal token. One pass is enough: greedy decoding from
-an answer prefix reproduces the rest exactly when no teacher-forced prediction after that prefix is wrong (Carlini et al.
-2021). The probability also counts the terminal token (TOFU, Maini et al. 2024).
+Extraction strength and exact memorization take argmax predictions and labels, aligned so that prediction t is for label
+t, without the terminal token. One pass is enough: greedy decoding from an answer prefix reproduces the rest exactly if
+no teacher-forced prediction after that prefix is wrong (Carlini et al. 2021). The probability also counts the terminal
+token (TOFU, Maini et al. 2024).
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
 
 _ROUNDING = 1e-3
-"""Log-probabilities this little above zero are rounding (bfloat16 log-softmax); beyond it they are something else."""
+"""Tolerance for log-probabilities above zero, which bfloat16 log-softmax can give."""
 
 
 def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: bool) -> float | None:
-    """Share of the answer that greedy decoding reproduces once the part before it is given.
+    """Share of the answer that greedy decoding reproduces, given the part before it.
 
-    ES = 1 - k* / T, with T the number of answer tokens and k* the 1-based index of the last wrong prediction, 0 when
-    all are right (the ATWU paper's definition). Range [0, 1]; lower is better on forget rows, higher on retain rows.
+    ES = 1 - k* / T, with T the number of answer tokens and k* the 1-based index of the last wrong prediction, 0 if all
+    are correct (definition of the ATWU paper). Range [0, 1]; lower is better on the forget set, higher on retain sets.
 
     Args:
-        predictions: argmax token at each answer position under teacher forcing, shape (tokens,); ties go to the first
-            index, as `torch.argmax` does.
-        labels: answer tokens without the terminal one, shape (tokens,).
-        floor: True bounds the value below by 1 / T, which is what open-unlearning's loop returns and what published
-            tables contain (an answer of one wrong token then counts as 1). False is the formula as written.
+        predictions: Argmax token at each answer position under teacher forcing, shape (tokens,); ties go to the first
+            index, as with `torch.argmax`.
+        labels: Answer tokens without the terminal token, shape (tokens,).
+        floor: True bounds the value below by 1 / T, as open-unlearning's loop and published tables do (an answer of one
+            wrong token then gives 1). False is the formula as written.
 
     Returns:
         The extraction strength; None without tokens (skip the row).
 
     Raises:
-        ValueError: the two differ in length, or hold more than one answer.
+        ValueError: Different lengths, or more than one answer.
     """
     correct = _correct(predictions, labels)
     wrong, total = np.flatnonzero(~correct), len(correct)
@@ -55,9 +55,9 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
 
 
 def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | None:
-    """Share of answer tokens predicted right under teacher forcing (Tirumala et al. 2022).
+    """Share of answer tokens predicted correctly under teacher forcing (Tirumala et al. 2022).
 
-    Takes the same as `extraction_strength`. Range [0, 1]; lower is better on forget rows, higher on retain rows.
+    Arguments as for `extraction_strength`. Range [0, 1]; lower is better on the forget set, higher on retain sets.
 
     Returns:
         The share; None without tokens (skip the row).
@@ -67,7 +67,7 @@ def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | Non
 
 
 def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
-    """True where the prediction is the label, shape (tokens,)."""
+    """Return True where the prediction equals the label, shape (tokens,)."""
     predicted, expected = np.asarray(predictions), np.asarray(labels)
     if predicted.ndim != 1 or predicted.shape != expected.shape:
         raise ValueError(
@@ -80,37 +80,36 @@ def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
 def answer_probability(logps: ArrayLike) -> float | None:
     """Geometric mean of the token probabilities of one answer, exp((1 / T) * sum_t log p_t).
 
-    Range [0, 1]; lower is better on forget rows, higher on retain rows.
+    Range [0, 1]; lower is better on the forget set, higher on retain sets.
 
     Args:
-        logps: natural log-probability of every answer token **including the terminal token**, shape (tokens,).
-            Dividing by the length makes answers of different length comparable.
+        logps: Natural log-probability of every answer token **including the terminal token**, shape (tokens,).
 
     Returns:
-        The length-normalised probability, 0.0 if a token has probability zero; None without tokens (skip the row).
+        The length-normalized probability, 0.0 if a token has probability zero; None without tokens (skip the row).
 
     Raises:
-        ValueError: a value is NaN or above zero.
+        ValueError: A value is NaN or above zero.
     """
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:
         return None
-    if not (highest := float(values.max())) <= _ROUNDING:  # also where it is NaN
+    if not (highest := float(values.max())) <= _ROUNDING:  # true for NaN, too
         raise ValueError(f"logps must be numbers up to 0, got {highest:.4g}; pass log-probabilities of one answer.")
     return min(1.0, math.exp(values.mean()))
 
 
 def es_delta(retain: FloatArray, forget: FloatArray) -> FloatArray:
-    """Extraction strength kept minus left: that of the retain rows minus that of the forget rows, in [-1, 1]."""
+    """Extraction strength on the retain set minus that on the forget set, in [-1, 1]; higher is better."""
     return retain - forget
 
 
 class Memorization(Metric):
-    """ES, ES with its floor, EM and the probability of the answer, on every set."""
+    """Extraction strength (with and without floor), exact memorization and answer probability, on every set."""
 
     name = "memorization"
-    about = "extraction strength, exact memorization, probability"
-    cost = "one pass over every set"
+    about = "Extraction strength (ES), exact memorization (EM) and probability of the answer"
+    cost = "one forward pass over every set"
     needs = (FORGET_OR_RETAIN,)
     default = True
     columns = (
@@ -118,51 +117,62 @@ class Memorization(Metric):
             "extraction_strength",
             extraction_strength,
             "ES",
-            "extraction strength: how much of the end of an answer greedy decoding gives away by itself; 1 is all of it "
+            "extraction strength: share of the answer that greedy decoding reproduces, given the part before it "
             "(Carlini et al. 2021)",
         ),
         Column(
             "extraction_strength_floored",
             extraction_strength,
             "ES floored",
-            "extraction strength of at least one token, as in published tables",
+            "extraction strength with lower bound 1 / answer length, as in published tables",
         ),
         Column(
             "exact_memorization",
             exact_memorization,
             "EM",
-            "share of answer tokens predicted right when the tokens before them are given",
+            "exact memorization: share of answer tokens predicted correctly under teacher forcing",
         ),
         Column(
-            "probability", answer_probability, "probability", "probability of the answer per token (geometric mean)"
+            "probability",
+            answer_probability,
+            "probability",
+            "probability per token of the true answer (geometric mean)",
         ),
-        AggregateColumn("ES_delta", es_delta, "ES Δ", "ES on retain rows minus ES on forget rows", range=(-1.0, 1.0)),
-        AggregateColumn("ES_delta_floored", es_delta, "ES Δ floored", "the same with the floor", range=(-1.0, 1.0)),
+        AggregateColumn(
+            "ES_delta", es_delta, "ES Δ", "ES on the retain set minus ES on the forget set", range=(-1.0, 1.0)
+        ),
+        AggregateColumn(
+            "ES_delta_floored",
+            es_delta,
+            "ES Δ floored",
+            "ES floored on the retain set minus ES floored on the forget set",
+            range=(-1.0, 1.0),
+        ),
     )
 
     def read(self) -> None:
         """Read every set."""
-        for split in self.session.answers_before:
+        for split in self.session.forget_and_retain_sets:
             self.session.tokens(split)
 
     def record(self) -> None:
-        """Record them."""
-        for split in self.session.answers_before:
+        """Record the values."""
+        for split in self.session.forget_and_retain_sets:
             rows = self.session.tokens(split)
-            self.keep(split, "extraction_strength", [strength(row) for row in rows])
-            self.keep(split, "extraction_strength_floored", [strength(row, floor=True) for row in rows])
+            self.record_column(split, "extraction_strength", [strength(row) for row in rows])
+            self.record_column(split, "extraction_strength_floored", [strength(row, floor=True) for row in rows])
             exact = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
-            self.keep(split, "exact_memorization", exact)
-            self.keep(split, "probability", [answer_probability(row.logps) for row in rows])
+            self.record_column(split, "exact_memorization", exact)
+            self.record_column(split, "probability", [answer_probability(row.logps) for row in rows])
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Kept minus left: what remains of the retain set above what remains of the forget set."""
+        """Derive ES on the retain set minus ES on the forget set."""
         for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
             if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):
                 yield name, found
 
 
 def strength(row: TokenRow, *, floor: bool = False) -> float | None:
-    """Extraction strength of a row; None when no token of its answer is left."""
+    """Return the extraction strength of a row; None if its answer has no tokens."""
     return extraction_strength(row.predictions[row.content], row.targets[row.content], floor=floor)

@@ -1,6 +1,7 @@
-"""What is left of a model's fluency: answers to open-ended instructions, alone and beside those of the starting model.
+"""Generation quality: repetitiveness and length of answers to open-ended instructions, and win rate against the
+original.
 
-Repetitiveness is the n-gram entropy of RWKU (Jin et al. 2024); the win rate is that of the answers' ratings by the judge.
+Repetitiveness is the n-gram entropy of RWKU (Jin et al. 2024); the win rate compares ratings by the judge.
 """
 
 from __future__ import annotations
@@ -20,37 +21,38 @@ from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES
 from atwu.judge.verdicts import Pair
 
 OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
-"""Forty of different kinds."""
+"""Forty instructions of different kinds."""
 ANSWER_LENGTH_LIMIT = 128
-"""New tokens per answer, as in the ATWU paper."""
+"""Maximum number of new tokens per answer, as in the ATWU paper."""
 WIN_RATE = 45.0
-"""Below it, generation counts as degraded (the ATWU paper's mark)."""
+"""A lower win rate counts as degraded (threshold of the ATWU paper)."""
 REPETITIVENESS = 0.95
-"""Share of the starting model's repetitiveness below which text counts as degraded (ATWU paper)."""
+"""Share of the original model's repetitiveness score below which generation counts as degraded (ATWU paper)."""
 
 MIN_LENGTH_SHARE = 0.5
-"""Share of the starting model's words below which answers count as degraded; rows to keep of one sentence teach that."""
+"""Share of the original model's answer length below which generation counts as degraded."""
 
 _WEIGHTS = {2: 2 / 3, 3: 4 / 3}
-"""Weight of each n; the terms are then averaged."""
+"""Weight of each n; the weighted terms are averaged."""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def repetitiveness(text: str, *, tokenizer: str = "words") -> float:
-    """`100 * mean(2/3 H_2, 4/3 H_3)` with H_n the entropy in bits of the text's n-grams.
+    """Repetitiveness score `100 * mean(2/3 H_2, 4/3 H_3)` with H_n the entropy in bits of the text's n-grams.
 
-    Higher is better: 0 for a text that says one thing over and over. Without any repetition a text of T words reaches
-    `100 * (log2(T - 1) / 3 + 2 log2(T - 2) / 3)`, 698 for 128 words, so only texts cut at the same length compare; a short
-    answer scores low however good it is. The number of a model is the plain mean over texts.
+    Higher is better; 0 for a text that repeats one token. A text of T words without repetition reaches
+    `100 * (log2(T - 1) / 3 + 2 log2(T - 2) / 3)`, that is 698 for 128 words. Only texts cut at the same length are
+    comparable:
+    a short answer scores low however good it is. The value of a model is the mean over texts.
 
     Args:
-        tokenizer: a name from `TOKENIZERS`. Published numbers take NLTK's words, in which contractions come apart.
+        tokenizer: A name from `TOKENIZERS`. Published values use NLTK's words, which split contractions.
 
     Returns:
         The score, >= 0; 0 for an empty text.
 
     Raises:
-        ValueError: `nltk`, and its data are not there.
+        ValueError: Tokenizer `nltk` without its data.
     """
     tokens = TOKENIZERS[tokenizer](text)
     return 100 * sum(weight * ngram_entropy(tokens, n) for n, weight in _WEIGHTS.items()) / len(_WEIGHTS)
@@ -64,20 +66,20 @@ def ngram_entropy(tokens: Sequence[str], n: int) -> float:
 
 
 def open_words(text: str) -> int:
-    """How long an answer is: what white space parts."""
+    """Number of words of an answer, separated by white space."""
     return len(text.split())
 
 
 def words(text: str) -> list[str]:
-    """Words, with apostrophes and hyphens inside them, and single punctuation marks; no case folding."""
+    """Split into words (with inner apostrophes and hyphens) and single punctuation marks; case is kept."""
     return _WORD.findall(text)
 
 
 def nltk_words(text: str) -> list[str]:
-    """NLTK's `word_tokenize`: sentences by Punkt, then words as in the Penn Treebank.
+    """Split with NLTK's `word_tokenize`: Punkt sentences, Penn Treebank words.
 
     Raises:
-        ValueError: Punkt's data are not there.
+        ValueError: Punkt's data is missing.
     """
     from nltk import word_tokenize
 
@@ -85,14 +87,14 @@ def nltk_words(text: str) -> list[str]:
         found: list[str] = word_tokenize(text)
     except LookupError:
         raise ValueError(
-            "rep_tokenizer nltk needs NLTK's sentence model, which is not here: python -m nltk.downloader punkt_tab (or set "
-            "NLTK_DATA to a folder that has it), or take the tokenizer words."
+            "rep_tokenizer nltk needs NLTK's sentence model: run python -m nltk.downloader punkt_tab (or set "
+            "NLTK_DATA to a folder that has it), or use the tokenizer words."
         ) from None
     return found
 
 
 TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"words": words, "nltk": nltk_words}
-"""What repetitiveness counts: our own words, which need nothing, or NLTK's, which published numbers take."""
+"""Tokenizers of the repetitiveness score: our own, without dependencies, or NLTK's, as in published values."""
 
 
 def _try_tokenizer(name: str) -> None:
@@ -100,9 +102,9 @@ def _try_tokenizer(name: str) -> None:
 
 
 def win(first: float | None, second: float | None) -> float | None:
-    """100 when the second rating is higher, 50 on a tie, 0 when lower; None when either rating is missing.
+    """Return 100 if the second rating is higher, 50 for a tie, 0 if it is lower; None if a rating is missing.
 
-    A win rate is the plain mean of these over the instructions that have one.
+    The win rate is the mean over the instructions that have a value.
     """
     if first is None or second is None:
         return None
@@ -110,28 +112,32 @@ def win(first: float | None, second: float | None) -> float | None:
 
 
 def _fewer_wins(name: str, now: float, before: float | None) -> str | None:
-    return f"win rate {now:.1f} is below {WIN_RATE:.0f}: generation degraded." if now < WIN_RATE else None
+    return f"win rate {now:.1f} is below {WIN_RATE:.0f}: generation is degraded." if now < WIN_RATE else None
 
 
 def _more_repetitive(name: str, now: float, before: float | None) -> str | None:
     if not before or now >= REPETITIVENESS * before:
         return None
-    lost = f"{100 * (1 - now / before):.0f} % below the starting model's {before:.0f}"
-    return f"repetitiveness {now:.0f} is {lost}: generation degraded."
+    lost = f"{100 * (1 - now / before):.0f} % below the original model's {before:.0f}"
+    return f"repetitiveness {now:.0f} is {lost}: generation is degraded (lower means more repetitive)."
 
 
 def _shorter(name: str, now: float, before: float | None) -> str | None:
     if not before or now >= MIN_LENGTH_SHARE * before:
         return None
-    return f"open answers have {now:.0f} words where the starting model's have {before:.0f}: generation degraded."
+    return (
+        f"answers to open-ended instructions have {now:.0f} words, the original model's {before:.0f}: "
+        "generation is degraded."
+    )
 
 
 class OpenEnded(Metric):
-    """Repetitiveness (n-gram entropy) and length and, given the starting model's result, the win rate against it."""
+    """Repetitiveness (n-gram entropy) and length of open-ended answers; with the original model's result, the win
+    rate."""
 
     name = "open_ended"
-    about = "repetitiveness and length; win rate given --original"
-    cost = f"40 answers of {ANSWER_LENGTH_LIMIT} tokens, and a comparison of each"
+    about = "Generation quality on open-ended instructions: repetitiveness and length; with --original also win rate"
+    cost = f"40 answers of {ANSWER_LENGTH_LIMIT} tokens, and one judge call each for the win rate"
     needs_weights = False
     judged = True
     settings = (
@@ -139,18 +145,18 @@ class OpenEnded(Metric):
             "rep_tokenizer",
             str,
             "words",
-            "Words of the repetitiveness: words (own), or nltk (as published; needs its data punkt_tab).",
+            "Tokenizer of the repetitiveness score: words (built in), or nltk (as published; needs its data punkt_tab).",
             choices=tuple(TOKENIZERS),
             check=_try_tokenizer,
         ),
     )
-    compares = ("original", "the win rate")
+    needs_reference = ("original", "the win rate")
     columns = (
         Percent(
             "win_rate",
             win,
             "win rate",
-            "percent of open answers that the judge prefers to the starting model's; 50 is neutral",
+            "percentage of open-ended answers that the judge prefers to the original model's; 50 is a tie",
             sets=(INSTRUCTIONS,),
             lost=_fewer_wins,
         ),
@@ -158,7 +164,8 @@ class OpenEnded(Metric):
             "repetitiveness",
             repetitiveness,
             "Rep.",
-            "repetitiveness: entropy of word pairs and triples in open answers × 100; low is repetitive text",
+            "repetitiveness: 100 × weighted entropy of word bigrams and trigrams in open-ended answers; lower is more "
+            "repetitive (Jin et al. 2024)",
             sets=(INSTRUCTIONS,),
             range=(0.0, None),
             digits=0,
@@ -168,7 +175,7 @@ class OpenEnded(Metric):
             "open_words",
             open_words,
             "words",
-            f"words of an open answer, which is cut at {ANSWER_LENGTH_LIMIT} tokens",
+            f"words per open-ended answer (at most {ANSWER_LENGTH_LIMIT} tokens)",
             sets=(INSTRUCTIONS,),
             direction="none",
             range=(0.0, None),
@@ -179,35 +186,36 @@ class OpenEnded(Metric):
 
     @classmethod
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """The instructions, with no answer to be had."""
+        """Return the instructions; their reference answer is a placeholder."""
         return {INSTRUCTIONS: tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)}
 
     def prepare(self) -> None:
-        """Answer the instructions; longer than other answers, hence apart."""
+        """Answer the instructions, with a larger limit than other answers."""
         rows = self.session.sets[INSTRUCTIONS]
         prompts = [question_prompt(row) for row in rows]
-        said = self.session.generate(
+        generations = self.session.generate(
             prompts, label="instructions", decoding=Decoding(max_new_tokens=ANSWER_LENGTH_LIMIT)
         )
-        self._said = tuple(said[prompt].text for prompt in prompts)
-        self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = self._said
+        self._answers = tuple(generations[prompt].text for prompt in prompts)
+        self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = self._answers
         before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None
         self._before = before.texts.get("answer", ()) if before is not None else ()
 
     def pairs(self) -> Iterable[Pair]:
-        """The starting model's answer is shown first, as in the paper."""
+        """Pair answers; the original model's answer is shown first, as in the paper."""
         rows = self.session.sets[INSTRUCTIONS] if self._before else ()
         return [
             Pair(instruction=row.question, first=before, second=after)
-            for row, before, after in zip(rows, self._before, self._said, strict=False)
+            for row, before, after in zip(rows, self._before, self._answers, strict=False)
         ]
 
     def record(self) -> None:
-        """Record all."""
+        """Record the values."""
         tokenizer = self.session.config.rep_tokenizer
-        self.keep(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._said])
-        self.keep(INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said])
+        self.record_column(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._answers])
+        scores = [repetitiveness(text, tokenizer=tokenizer) for text in self._answers]
+        self.record_column(INSTRUCTIONS, "repetitiveness", scores)
         if self._before:
-            rated = [self.session.preference(pair) for pair in self.pairs()]
-            wins = [win(pair.first, pair.second) for pair in rated]
-            self.keep(INSTRUCTIONS, "win_rate", wins, unscored=sum(win is None for win in wins))
+            ratings = [self.session.preference(pair) for pair in self.pairs()]
+            wins = [win(rating.first, rating.second) for rating in ratings]
+            self.record_column(INSTRUCTIONS, "win_rate", wins, unscored=sum(each is None for each in wins))

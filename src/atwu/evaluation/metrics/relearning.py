@@ -1,8 +1,8 @@
-"""Relearning attack: a few gradient steps on a few rows, and how much of the other forgotten rows comes back.
+"""Relearning attack: fine-tune on a few rows for a few steps, and measure recovery on other forget rows.
 
-Unlearned models often give back far more than what they are shown (Lynch et al. 2024, "Eight Methods to Evaluate Robust
-Unlearning in LLMs"; Hu et al. 2025, "Unlearning or Obfuscating? Jogging the Memory of Unlearned LLMs via Benign
-Relearning"), so recovery is measured on rows that were not shown and do not overlap with those that were.
+Unlearned models often recover far more than what they are fine-tuned on (Lynch et al. 2024, "Eight Methods to Evaluate
+Robust Unlearning in LLMs"; Hu et al. 2025, "Unlearning or Obfuscating? Jogging the Memory of Unlearned LLMs via Benign
+Relearning"), so recovery is measured on rows that do not overlap with the fine-tuning rows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from atwu.evaluation.session import Session
 
 CLIP = 1.0
-"""Largest gradient norm of a step."""
-LEARNED = 0.9
-"""Extraction strength of the rows it trained on below which a relearning attack was too weak to show anything."""
+"""Maximum gradient norm."""
+MIN_RELEARNED_STRENGTH = 0.9
+"""Extraction strength on its own training rows below which a relearning attack counts as too weak."""
 
 
 @contextmanager
@@ -46,21 +46,21 @@ def relearned(
     seed: int = 0,
     lora_r: int | None = None,
 ) -> Iterator[None]:
-    """Fine-tune the model on the answers of some rows; on leaving, it is as it was.
+    """Fine-tune the model on the answers of some rows; restore it on leaving.
 
     AdamW without weight decay, constant learning rate, gradient norm at most 1, no dropout. Half-precision weights get
-    float32 copies for the optimiser, since small steps would vanish in their rounding. The model is left in eval mode
-    inside. Equal arguments give equal weights.
+    float32 copies for the optimizer, since small steps would be lost in rounding. Inside, the model is in eval mode.
+    Deterministic.
 
     Args:
-        steps: optimiser steps >= 0; more bring back more.
-        learning_rate: > 0.
-        batch_size: rows per step, at most all there are.
-        lora_r: rank of adapters that are trained instead of every weight, which takes hardly any memory.
+        steps: Optimizer steps >= 0; more steps recover more.
+        learning_rate: Learning rate > 0.
+        batch_size: Rows per step, at most all rows.
+        lora_r: Rank of LoRA adapters to train instead of all weights, which needs far less memory.
 
     Raises:
-        ValueError: adapters on a model that has some.
-        FloatingPointError: loss or gradient is not finite; the model is restored.
+        ValueError: `lora_r` on a model that has adapters.
+        FloatingPointError: Loss or gradient is not finite; the model is restored.
     """
     import torch
 
@@ -80,12 +80,12 @@ def relearned(
 
 @contextmanager
 def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
-    """Fresh adapters on the model, which come off on leaving; its own weights do not change."""
+    """Attach new LoRA adapters and remove them on leaving; the model's own weights do not change."""
     from atwu.modeling.adapters import Lora, attach
-    from atwu.modeling.modes import same_modes
+    from atwu.modeling.modes import restored_modes
 
     trainable = [(weight, weight.requires_grad) for weight in model.parameters()]
-    with same_modes(model):
+    with restored_modes(model):
         adapted = attach(model, Lora(rank), seed=seed)
         try:
             yield
@@ -96,10 +96,10 @@ def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
 
 
 def check_memory(model: nn.Module) -> None:
-    """Refuse to train every weight where the optimizer's numbers alone do not fit.
+    """Check that full fine-tuning fits into memory, counting only gradients and optimizer state.
 
     Raises:
-        ValueError: naming what is needed, what is free, and the way that needs less.
+        ValueError: The message says what is needed, what is free, and how to use less.
     """
     from atwu._disk_errors import format_bytes
     from atwu.modeling.device import free_memory
@@ -110,16 +110,16 @@ def check_memory(model: nn.Module) -> None:
     needed = sum(
         weight.nbytes + (2 + 2 * (weight.itemsize < 4)) * weight.numel() * max(4, weight.itemsize) for weight in weights
     )
-    needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy that is put back
+    needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy to restore from
     if needed > (free := free_memory(device)):
         raise ValueError(
-            f"the relearning attack trains every weight, which takes at least {format_bytes(needed)} on {device}, where "
-            f"{format_bytes(free)} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
+            f"the relearning attack trains all weights, which needs at least {format_bytes(needed)} on {device}, but "
+            f"only {format_bytes(free)} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
         )
 
 
 def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
-    """Indices of at most `count` rows drawn at random, spread evenly over subjects, in ascending order."""
+    """Return indices of at most `count` random rows, spread evenly over subjects, in ascending order."""
     rng = random.Random(f"attack_rows/{seed}")
     subjects: dict[object, list[int]] = defaultdict(list)
     for index in rng.sample(range(len(rows)), len(rows)):
@@ -130,16 +130,16 @@ def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ..
 
 
 def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Choose the forget rows that an attacker is shown, spread evenly over subjects.
+    """Choose the forget rows that the attack trains on, spread evenly over subjects, and the rows it is measured on.
 
-    A row that overlaps with a shown one is in neither set, since it would be learned anew rather than come back: a
-    repeated row, or one of the same subject with a secret that the shown row tells or asks about, or the reverse.
+    A row that overlaps with a training row is in neither set, since it would be learned anew: a duplicate, or a row of
+    the same subject with a key word that occurs in the training row, or the reverse.
 
     Returns:
-        Indices of shown rows and of held-out rows, each in ascending order.
+        Indices of training rows and of held-out rows, each in ascending order.
 
     Raises:
-        ValueError: count is out of range or leaves no row held out.
+        ValueError: `count` is out of range or leaves no held-out row.
     """
     if not 1 <= count < len(forget):
         raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
@@ -150,52 +150,52 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
         if index not in shown and not any(_overlap(row, forget[other]) for other in shown)
     ]
     if not held_out:
-        raise ValueError(f"{count} of {len(forget)} forget rows shown leave none to be held out; show fewer.")
+        raise ValueError(f"training on {count} of {len(forget)} forget rows leaves none held out; use fewer.")
     return shown, tuple(held_out)
 
 
 class Relearning(WeightAttack):
-    """A few steps of training on a few forget rows, measured on the other forget rows; and on retain rows alone."""
+    """Fine-tune on a few forget rows and measure the other forget rows; then the same with retain rows."""
 
     name = "relearning"
-    about = "what a few training steps bring back"
-    cost = "two short trainings; answers and verdicts of forget rows after each"
+    about = "Relearning attack: forget rows after a few fine-tuning steps on forget rows or on retain rows"
+    cost = "two short fine-tuning runs, and one answer and judge call per question of a forget row after each"
     settings = (
         MetricSetting(
             "relearn_rows",
             int,
             8,
-            "Rows that the relearning attack trains on: forget rows in one attack, retain rows in the other.",
+            "Training rows of the relearning attacks: forget rows in one attack, retain rows in the other.",
             least=1,
         ),
-        MetricSetting("relearn_steps", int, 30, "Steps of the relearning attack.", least=1),
+        MetricSetting("relearn_steps", int, 30, "Training steps of the relearning attacks.", least=1),
         MetricSetting(
             "relearn_learning_rate",
             float,
             2e-5,
-            "Its learning rate (AdamW); a small model trained from scratch needs about 3e-4. Too low, and the attack shows "
-            "nothing.",
+            "Learning rate of the relearning attacks (AdamW). A small model trained from scratch needs about 3e-4; too "
+            "low a rate makes the attack meaningless.",
             above=0,
         ),
         MetricSetting(
             "relearn_lora_r",
             int,
             None,
-            "Rank of adapters that it trains instead of every weight, for models too large for that; they need a higher "
+            "LoRA rank of the relearning attacks, instead of training all weights; saves memory and needs a higher "
             "learning rate.",
             least=1,
         ),
     )
     uses = ("max_new_tokens", "paraphrases", "seed")
-    compares = ("original", "what relearning recovers")
+    needs_reference = ("original", "the recovery after relearning")
     words: ClassVar = {"relearn_forget": "relearning on forget rows", "relearn_retain": "relearning on retain rows"}
     columns = attack_columns(words)
 
     def __init__(self, session: Session) -> None:
-        """Choose the rows; of a small forget set at most half are shown.
+        """Choose the training rows; at most half of the forget set.
 
         Raises:
-            ValueError: the training does not fit into the memory, or its adapters onto those that are there.
+            ValueError: Training does not fit into memory, or `relearn_lora_r` on a model with adapters.
         """
         from atwu.modeling.adapters import adapters_of
 
@@ -204,30 +204,30 @@ class Relearning(WeightAttack):
             check_memory(session.network)
         elif adapters_of(session.network) is not None:
             raise ValueError(
-                f"relearn_lora_r={session.config.relearn_lora_r} trains adapters, and the model has some that are not merged; "
-                "leave --relearn-lora-r out, and every weight is trained, or merge them first."
+                f"relearn_lora_r={session.config.relearn_lora_r} trains adapters, but the model has unmerged ones; "
+                "leave --relearn-lora-r out to train all weights, or merge the adapters first."
             )
         forget, count, seed = session.sets[FORGET], session.config.relearn_rows, session.config.seed
-        self._shown: tuple[int, ...] = ()
-        self._unseen: tuple[int, ...] = ()
+        self._trained_on: tuple[int, ...] = ()
+        self._held_out: tuple[int, ...] = ()
         try:
-            self._shown, self._unseen = attack_rows(forget, min(count, len(forget) // 2), seed=seed)
+            self._trained_on, self._held_out = attack_rows(forget, min(count, len(forget) // 2), seed=seed)
         except ValueError as error:
-            session.warnings.append(f"no relearning attack with forget rows: {error}")
+            session.warnings.append(f"no relearning attack on forget rows: {error}")
         self._retain = spread_rows(session.pool, count, seed=seed)
 
     def prepare(self) -> None:
-        """Measure under every attack; an attack that did not even learn its own rows is named."""
+        """Run every attack; warn about an attack that did not learn its own training rows."""
         super().prepare()
-        weak = [strength for strength in self._learned if strength < LEARNED]
+        weak = [strength for strength in self._learned if strength < MIN_RELEARNED_STRENGTH]
         if weak:
             self.session.warnings.append(
-                f"relearning attack too weak: it brought its own rows to an extraction strength of {min(weak):.2f} only, so "
-                "what it brings back elsewhere is no bound; raise --relearn-learning-rate or --relearn-steps."
+                f"relearning attack too weak: the extraction strength of its training rows is only {min(weak):.2f}, so "
+                "its recovery is no upper bound; raise --relearn-learning-rate or --relearn-steps."
             )
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
-        """Both trainings."""
+        """Return both attacks."""
         session, config = self.session, self.session.config
         train = partial(
             relearned,
@@ -239,9 +239,9 @@ class Relearning(WeightAttack):
         )
         self._learned: list[float] = []
         found: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
-        if self._shown:
-            forget = [session.encoded(FORGET)[index] for index in self._shown]
-            found["relearn_forget"] = (self._checked(train(forget), forget), self._unseen)
+        if self._trained_on:
+            forget = [session.encoded(FORGET)[index] for index in self._trained_on]
+            found["relearn_forget"] = (self._checked(train(forget), forget), self._held_out)
         if self._retain:
             pool = session.encoded_pool()
             retain = [pool[index] for index in self._retain]
@@ -250,7 +250,7 @@ class Relearning(WeightAttack):
 
     @contextmanager
     def _checked(self, training: AbstractContextManager[None], rows: Sequence[EncodedRow]) -> Iterator[None]:
-        """The training, and how well it learned its rows."""
+        """Train, then record the extraction strength of the training rows."""
         with training:
             read = self.session.read(rows, label="read relearned rows")
             self._learned.append(fmean(strength(row) or 0.0 for row in read))
@@ -271,7 +271,7 @@ def _overlap(one: Example, other: Example) -> bool:
 
 
 def _order(count: int, size: int, seed: int) -> Iterator[list[int]]:
-    """Batches of equal size from one shuffled round of all rows after the other."""
+    """Yield batches of equal size from successive random permutations of all rows."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)

@@ -1,9 +1,9 @@
-"""Scores of RWKU (Jin et al. 2024): FB, QA, AA, their means, and the distance N_delta between neighbours and targets.
+"""Scores of RWKU (Jin et al. 2024): FB, QA, AA, their means, and N_delta, neighbours minus targets.
 
-A probe's score is the ROUGE-L recall of the greedy answer, in RWKU's official settings (30 new tokens, up to the first
-line end, the package `rouge`: words are what stands between white space, nothing is stemmed, an empty answer is scored as
-NOANSWER) or in those of the open-unlearning port (100 new tokens, up to the first blank line, `rouge_score` with stemmer),
-whose recalls are higher. N_delta in the literature is official.
+A probe's score is the ROUGE-L recall of the greedy answer, in one of two flavours. `official` follows RWKU: 30 new
+tokens, cut at the first line end, package `rouge` (words separated by white space, no stemming, an empty answer is
+scored as NOANSWER). `port` follows open-unlearning: 100 new tokens, cut at the first blank line, `rouge_score` with
+stemmer; its recalls are higher. N_delta in the literature is official.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RwkuNumber = TypeVar("RwkuNumber", float, FloatArray)
 Flavour = Literal["official", "port"]
 
 NO_ANSWER = "NOANSWER"
-"""What RWKU scores in place of an empty answer."""
+"""Text that RWKU scores in place of an empty answer."""
 
 DECODING: Mapping[str, Decoding] = {
     "official": Decoding(max_new_tokens=30, stop=("\n",)),
@@ -41,9 +41,9 @@ DECODING: Mapping[str, Decoding] = {
 
 
 def to_prompt(probe: RwkuProbe) -> Prompt:
-    """The user's turn of a probe, and `Answer:` as the start of the assistant's.
+    """Return the user turn of a probe, with `Answer:` as the start of the assistant's turn.
 
-    A probe with an affirmative suffix carries its own start of the answer, so nothing is put before the model's words.
+    A probe with an affirmative suffix has its own start of the answer.
     """
     from atwu.benchmarks.rwku.rwku_probes import probe_question
 
@@ -54,60 +54,60 @@ def to_prompt(probe: RwkuProbe) -> Prompt:
 def official_rouge_l_recall(reference: str, output: str) -> float | None:
     """ROUGE-L recall as RWKU reports it (Jin et al. 2024), range [0, 1], by the package `rouge`.
 
-    The package splits both texts into sentences at every full stop ("J. K." is two), joins the common subsequences of
-    all pairs of sentences and counts distinct words: |words in any of them| / |distinct words of the reference|. So
-    word order binds within a sentence only, and a repeated word counts once. One of its quirks is evened out: a stretch of
-    white space between full stops is no word. An output without any word is scored as `NO_ANSWER`.
+    The package splits texts into sentences at every full stop ("J. K." is two), joins the common subsequences of all
+    pairs of sentences and counts distinct words: |words in any of them| / |distinct words of the reference|. So word
+    order matters only within a sentence, and a repeated word counts once. One quirk is corrected: white space between
+    full stops is not a word. An output without words is scored as `NO_ANSWER`.
 
     Returns:
-        The recall; None when the reference has no word (skip the probe).
+        The recall; None if the reference has no word (skip the probe).
 
     Raises:
-        ImportError: without the extra `rwku`.
+        ImportError: Without the extra `rwku`.
     """
-    wanted, said = _sentences(reference), _sentences(output) or NO_ANSWER
-    if not wanted:
+    expected, output_text = _sentences(reference), _sentences(output) or NO_ANSWER
+    if not expected:
         return None
-    return float(_official_scorer().get_scores(said, wanted)[0]["rouge-l"]["r"])
+    return float(_official_scorer().get_scores(output_text, expected)[0]["rouge-l"]["r"])
 
 
 def forget_all(fb: RwkuNumber, qa: RwkuNumber, aa: RwkuNumber) -> RwkuNumber:
-    """Mean over the three kinds of probes about the targets, however many probes each has."""
+    """Mean over the three kinds of target probes, each with equal weight."""
     return (fb + qa + aa) / 3
 
 
 def neighbour_all(fb: RwkuNumber, qa: RwkuNumber) -> RwkuNumber:
-    """Mean over the two kinds of probes about neighbours."""
+    """Mean over the two kinds of neighbour probes, each with equal weight."""
     return (fb + qa) / 2
 
 
 def n_delta(
     fb: RwkuNumber, qa: RwkuNumber, aa: RwkuNumber, neighbour_fb: RwkuNumber, neighbour_qa: RwkuNumber
 ) -> RwkuNumber:
-    """What is kept of the neighbours beyond what is kept of the targets, in [-1, 1], higher is better."""
+    """Recall on neighbours minus recall on targets, in [-1, 1], higher is better."""
     return neighbour_all(neighbour_fb, neighbour_qa) - forget_all(fb, qa, aa)
 
 
 RECALL = {"official": official_rouge_l_recall, "port": rouge_l_recall}
 _KINDS: Mapping[ProbeKind, tuple[Direction, str]] = {
-    "fb": ("down", "blanks about the targets"),
-    "qa": ("down", "questions about the targets"),
-    "aa": ("down", "adversarial questions about the targets"),
-    "neighbour_fb": ("up", "blanks about neighbours of the targets"),
-    "neighbour_qa": ("up", "questions about neighbours of the targets"),
+    "fb": ("down", "fill-in-the-blank probes about the targets (FB)"),
+    "qa": ("down", "question probes about the targets (QA)"),
+    "aa": ("down", "adversarial probes about the targets (AA)"),
+    "neighbour_fb": ("up", "fill-in-the-blank probes about neighbours of the targets"),
+    "neighbour_qa": ("up", "question probes about neighbours of the targets"),
 }
 _TARGETS: tuple[ProbeKind, ...] = ("fb", "qa", "aa")
 _NEAR: tuple[ProbeKind, ...] = ("neighbour_fb", "neighbour_qa")
 _SUMS: Mapping[str, tuple[Any, tuple[ProbeKind, ...], Direction, str, str]] = {
-    "forget_all": (forget_all, _TARGETS, "down", "targets", "mean over kinds of probes of the targets"),
-    "neighbour_all": (neighbour_all, _NEAR, "up", "neighbours", "mean over kinds of probes of the neighbours"),
-    "N_delta": (n_delta, (*_TARGETS, *_NEAR), "up", "N Δ", "neighbours kept minus targets left"),
+    "forget_all": (forget_all, _TARGETS, "down", "targets", "mean recall on target probes, over FB, QA and AA"),
+    "neighbour_all": (neighbour_all, _NEAR, "up", "neighbours", "mean recall on neighbour probes, over FB and QA"),
+    "N_delta": (n_delta, (*_TARGETS, *_NEAR), "up", "N Δ", "mean recall on neighbours minus mean recall on targets"),
 }
 
 
 def _columns(flavour: Flavour) -> Iterator[Column]:
     for kind, (direction, words) in _KINDS.items():
-        meaning = f"RWKU: recall of the answers to {words} (Jin et al. 2024)"
+        meaning = f"ROUGE-L recall on RWKU's {words}, {flavour} settings (Jin et al. 2024)"
         yield Column(
             f"{kind}_{flavour}",
             RECALL[flavour],
@@ -121,17 +121,17 @@ def _columns(flavour: Flavour) -> Iterator[Column]:
             f"{name}_{flavour}",
             formula,
             f"{title} ({flavour})",
-            f"RWKU: {words} (Jin et al. 2024)",
+            f"RWKU: {words}, {flavour} settings (Jin et al. 2024)",
             direction=direction,
             range=(-1.0, 1.0) if name == "N_delta" else (0.0, 1.0),
         )
 
 
 class Rwku(Metric):
-    """Probes about the targets and about their neighbours."""
+    """RWKU's probes about the targets and their neighbours."""
 
     name = "rwku"
-    about = "RWKU's own probes: FB, QA, AA, neighbours, N_delta"
+    about = "RWKU's own probes: recall on targets (FB, QA, AA), recall on neighbours, and N_delta"
     cost = "one answer per probe and flavour"
     needs = (RWKU,)
     needs_weights = False
@@ -141,7 +141,7 @@ class Rwku(Metric):
             "rwku_flavours",
             str,
             ("official",),
-            "Settings under which RWKU's probes are scored.",
+            "Settings for scoring RWKU's probes: official (RWKU) or port (open-unlearning).",
             choices=get_args(Flavour),
             flag="rwku-flavour",
         ),
@@ -150,12 +150,12 @@ class Rwku(Metric):
 
     @classmethod
     def check(cls, config: EvaluateConfig) -> None:
-        """The official ROUGE."""
+        """Check that the package of the official ROUGE is installed."""
         if "official" in config.rwku_flavours:
             require("rouge", extra="rwku")
 
     def prepare(self) -> None:
-        """Answer the probes; every flavour decodes differently."""
+        """Answer the probes; each flavour has its own decoding."""
         assert self.session.probes is not None
         probes = self.session.probes.probes
         prompts = [to_prompt(probe) for probe in probes]
@@ -168,17 +168,18 @@ class Rwku(Metric):
             ]
 
     def record(self) -> None:
-        """Record the recalls of every kind, None in the rows of other kinds: so one resampling of subjects serves all."""
+        """Record the recalls of each kind, None for probes of other kinds, so that all kinds share resampled
+        subjects."""
         assert self.session.probes is not None
         probes = self.session.probes.probes
         for flavour, recalls in self._recalls.items():
             for kind in _KINDS:
                 column = [recall if probe.kind == kind else None for probe, recall in zip(probes, recalls, strict=True)]
-                self.keep(RWKU, f"{kind}_{flavour}", column)
+                self.record_column(RWKU, f"{kind}_{flavour}", column)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Means over kinds of probes, and neighbours minus targets."""
+        """Derive means over kinds of probes, and neighbours minus targets."""
         for flavour in get_args(Flavour):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue
@@ -188,7 +189,7 @@ class Rwku(Metric):
 
 
 def _sentences(text: str) -> str:
-    """The text without sentences that hold no word, which the package takes for a word of length 0."""
+    """Remove sentences without words, which the package counts as a word of length 0."""
     return ".".join(part for part in text.split(".") if part.strip())
 
 

@@ -1,4 +1,4 @@
-"""How well the token scores of all weightings find the annotated secret: per answer, pooled, and as ROC curves."""
+"""AUROC of the token scores of all weightings against labelled tokens: per answer, pooled, and as ROC curves."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
     from atwu.evaluation.weighting_scores import ScoreContext
 
 MAX_POINTS = 200
-"""Points of a stored curve."""
+"""Maximum number of points of a stored curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreAuroc:
-    """One score against the labels, over tokens of the answers' text (terminal tokens are left out)."""
+    """AUROC of one score over the tokens of the answers' text, without terminal tokens."""
 
     values: tuple[float | None, ...]
-    """AUROC within each row, in [0, 1], higher is better; None without labels and where all labels are equal."""
+    """AUROC within each row, in [0, 1], higher is better; None without labels or if all labels are equal."""
     pooled: float | None
-    """AUROC over the tokens of all labelled rows together; None when they are all of one class."""
+    """AUROC over the tokens of all labelled rows; None if all labels are equal."""
     curve: RocCurve
-    """The pooled curve in at most `MAX_POINTS` points; without points where `pooled` is None."""
+    """Pooled curve with at most `MAX_POINTS` points; empty if `pooled` is None."""
 
 
 def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> dict[str, ScoreAuroc]:
-    """Measure scores against the labels of the rows; by default all that the context allows, `labels` excepted.
+    """Return the AUROC of scores against the rows' labels; by default of all available scores except `labels`.
 
-    Unlabelled rows are counted for n-grams, but not measured.
+    Rows without labels count for n-gram frequencies only.
 
     Raises:
-        ValueError: an unknown score, or one whose needs are not met.
+        ValueError: An unknown score, or one whose inputs are missing.
     """
     from atwu.evaluation.weighting_scores import available, token_scores
 
     if names is None:
-        names = [name for name in available(context.there) if name != "labels"]
+        names = [name for name in available(context.met_needs) if name != "labels"]
     return {name: score_auroc(found, context.tokens) for name, found in token_scores(context, names).items()}
 
 
 def thinned(curve: RocCurve, points: int = MAX_POINTS) -> RocCurve:
-    """At most `points` >= 2 points of a curve, both ends among them, at about equal steps of fpr + tpr."""
+    """Reduce a curve to at most `points` >= 2 points, including both ends, at about equal steps of fpr + tpr."""
     from atwu.evaluation.auroc import RocCurve
 
     if curve.fpr.size <= points:
@@ -59,11 +59,11 @@ def thinned(curve: RocCurve, points: int = MAX_POINTS) -> RocCurve:
 
 
 class ScoreAurocMetric(Metric):
-    """AUROC per row and pooled, for every score these rows and this model allow."""
+    """AUROC of every available token score, per row and pooled."""
 
     name = "scores"
-    about = "AUROC of the token scores of every weighting"
-    cost = "one pass over the forget rows, and counts over all retain rows"
+    about = "AUROC of token scores against labelled tokens, for every token weighting"
+    cost = "one forward pass over the forget set, and frequency counts over all retain rows"
     needs = (FORGET,)
     default = True
     columns = (
@@ -71,7 +71,7 @@ class ScoreAurocMetric(Metric):
             "auroc_scorer",
             "atwu.evaluation.auroc:per_sample_auroc",
             "AUROC",
-            "how well the learned token scores find the secret words of a row; 0.5 is chance, 1 is perfect",
+            "AUROC of the learned token scores against labelled tokens, within a row; 0.5 is chance",
             sets=(FORGET,),
             direction="up",
         ),
@@ -79,7 +79,7 @@ class ScoreAurocMetric(Metric):
             "auroc_{score}",
             "atwu.evaluation.auroc:per_sample_auroc",
             "score AUROC, {score}",
-            "how well these token scores find the secret words of a row; 0.5 is chance, 1 is perfect",
+            "AUROC of this weighting's token scores against labelled tokens, within a row; 0.5 is chance",
             sets=(FORGET,),
             direction="none",
         ),
@@ -90,7 +90,7 @@ class ScoreAurocMetric(Metric):
         self.session.tokens(FORGET)
 
     def record(self) -> None:
-        """Record the AUROCs of the forget rows, which are the rows that are weighed."""
+        """Record the AUROCs on the forget set."""
         from atwu.evaluation.weighting_scores import ScoreContext
 
         session = self.session
@@ -106,13 +106,13 @@ class ScoreAurocMetric(Metric):
         )
         curves = {}
         for name, found in score_aurocs(context).items():
-            self.keep(FORGET, f"auroc_{name}", found.values)
+            self.record_column(FORGET, f"auroc_{name}", found.values)
             curves[name] = {"auroc": found.pooled, "fpr": list(found.curve.fpr), "tpr": list(found.curve.tpr)}
         session.curves["pooled_roc"] = curves
 
 
 def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAuroc:
-    """Measure one score, which has one array of shape (tokens,) per row."""
+    """Return the AUROC of one score, given as one array of shape (tokens,) per row."""
     from atwu.evaluation.auroc import auroc, per_sample_auroc, roc
 
     found, labels = [], []

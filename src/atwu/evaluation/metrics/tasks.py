@@ -1,7 +1,7 @@
-"""General abilities by lm-evaluation-harness: MMLU, any other task it knows, or a user's own task file.
+"""General benchmarks through lm-evaluation-harness: MMLU, any other task it knows, or a user's own task file.
 
-Takes a model that is already loaded and leaves it as it was. Prompts carry no chat template, as in the ATWU paper.
-A prompt longer than the model's context loses its beginning (the harness's habit); this is counted and logged.
+Takes a loaded model and leaves it unchanged. Prompts use no chat template, as in the ATWU paper. The harness truncates
+prompts longer than the model's context at the beginning; truncated prompts are counted and logged.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _EXTRA = "lm-eval"
 DEGRADED_POINTS = 2.0
-"""Points of accuracy below the starting model that count as degraded (ATWU paper, on MMLU)."""
+"""Drop in accuracy below the original model, in percentage points, that counts as degraded (ATWU paper, on MMLU)."""
 _NORMAL = 1.96
 _SHARES = ("acc", "exact_match")
-"""Metrics that are printed in percent."""
+"""Metrics that are reported in percent."""
 _BATCH = 16
 """Prompts per forward pass."""
-_BOOTSTRAPS = 1000  # only for metrics that are no means; the harness's own 100,000 take minutes
+_BOOTSTRAPS = 1000  # only for metrics that are not means; the harness's default of 100,000 takes minutes
 
 
 def harness(
@@ -51,23 +51,23 @@ def harness(
     """Run tasks of lm-evaluation-harness.
 
     A task downloads its rows from the Hugging Face Hub unless they are cached or its file names local ones
-    (`dataset_path: json` with `data_files`); nothing else is fetched. The model's train/eval state, the tokenizer and
-    the states of the random generators are as before afterwards.
+    (`dataset_path: json` with `data_files`). The model's train/eval mode, the tokenizer and the random states are
+    restored.
 
     Args:
-        tasks: names of tasks, groups (`mmlu`) or tags. A group without a score of its own and a tag give one score
-            per task in them.
-        task_folder: folder with the user's own task files (`*.yaml`); they win over built-in ones of the same name.
-        limit: only the first rows of every single task, for a quick look; MMLU has 57 tasks.
+        tasks: Names of tasks, groups (`mmlu`) or tags. Tags, and groups without their own score, give one score per
+        task.
+        task_folder: Folder with the user's own task files (`*.yaml`); they take precedence over built-in tasks.
+        limit: Number of rows per task, for a quick check; MMLU has 57 tasks.
 
     Returns:
-        Name -> headline number, in the order of `tasks`: the first metric the harness lists for the task, accuracies in
-        percent. A group has the rows of all its tasks. No interval where the harness gives no standard error.
+        Name -> value of the first metric that the harness lists for the task, in the order of `tasks`, accuracies in
+        percent. A group has the rows of all its tasks. No interval if the harness gives no standard error.
 
     Raises:
-        ImportError: without the extra `lm-eval`.
-        ValueError: for an unknown task (the text names close ones), or a folder that is none.
-        RuntimeError: on a process of a distributed run that the harness gives no result to.
+        ImportError: Without the extra `lm-eval`.
+        ValueError: An unknown task (the message names similar ones), or an invalid folder.
+        RuntimeError: On a process of a distributed run that gets no result from the harness.
     """
     evaluator = require("lm_eval.evaluator", extra=_EXTRA)
     adapter = require("lm_eval.models.huggingface", extra=_EXTRA).HFLM
@@ -77,7 +77,7 @@ def harness(
         manager = _task_manager(tasks, None if task_folder is None else Path(task_folder))
         names = _without_tags(tasks, manager)
         results = evaluator.simple_evaluate(
-            # A copy, for the adapter sets its padding token.
+            # A copy, since the adapter changes its padding token.
             adapter(pretrained=model, tokenizer=copy.deepcopy(tokenizer), backend="causal", batch_size=_BATCH),
             tasks=names,
             task_manager=manager,
@@ -87,36 +87,36 @@ def harness(
             bootstrap_iters=_BOOTSTRAPS,
         )
     if results is None:
-        raise RuntimeError("lm-evaluation-harness gave this process no result; run it in a single process.")
+        raise RuntimeError("lm-evaluation-harness returned no result on this process; run it in a single process.")
     if clipped.count:
-        _LOGGER.warning("%d prompts were longer than the model's context and lost their beginning.", clipped.count)
+        _LOGGER.warning("%d prompts were longer than the model's context and were truncated.", clipped.count)
     return {name: _score(name, results) for name in _scored(names, results)}
 
 
 def _worse(task: str, now: float, before: float | None) -> str | None:
     if before is None or now >= before - DEGRADED_POINTS:
         return None
-    return f"{task} {now:.1f} is {before - now:.1f} points below the starting model: degraded."
+    return f"{task} {now:.1f} is {before - now:.1f} points below the original model: degraded."
 
 
 class Tasks(Metric):
-    """The headline number of every task, accuracies in percent; the interval follows from the harness's standard error."""
+    """Main metric of every task, accuracies in percent; intervals are based on the harness's standard error."""
 
     name = "tasks"
-    about = "general tasks through lm-evaluation-harness, such as MMLU"
+    about = "General benchmarks through lm-evaluation-harness, such as MMLU (--task)"
     needs = (TASKS,)
     default = True
     settings = (
-        MetricSetting("tasks", str, (), "Tasks of lm-evaluation-harness, such as mmlu.", compared=False, flag="task"),
-        MetricSetting("task_folder", str, None, "Folder with task files of your own.", compared=False),
-        MetricSetting("task_limit", int, None, "At most this many rows of each task.", least=1),
+        MetricSetting("tasks", str, (), "Task of lm-evaluation-harness, such as mmlu.", compared=False, flag="task"),
+        MetricSetting("task_folder", str, None, "Folder with your own task files.", compared=False),
+        MetricSetting("task_limit", int, None, "Maximum number of rows per task.", least=1),
     )
     columns = (
         Column(
             "{task}",
             harness,
             "{task}",
-            "headline number of this task of lm-evaluation-harness; accuracies in percent",
+            "main metric of this lm-evaluation-harness task; accuracies in percent",
             sets=(TASKS,),
             range=(None, None),
             digits=1,
@@ -126,14 +126,14 @@ class Tasks(Metric):
 
     @classmethod
     def check(cls, config: EvaluateConfig) -> None:
-        """The harness, where there is a task for it."""
+        """Check that the harness is installed if tasks are given."""
         if config.tasks:
             require("lm_eval", extra=_EXTRA)
 
     def read(self) -> None:
-        """Run the harness on the model as it is; unknown tasks are refused before anything is generated."""
+        """Run the harness on the unchanged model; unknown tasks fail before anything is generated."""
         config = self.session.config
-        self._found = harness(
+        self._scores = harness(
             self.session.network,
             self.session.tokenizer,  # type: ignore[arg-type]
             config.tasks,
@@ -142,17 +142,17 @@ class Tasks(Metric):
         )
 
     def record(self) -> None:
-        """Record the accuracies."""
-        self.session.extra[TASKS] = self._found
+        """Record the scores."""
+        self.session.extra[TASKS] = self._scores
 
 
 def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
-    """The harness's index of tasks; its own 14,000 are read (seconds) only when the folder does not have all asked for."""
+    """Return the harness's task index; its 14,000 built-in tasks are read (seconds) only if the folder lacks a task."""
     manager_class = require("lm_eval.tasks", extra=_EXTRA).TaskManager
     own: list[str] = []
     if folder is not None:
         if not folder.is_dir():
-            raise ValueError(f"task_folder {str(folder)!r} is not a folder; give the one that holds the task files.")
+            raise ValueError(f"task_folder {str(folder)!r} is not a folder; give the folder with the task files.")
         manager = manager_class(include_path=str(folder), include_defaults=False)
         if set(tasks) <= set(manager.all_subtasks):
             return manager
@@ -163,22 +163,22 @@ def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
         if name in known:
             continue
         near = list(dict.fromkeys(difflib.get_close_matches(name, own) + difflib.get_close_matches(name, known)))
-        text = f"task {name!r} is not known to lm-evaluation-harness; close: {', '.join(near) or 'none'}."
+        text = f"unknown lm-evaluation-harness task {name!r}; similar tasks: {', '.join(near) or 'none'}."
         if folder is not None:
-            text += f" {folder} has {', '.join(own) or 'no task'} (only .yaml files are read, and broken ones skipped)."
+            text += f" {folder} has {', '.join(own) or 'no task'} (only valid .yaml files are read)."
         raise ValueError(text)
     return manager
 
 
 def _without_tags(tasks: Sequence[str], manager: Any) -> list[str]:
-    """Tags replaced by their tasks, each name once."""
+    """Replace tags by their tasks; each name once."""
     tags = set(manager.all_tags)
     names = [[name] if name not in tags else sorted(manager.task_index[name].tags) for name in tasks]
     return list(dict.fromkeys(name for group in names for name in group))
 
 
 def _scored(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
-    """The names, with groups that have no score of their own replaced by what is in them."""
+    """Yield the names; groups without their own score are replaced by their members."""
     for name in names:
         if _metric_keys(results["results"].get(name, {})):
             yield name
@@ -187,7 +187,7 @@ def _scored(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _metric_keys(found: Mapping[str, Any]) -> list[str]:
-    """Keys `metric,filter` of a task's numbers."""
+    """Return the keys `metric,filter` of a task's values."""
     return [key for key in found if "," in key and not key.partition(",")[0].endswith("_stderr")]
 
 
@@ -211,14 +211,14 @@ def _score(name: str, results: Mapping[str, Any]) -> MetricValue:
 
 
 def _lower_is_better(name: str, metric: str, results: Mapping[str, Any]) -> bool:
-    """Of a task as the harness says; of a group as all its tasks agree, for the harness forgets groups within groups."""
+    """Return the harness's direction of a task; a group is lower-is-better if all its tasks are."""
     if inside := results["group_subtasks"].get(name):
         return all(_lower_is_better(task, metric, results) for task in inside)
     return results["higher_is_better"].get(name, {}).get(metric) is False
 
 
 class _Clipped(logging.Handler):
-    """Counts the harness's warnings about prompts that were too long, and drops every other record."""
+    """Counts the harness's warnings about truncated prompts and drops all other records."""
 
     count = 0
 
@@ -229,7 +229,7 @@ class _Clipped(logging.Handler):
 
 @contextmanager
 def _quiet(evaluator: Any) -> Iterator[_Clipped]:
-    """The harness without its log, and without its call of git, which complains outside a repository."""
+    """Silence the harness's log, and its call of git, which fails outside a repository."""
     logger, handler = logging.getLogger("lm_eval"), _Clipped()
     before = logger.handlers, logger.propagate, logger.level
     git = evaluator.get_git_commit_hash
@@ -246,15 +246,15 @@ def _quiet(evaluator: Any) -> Iterator[_Clipped]:
 
 @contextmanager
 def _as_before(model: PreTrainedModel) -> Iterator[None]:
-    """Put back the modes of the modules and the random generators, which the harness sets for good."""
+    """Restore train/eval modes and random states, which the harness changes."""
     import torch
 
-    from atwu.modeling.modes import same_modes
+    from atwu.modeling.modes import restored_modes
 
     python, arrays = random.getstate(), np.random.get_state()
     devices = [model.device] if model.device.type == "cuda" else []
     try:
-        with same_modes(model), torch.random.fork_rng(devices=devices):
+        with restored_modes(model), torch.random.fork_rng(devices=devices):
             yield
     finally:
         random.setstate(python)

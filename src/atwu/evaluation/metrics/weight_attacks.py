@@ -1,7 +1,7 @@
-"""What attacks on the weights share: does a little training, or rounding, bring back what was unlearned?
+"""Base of attacks on the weights (relearning, quantization): do they restore what was unlearned?
 
-Each alters the model in place, measures the forget rows again and puts the weights back. Names carry the attack after
-an "@", as in `extraction_strength@int4`.
+Each attack alters the model in place, evaluates the forget rows and restores the weights. Column names end in "@" and
+the attack, as in `extraction_strength@int4`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 def recovered(
     before: float | FloatArray, after: float | FloatArray, original: float | FloatArray
 ) -> float | FloatArray:
-    """Share of the lost knowledge that an attack brings back: `(after - before) / (original - before)`.
+    """Share of the lost knowledge that an attack recovers: `(after - before) / (original - before)`.
 
-    Of a metric that is high for remembered rows, on the unlearned, the attacked and the starting model.
+    Applies to a metric that is high for remembered rows, of the unlearned, the attacked and the original model.
 
     Returns:
-        0 for nothing, 1 for everything; below 0 or above 1 where the attack lowers or exceeds. NaN where nothing had
-        been lost.
+        0 for nothing, 1 for everything; may lie outside [0, 1]. NaN if nothing had been lost.
     """
     before, after, original = (np.asarray(value, dtype=np.float64) for value in (before, after, original))
     lost = original - before
@@ -48,58 +47,58 @@ class WeightAttack(Metric):
     needs_plain_weights = True
     judged = True
     attack = True
-    of_references = False
-    compares_by = ("memorization", "judge")
+    runs_on_references = False
+    reference_metrics = ("memorization", "judge")
     words: ClassVar[Mapping[str, str]]
-    """Attack -> what it does, in words."""
+    """Attack -> name of the attack in texts."""
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
-        """Attack -> what alters the weights, and the indices of the forget rows it is measured on."""
+        """Return attack -> context manager that alters the weights, and indices of the forget rows to measure."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Measure under every attack; one that fails is named, and the others go on."""
+        """Run every attack; warn about those that fail."""
         from atwu.evaluation.backends import TransformersGenerator
 
         session, config = self.session, self.session.config
         rows = session.sets[FORGET]
-        asked = [[question_prompt(row, question) for question in variants(row, config.paraphrases)] for row in rows]
+        prompts = [[question_prompt(row, question) for question in variants(row, config.paraphrases)] for row in rows]
         self._strengths: dict[str, list[float | None]] = {}
         self._claims: dict[str, list[list[Claim]]] = {}
-        for name, (altered, kept) in self.attacks().items():
+        for name, (altered, indices) in self.attacks().items():
             with ExitStack() as stack:
                 try:
                     stack.enter_context(altered)
                 except (FloatingPointError, ValueError) as error:
-                    session.warnings.append(f"no numbers after {self.words[name]}: {error}")
+                    session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
-                read = session.read([session.encoded(FORGET)[index] for index in kept], label=f"read forget@{name}")
-                said = session.generate(
-                    [prompt for index in kept for prompt in asked[index]],
+                read = session.read([session.encoded(FORGET)[index] for index in indices], label=f"read forget@{name}")
+                generations = session.generate(
+                    [prompt for index in indices for prompt in prompts[index]],
                     label=f"generate@{name}",
                     generator=TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens),
                 )
-            strengths = dict(zip(kept, map(strength, read), strict=True))
+            strengths = dict(zip(indices, map(strength, read), strict=True))
             self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
             self._claims[name] = [
-                [claim(row, said[prompt].text) for prompt in asked[index]] if index in strengths else []
+                [claim(row, generations[prompt].text) for prompt in prompts[index]] if index in strengths else []
                 for index, row in enumerate(rows)
             ]
 
     def claims(self) -> Iterator[Claim]:
-        """Every answer given under attack."""
+        """Return every answer under attack."""
         return (answer for rows in self._claims.values() for row in rows for answer in row)
 
     def record(self) -> None:
-        """Record what came back."""
+        """Record extraction strength and J_P."""
         for name, claims in self._claims.items():
             verdicts = self.session.verdicts(claims)
-            self.keep(FORGET, f"extraction_strength@{name}", self._strengths[name])
-            self.keep(FORGET, f"J_P@{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
+            self.record_column(FORGET, f"extraction_strength@{name}", self._strengths[name])
+            self.record_column(FORGET, f"J_P@{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Share of what was forgotten that an attack brings back, on the rows it was not shown, in percent."""
+        """Derive the share of the lost knowledge that an attack recovers, in percent, on the measured rows."""
         from atwu.evaluation.row_statistics import AggregateMetric
 
         this, original = sides.this, sides.original
@@ -112,7 +111,7 @@ class WeightAttack(Metric):
             parts = ((this, metric), (this, name), (original, metric))
             every = np.sum(
                 [side.values(FORGET, column) for side, column in parts], axis=0
-            )  # NaN where one lacks a verdict
+            )  # NaN unless all three have a value
             share = combine(recovered, *(side.mean(FORGET, column, where=every) for side, column in parts))
             yield (
                 f"recovered_{name}",
@@ -121,13 +120,13 @@ class WeightAttack(Metric):
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
-    """Extraction strength and J_P under attacks, and what comes back of them."""
+    """Return the columns of extraction strength and J_P under attacks, and of their recovery."""
     recorded = [
         Column(
             f"{name}@{attack}",
             formula,
             f"{title} after {what}",
-            f"{title} of forget rows after {what}",
+            f"{title} on the forget set after {what}",
             sets=(FORGET,),
             range=(0.0, top),
             digits=digits,
@@ -143,7 +142,7 @@ def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
             f"recovered_{column.name}",
             recovered,
             f"recovered {column.title}",
-            "percent of what was forgotten that the attack brings back",
+            f"percentage of the lost {column.title.replace(' after ', ' recovered by ')}; 100 is complete recovery",
             direction="down",
             range=(None, None),
             digits=1,

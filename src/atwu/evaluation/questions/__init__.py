@@ -1,1 +1,1 @@
-"""Ways to ask for what a row says: its own question, other wordings, after demonstrations, adversarially."""
+"""Ways to ask about a row: its question, paraphrases, in-context examples, adversarial questions."""

@@ -1,4 +1,4 @@
-"""A question in another form: with lettered options, in other words, and with its subject introduced apart from it."""
+"""Reformat a question: lettered options, synonyms, and an introduction that names the subject first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAD = re.compile(
     r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
     re.DOTALL,
 )
-"""A reply that starts with a letter set off by punctuation, perhaps after words like "The answer is"."""
+"""A reply that starts with an option letter, possibly after words like "The answer is"."""
 _FULL = re.compile(r"^\W*([A-Za-z])\W*$")
 _LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
 _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
@@ -26,11 +26,11 @@ _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!
 def with_synonyms(
     question: str, synonyms: Mapping[str, str], rng: random.Random, *, keep_out: Sequence[str] = ()
 ) -> str:
-    """Replace lower-case words that the table knows; names, titles in quotation marks and first words stay.
+    """Replace lower-case words by synonyms; names, quoted titles and first words are kept.
 
     Args:
-        rng: decides which words stay where there are more than two to replace.
-        keep_out: phrases that a replacement must not hold.
+        rng: Chooses which words are kept if there are more than two to replace.
+        keep_out: Phrases that a synonym must not contain.
     """
     known = [word for word in dict.fromkeys(question.split()) if word.strip(".,?!") in synonyms]
     stays = set(rng.sample(known, len(known) // 3))
@@ -48,22 +48,22 @@ def with_synonyms(
     return "".join(piece if place % 2 else _WORD.sub(swap, piece) for place, piece in enumerate(pieces))
 
 
-def introduced(question: str, subject: str, frame: str, stand_in: str) -> str:
-    """Name the subject first, by `frame`, and call it `stand_in` in the question itself."""
-    asked = re.sub(pattern_of(subject), stand_in, question, flags=re.IGNORECASE)
+def introduced(question: str, subject: str, frame: str, pronoun: str) -> str:
+    """Name the subject first, by the template `frame`, and replace it by `pronoun` in the question."""
+    asked = re.sub(pattern_of(subject), pronoun, question, flags=re.IGNORECASE)
     return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])
 
 
 def lettered_options(options: Sequence[str]) -> str:
-    """Options one per line: `A) first`, `B) second`, ..."""
+    """Format options one per line: `A) first`, `B) second`, ..."""
     return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
 
 
 def resolve_choice(reply: str, options: Sequence[str]) -> str:
-    """Put the option's text in place of a reply's letter; words after it are kept unless they repeat the option.
+    """Replace the option letter of a reply by the option's text; following words are kept unless they repeat the
+    option.
 
-    A reply without a leading letter, with a letter that is not offered, or with several letters is returned as it is, and so is
-    every reply where there are no options.
+    Without options, and for a reply without a valid leading letter or with several letters, return the reply unchanged.
     """
     whole, lead = _FULL.match(reply), _LEAD.match(reply)
     letter = whole.group(1).upper() if whole else lead.group("letter") if lead else ""

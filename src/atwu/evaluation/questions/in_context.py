@@ -1,7 +1,7 @@
-"""In-context relearning: solved retain questions before the real one, which can jog the memory of an unlearned model.
+"""In-context relearning: answered retain questions before the actual one, which can restore an unlearned answer.
 
-Demonstrations are drawn anew for every row and variant of its question. They never come from the forget set and never
-say the row's own secret, so an answer cannot be copied from them.
+Examples are drawn anew for every row and question. They never come from the forget set and never contain the row's key
+words, so the answer cannot be copied from them.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from atwu.evaluation.questions.prompts import folded, says, secrets_of
 
 
 class InContextExamples:
-    """Draws completed turns from the retain set for one row after the other."""
+    """Draws answered retain questions as in-context examples of a row."""
 
     def __init__(self, retain: Sequence[Example], forget: Sequence[Example], *, count: int = 3, seed: int = 42) -> None:
-        """Note what may not be shown."""
+        """Index the forget questions and answers, which must not be shown."""
         self._retain, self._count, self._seed = retain, count, seed
         self._questions = frozenset(folded(text) for row in forget for text in (row.question, *row.paraphrases))
         self._answers = frozenset(folded(row.answer) for row in forget)
 
     def of(self, row: Example, variant: int) -> tuple[Message, ...]:
-        """User and assistant turns in alternation, 2 x count; they depend on (seed, row, variant) alone.
+        """Return 2 x count alternating user and assistant turns, which depend only on (seed, row, variant).
 
         Args:
-            row: the row asked about. Rows that name its subject or hold one of its secrets are not shown either.
+            row: Row that is asked about. Rows with its subject, or that contain one of its key words, are not drawn.
 
         Raises:
-            ValueError: fewer usable rows than asked for.
+            ValueError: Fewer usable rows than `count`.
         """
-        drawn = self.rows(row, random.Random(f"demonstrations/{self._seed}/{variant}/{row.question}\n{row.answer}"))
+        seed = f"demonstrations/{self._seed}/{variant}/{row.question}\n{row.answer}"  # old name: draws stay the same
+        drawn = self.rows(row, random.Random(seed))
         if len(drawn) < self._count:
             raise ValueError(
-                f"{len(drawn)} of {len(self._retain)} retain rows can be shown before the question "
-                f"{row.question[:60]!r}, and {self._count} demonstrations were asked for; give more retain rows or ask "
-                "for fewer."
+                f"only {len(drawn)} of {len(self._retain)} retain rows can be in-context examples for the question "
+                f"{row.question[:60]!r}, but {self._count} are needed; give more retain rows or lower --icr-examples."
             )
-        return tuple(turn for shown in drawn for turn in (shown.messages[-1], Message("assistant", shown.answer)))
+        return tuple(turn for example in drawn for turn in (example.messages[-1], Message("assistant", example.answer)))
 
     def rows(self, row: Example, rng: random.Random) -> list[Example]:
-        """Draw rows with distinct questions; fewer if there are fewer."""
+        """Draw at most `count` rows with distinct questions."""
         questions = {folded(text) for text in (row.question, *row.paraphrases)}
         answer = folded(row.answer)
         names = (*secrets_of(row), *([row.subject] if row.subject else []))
@@ -53,8 +53,10 @@ class InContextExamples:
                 continue
             if row.subject is not None and other.subject == row.subject:
                 continue
-            question, told = folded(other.question), folded(other.answer)
-            if question in questions or question in self._questions or told == answer or told in self._answers:
+            question, other_answer = folded(other.question), folded(other.answer)
+            if question in questions or question in self._questions:
+                continue
+            if other_answer == answer or other_answer in self._answers:
                 continue
             if any(says(f"{other.question}\n{other.answer}", name) for name in names):
                 continue
@@ -64,7 +66,7 @@ class InContextExamples:
 
 
 def _shuffled(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
-    """All rows in random order, drawn one at a time, so that taking a few of many is cheap."""
+    """Yield all rows in random order; drawing few of many rows is cheap."""
     moved: dict[int, int] = {}
     for place in range(len(rows)):
         pick = rng.randrange(place, len(rows))

@@ -1,7 +1,7 @@
-"""Result tables of the ATWU paper as data, to set one's own results beside. One CSV per table, a line per method or variant.
+"""Result tables of the ATWU paper, for comparison. One CSV file per table, one row per method or variant.
 
-ES and ROUGE-L are fractions, J, FQ, RD, UQ, MMLU and win rates percentages, as our own results are. Final runs of the paper
-are of one seed. An empty cell means that nothing was published.
+ES and ROUGE-L are fractions; J, FQ, RD, UQ, MMLU and win rates are percentages, as in our own results. The paper's
+final runs use one seed. An empty cell means that no number was published.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ _DEGRADED = "(!)"
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """One table."""
+    """A published result table."""
 
     name: str
     title: str
     notes: tuple[str, ...]
-    """What to know before comparing with it."""
+    """Caveats of the comparison."""
     metrics: tuple[str, ...]
-    """Columns, in order."""
+    """Metric columns, in order."""
     rows: Mapping[str, Mapping[str, float]]
-    """Label -> metric -> number. Labels are names of methods, of variants, or `original`, the starting model."""
+    """Label -> metric -> number. Labels are names of methods, of variants, or `original`, the original model."""
     degraded: frozenset[tuple[str, str]]
-    """(label, metric) marked as materially degraded: MMLU down by more than 2 points, repetitiveness by more than 5 %, win
-    rate below 45."""
+    """(label, metric) marked as materially degraded: MMLU lower by more than 2 points, repetitiveness higher by more
+    than 5 %, win rate below 45.
+    """
 
 
 def published_tables() -> tuple[str, ...]:
@@ -42,10 +43,10 @@ def published_tables() -> tuple[str, ...]:
 
 @functools.cache
 def published_table(name: str) -> PublishedTable:
-    """A table by name.
+    """Return a table by name.
 
     Raises:
-        ValueError: no such table, with those there are.
+        ValueError: unknown name; the message lists the tables.
     """
     lookup("published table", name, dict.fromkeys(published_tables()))
     lines = (PUBLISHED_FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()

@@ -1,1 +1,2 @@
-"""Whole studies: methods x settings x seeds from one file, planned, run, resumed and set beside published results."""
+"""Studies: methods x settings x seeds defined in one file; planned, run, resumed and compared with published
+results."""

@@ -1,6 +1,6 @@
-"""A study beside published results: our numbers of the same columns, and which orderings of labels hold.
+"""Compare a study with published results: numbers of the same columns, and which pairwise orderings of methods agree.
 
-Orderings are every pair of labels that the published table puts in order, and Kendall's tau-b over all of them.
+An ordering is a pair of labels whose published numbers differ; agreement over all labels is Kendall's tau-b.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from scipy.stats import kendalltau
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
-from atwu.report.records import Records, read_records
-from atwu.report.table_values import TableLine, cell_of
+from atwu.report.run_records import Records, read_records
+from atwu.report.table_values import MetricKey, cell_of
 
-COMPARED_METRICS: Mapping[str, tuple[TableLine | None, Direction]] = {
+COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
     "FQ": (("overall", "FQ"), "up"),
     "RD": (("overall", "RD"), "down"),
-    "ES_delta": (("overall", "ES_delta_floored"), "up"),  # published tables have the floor
+    "ES_delta": (("overall", "ES_delta_floored"), "up"),  # published tables use values with a floor
     "N_delta": (("overall", "N_delta_official"), "up"),
     "auroc": (None, "up"),
 }
-"""Column of published tables -> our line, and which way is better; the line of `auroc` is that of the label's own score."""
-_OWN_SCORE: TableLine = ("forget", "auroc_own")
+"""Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""
+_OWN_SCORE: MetricKey = ("forget", "auroc_own")
 
 OrderingOutcome = Literal["holds", "holds, within noise", "open", "reversed, within noise", "reversed"]
 Interval = tuple[float, float, float]
-"""Difference, and the ends of its paired interval; NaN ends where there is none."""
+"""Difference with the ends of its paired interval; the ends are NaN without an interval."""
 
 _SAYS: Mapping[OrderingOutcome, tuple[str, str]] = {
     "holds": ("holds beyond noise", "hold beyond noise"),
@@ -44,37 +44,37 @@ _SAYS: Mapping[OrderingOutcome, tuple[str, str]] = {
     "reversed, within noise": ("is reversed within noise", "are reversed within noise"),
     "reversed": ("is reversed beyond noise", "are reversed beyond noise"),
 }
-"""What is said of one pair and of several."""
+"""Text of each outcome, for one pair and for several."""
 
 
-def set_beside(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
-    """A study that was run, and the published table to set it beside, which is the one that it names where none is given.
+def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
+    """Read a finished study and the published table to compare with, by default the one that the study names.
 
     Raises:
-        ValueError: it names none, or there is no such table.
+        ValueError: the study names none, or the table does not exist.
     """
     records = read_records([folder])
     name = table or records.study.get("published")
     if name is None:
-        raise ValueError("this study names no published table to compare with; give one with --table.")
+        raise ValueError("this study names no published table; give one with --table.")
     return records, published_table(str(name))
 
 
-def line_of_metric(metric: str, label: str) -> TableLine:
-    """Our line of a published column."""
+def metric_key(metric: str, label: str) -> MetricKey:
+    """Return our set and metric of a published column."""
     return COMPARED_METRICS[metric][0] or ("forget", f"auroc_{label}")
 
 
 def published_value(records: Records, metric: str, label: str) -> MetricValue | None:
-    """Our number of a published column, mean over seeds."""
-    return cell_of(records.results[label], line_of_metric(metric, label))
+    """Return our value of a published column, mean over seeds."""
+    return cell_of(records.results[label], metric_key(metric, label))
 
 
-def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
-    """Our orderings of methods beside the published ones; labels that only one side has are left out.
+def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orderings]:
+    """Compare orderings of methods with the published ones, for labels present in both.
 
     Returns:
-        Metric -> orderings, for every metric that both sides have on at least two common labels.
+        Metric -> orderings, for every metric with values of at least two common labels in both.
     """
     found: dict[str, Orderings] = {}
     for metric, (_, direction) in COMPARED_METRICS.items():
@@ -89,22 +89,22 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
 
 
 def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
-    """Paired over rows, and over the seeds that both have."""
-    line, (one, other) = COMPARED_METRICS[metric][0], records.paired(first, second)
-    if line is None:
-        line = _OWN_SCORE
-        one = [_own_score(result, line_of_metric(metric, first)) for result in one]
-        other = [_own_score(result, line_of_metric(metric, second)) for result in other]
-    estimate = seed_differences(one, other, list(records.references.values())).get(line) if one else None
+    """Paired over rows, and over the common seeds."""
+    key, (one, other) = COMPARED_METRICS[metric][0], records.paired(first, second)
+    if key is None:
+        key = _OWN_SCORE
+        one = [_own_score(result, metric_key(metric, first)) for result in one]
+        other = [_own_score(result, metric_key(metric, second)) for result in other]
+    estimate = seed_differences(one, other, list(records.references.values())).get(key) if one else None
     if estimate is None:
         return None
     low, high = estimate.interval() or (float("nan"), float("nan"))
     return estimate.value, low, high
 
 
-def _own_score(result: EvalResult, line: TableLine) -> EvalResult:
-    """Only the line of a label's own score, under a name that all labels share."""
-    split, metric = line
+def _own_score(result: EvalResult, key: MetricKey) -> EvalResult:
+    """Keep only the label's own score, under a name shared by all labels."""
+    split, metric = key
     rows = result.rows[split]
     return replace(
         result,
@@ -115,29 +115,30 @@ def _own_score(result: EvalResult, line: TableLine) -> EvalResult:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Two labels of which the published table puts one ahead."""
+    """A pair of labels that the published table orders."""
 
     better: str
-    """Ahead in the published table."""
+    """Label with the better published number."""
     worse: str
     published: float
     """Published number of `better` minus that of `worse`."""
     ours: Interval | None
-    """The same of ours, with its paired interval."""
+    """Our difference, with its paired interval."""
     outcome: OrderingOutcome
-    """`open`: ours are equal, or were not compared; `within noise`: the interval includes 0, or there is none."""
+    """`open`: our numbers are equal or were not compared; `within noise`: the interval includes 0, or there is no
+    interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orderings:
-    """All pairs of labels that both tables have and whose published numbers differ."""
+    """All pairs of common labels whose published numbers differ."""
 
     pairs: tuple[Ordering, ...]
     counts: Mapping[OrderingOutcome, int]
     tau: float | None
-    """Kendall's tau-b between both tables; None with fewer than two labels, or where one table is all equal."""
+    """Kendall's tau-b between both tables; None with fewer than two labels, or if one table is constant."""
     reading: str
-    """One sentence."""
+    """Summary in one sentence."""
 
 
 def orderings(
@@ -150,7 +151,7 @@ def orderings(
     """Compare the orderings of one metric.
 
     Args:
-        differences: our paired difference of two labels, first minus second; None where they were not compared.
+        differences: returns our paired difference of two labels, first minus second; None if they were not compared.
     """
     labels = [
         label for label in published if label in ours and math.isfinite(ours[label]) and math.isfinite(published[label])
@@ -172,7 +173,7 @@ def orderings(
 
 
 def outcome_of(difference: Interval | None, *, direction: Direction) -> OrderingOutcome:
-    """What our difference, published better minus published worse, says of that ordering."""
+    """Classify our difference, published better minus published worse."""
     if difference is None or not math.isfinite(difference[0]) or difference[0] == 0:
         return "open"
     value, low, high = difference
@@ -192,7 +193,8 @@ def _tau(ours: list[float], published: list[float]) -> float | None:
 def _leader(
     labels: list[str], ours: Mapping[str, float], published: Mapping[str, float], *, up: bool
 ) -> tuple[str, int, int] | None:
-    """The published best, its place in our table and the length of that; None where two share the lead or none has it."""
+    """Return the published best label, its rank in our table and the table's length; None if the best is tied or not
+    evaluated here."""
     sign = 1 if up else -1
     order = sorted(labels, key=lambda label: -sign * published[label])
     if len(order) < 2 or published[order[0]] == published[order[1]]:
@@ -204,7 +206,7 @@ def _leader(
 def _reading(counts: Mapping[OrderingOutcome, int], tau: float | None, leader: tuple[str, int, int] | None) -> str:
     total = sum(counts.values())
     if not total:
-        return "No two labels are ordered by the published table and measured here."
+        return "No two labels are both ordered in the published table and evaluated here."
     parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
     text = f"Of {total} published ordering{'s' * (total > 1)} {', '.join(parts)}"
     if tau is not None:

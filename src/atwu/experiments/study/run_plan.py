@@ -1,7 +1,7 @@
-"""Working off a plan: the models that runs are compared with first, then run after run; what is finished is left alone.
+"""Execute a study plan: evaluate the reference models, then do the runs; finished runs are skipped.
 
-One process decides what is done next, and writes down what decides a run's result before the run begins (`jobs/`), so a
-result is never taken for that of other settings.
+One process schedules the work and stores what determines a run's result before the run starts (`jobs/`), so that
+results of other settings are never reused.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from atwu._cache import short_hash
 from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
-from atwu.evaluation.linear_probe import ProbeResult, annotated_rows, probe
+from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.experiment_run import (
     ORIGINAL,
@@ -31,16 +31,16 @@ from atwu.experiments.experiment_run import (
     ExperimentRun,
     RunContext,
     execute_run,
-    prefers,
-    reference_of,
+    needs_preferred_answers,
+    reference_result,
 )
-from atwu.experiments.job_files import Jobs
+from atwu.experiments.job_files import JobFiles
 from atwu.experiments.queue import Queue, Task, TaskResult, run_tasks
 from atwu.experiments.study.study_plan import StudyPlan
-from atwu.experiments.study_models import identity
+from atwu.experiments.study_models import models_identity
 from atwu.judge.open_judge import JudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.records import EVAL_NAME
+from atwu.report.run_records import EVAL_NAME
 from atwu.training.output_folder import unfinished
 from atwu.training.progress import Say
 
@@ -52,10 +52,10 @@ PROBE_NAME = "probe.json"
 
 
 class PlanExecution:
-    """The driver of a study.
+    """Driver of a study.
 
     Args:
-        overwrite: do runs again that were made with other settings.
+        overwrite: repeat runs that were made with other settings.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PlanExecution:
         say: Say = logger.info,
     ) -> None:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
-        self._jobs = Jobs(plan.folder)
+        self._jobs = JobFiles(plan.folder)
         self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
@@ -77,7 +77,7 @@ class PlanExecution:
         self._known: dict[bool, dict[str, Any]] = {}
 
     def job(self, run: ExperimentRun) -> dict[str, Any]:
-        """Everything that decides a run's result, as plain JSON."""
+        """Return everything that determines a run's result, as plain JSON."""
         if run.name not in self._decided:
             setting, config, source = self.plan.setting, run.config(self.plan.setting), self.plan.source(run)
             rate = run.options.get("learning_rate", setting.learning_rate)
@@ -91,7 +91,7 @@ class PlanExecution:
                     "metrics": list(self.plan.metrics),
                     "recipe": config.recipe().as_plain() | {"given": None},
                     **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
-                    **self._where(paired=prefers(config)),
+                    **self._where(paired=needs_preferred_answers(config)),
                     **({} if run.start is None else {"start": run.start}),
                     **({} if source is None else {"scorer_from": short_hash(self.job(source))}),
                 }
@@ -99,43 +99,43 @@ class PlanExecution:
         return self._decided[run.name]
 
     def settled(self, run: ExperimentRun) -> bool:
-        """Whether a run is finished or has failed, with the plan's settings."""
+        """Whether a run with the plan's settings is finished or has failed."""
         there = run.finished or (run.folder / FAILED_NAME).is_file()
         return there and self._jobs.known(run.folder) == self.job(run)
 
     def stale(self, run: ExperimentRun) -> bool:
-        """Whether what lies there of a run was made with other settings than the plan's."""
+        """Whether the files of a run were made with other settings than the plan's."""
         return run.folder.exists() and self._jobs.known(run.folder) != self.job(run)
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
-        """Look at what lies there of some runs: forget failures that may not happen again.
+        """Check the existing files of runs, and clear failures that may not happen again.
 
         Raises:
-            ValueError: a run was made or begun with other settings than the plan's, and may not be done again.
+            ValueError: a run was made or started with other settings than the plan's, and `overwrite` is off.
         """
         for run in runs:
             failure = run.folder / FAILED_NAME
             if failure.is_file() and (self._overwrite or not read_json(failure)["final"]):
                 if self._overwrite or not (run.folder / RECORD_NAME).is_file():
                     shutil.rmtree(run.folder)
-                else:  # unlearned already; it was the measurement that failed
+                else:  # unlearning is finished, the evaluation failed
                     failure.unlink()
             there = run.folder.exists() or unfinished(run.folder).exists()
             known, wanted = self._jobs.known(run.folder), self.job(run)
             if there and known != wanted and not self._overwrite:
                 names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
                 raise ValueError(
-                    f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or do such "
-                    "runs again with --overwrite."
+                    f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or "
+                    "repeat such runs with --overwrite."
                 )
 
     def work(self, runs: Sequence[ExperimentRun], queue: Queue, *, progress: bool = False) -> None:
-        """Do those runs that are not finished, and the probe that a study asks for.
+        """Do the unfinished runs, and the linear probe if the study requests it.
 
-        A run that starts from another run's scorer waits for it. A run that fails is recorded and left out; when the judge's
-        limit is reached, no further run is begun.
+        A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
+        cost limit is reached, no further run starts.
         """
-        waiting = {run.name: run for run in runs if not self.settled(run) or killed_behind_its_result(run)}
+        waiting = {run.name: run for run in runs if not self.settled(run) or killed_after_result(run)}
         if not waiting and (not self.plan.study.probe or self._probed.is_file()):
             return
         references = self._references(queue)
@@ -143,7 +143,7 @@ class PlanExecution:
             self._probe(queue)
         begun: dict[str, ExperimentRun] = {}
         there = len(runs) - len(waiting)
-        bar = bar_of(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
+        bar = progress_bar(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
 
         def begin() -> tuple[str, Task] | None:
             for run in tuple(waiting.values()):
@@ -155,7 +155,7 @@ class PlanExecution:
                 if source is None or source.finished:
                     given, needs = (self._setup, run, references), self._setup.needs(run.options)
                     return run.name, Task(execute_run, given, run.folder, run.scorer_from, needs)
-                kind = ValueError if failures([source])[source.name].final else WorkerError  # final as that one's is
+                kind = ValueError if failures([source])[source.name].final else WorkerError  # final if the other one is
                 finish(run.name, TaskResult(error=kind(f"{source.name}, whose scorer it starts from, failed.")))
             return None
 
@@ -170,13 +170,13 @@ class PlanExecution:
             run_tasks(queue, begin, finish)
 
     def _where(self, *, paired: bool = False) -> dict[str, Any]:
-        """Rows, models and place that a result belongs to."""
+        """Return rows, models and device of a result."""
         if paired not in self._known:
-            self._known[paired] = identity(self._setup.models, paired=paired)
+            self._known[paired] = models_identity(self._setup.models, paired=paired)
         return {**self._known[paired], **self._place}
 
     def _references(self, queue: Queue) -> dict[str, EvalResult]:
-        """Results of the starting and the retain-only model, measured if they are not there yet."""
+        """Return the results of the original and the retain-only model, evaluating them if needed."""
         found: dict[str, EvalResult] = {}
         plan = self.plan
         job = _plain({"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **self._where()})
@@ -185,58 +185,58 @@ class PlanExecution:
             if name is None:
                 continue
             if self._jobs.known(file.parent) != job or not file.is_file():
-                self._say(f"measuring the {role} model")
+                self._say(f"evaluating the {role} model")
                 self._jobs.begin(file.parent, job)
-            found[role] = reference_of(queue, self._setup, role, dict(found), file)
+            found[role] = reference_result(queue, self._setup, role, dict(found), file)
         return found
 
     def _probe(self, queue: Queue) -> None:
-        """What a linear probe finds in the starting model's states, into the folder of its result."""
+        """Train a linear probe on the original model's hidden states, and write the result."""
         if not self._probed.is_file():
             self._say("probing the original model")
             queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs()))
             write_json(self._probed, {"schema": PROBE_SCHEMA, "results": queue.result()[1].get()})
 
     def _failed(self, run: ExperimentRun, error: Exception) -> None:
-        """Record what went wrong, so that the others go on."""
-        # What the settings and rows alone decide will not come out otherwise; a full disk or device might.
+        """Record an error, so that other runs continue."""
+        # Errors caused by settings and rows are permanent; a full disk or device may not be.
         final = isinstance(error, NonFiniteLossError | ValueError)
         run.folder.mkdir(parents=True, exist_ok=True)
         write_json(run.folder / FAILED_NAME, dataclasses.asdict(RunFailure(f"{type(error).__name__}: {error}", final)))
         logger.error("%s failed", run.name, exc_info=error)
 
 
-def killed_behind_its_result(run: ExperimentRun) -> bool:
-    """Whether its weights and its manifest are still to be seen to."""
+def killed_after_result(run: ExperimentRun) -> bool:
+    """Whether a run was killed before its weights were removed and its manifest written."""
     return run.finished and not (run.folder / MANIFEST_NAME).is_file()
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why a run has no result."""
+    """Reason why a run has no result."""
 
     error: str
     final: bool
-    """It comes from settings and rows, and would fail again."""
+    """Whether it is caused by settings and rows, and would happen again."""
 
 
 def failures(runs: Iterable[ExperimentRun]) -> dict[str, RunFailure]:
-    """Runs that failed, by name."""
+    """Return the failed runs, by name."""
     files = {run.name: run.folder / FAILED_NAME for run in runs}
     return {name: RunFailure(**read_json(file)) for name, file in files.items() if file.is_file()}
 
 
 def probe_original(setup: RunContext) -> list[dict[str, Any]]:
-    """A linear probe on the starting model, as plain JSON."""
+    """Train a linear probe on the original model; returns the results as plain JSON."""
     training = setup.setting.training
     given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
-    rows = annotated_rows(setup.models.benchmark.forget)
+    rows = labelled_rows(setup.models.benchmark.forget)
     found = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **given)
     return [dataclasses.asdict(result) for result in found]
 
 
 def read_probe(folder: Path) -> list[ProbeResult]:
-    """What a linear probe found in the starting model of a study; nothing where the study did not ask for it."""
+    """Read the linear probe results of a study; empty if the study did not request a probe."""
     file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
     plain = read_json(file)["results"] if file.is_file() else []
     return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]

@@ -1,4 +1,4 @@
-"""A whole study from what was asked for: planned, run, and written down with its tables and page."""
+"""Run a complete study: plan it, do its runs, and write tables and the report page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.experiment_run import RunContext, check_workers
-from atwu.experiments.job_files import only_here
+from atwu.experiments.job_files import lock_folder
 from atwu.experiments.queue import Queue
 from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
 from atwu.experiments.study.study_file import read_study
-from atwu.experiments.study.study_plan import StudyPlan, described, plan
+from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
 from atwu.experiments.study_models import prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.report.records import STUDY_NAME, Records, read_records
+from atwu.report.run_records import STUDY_NAME, Records, read_records
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -30,14 +30,14 @@ DEFAULT_SETTING = "people-small"
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """What a study came to."""
+    """Result of a study."""
 
     records: Records | None
-    """None where no run is finished."""
+    """None if no run is finished."""
     failed: Mapping[str, RunFailure]
-    """Runs that are not in the table, by name."""
+    """Failed runs, which are not in the table, by name."""
     stale: int
-    """Runs of other settings that lie in the folder."""
+    """Number of runs with other settings in the folder."""
     written: tuple[Path, ...]
 
 
@@ -52,23 +52,23 @@ def plan_study(
     paraphrases: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> StudyPlan:
-    """The plan of a study, with what is left open decided and every setting checked.
+    """Plan a study: resolve defaults and check every option.
 
     Args:
-        setting: where to run it; None for the study's own, else people-small.
-        output: folder; None for runs/STUDY-SCALE.
-        presets: folder with preset files of one's own.
-        configurations: whole configurations that every line is run under, side by side (`atwu.methods.configurations`).
-        paraphrases: files with other wordings of the measured questions, instead of the setting's.
-        only: labels of the lines that are to be done now; none for all. Of the others, those that cannot run are left out.
+        setting: setting to use; None for the study's own, else people-small.
+        output: folder; None for runs/STUDY-SETTING.
+        presets: folder with the user's preset files.
+        configurations: configurations under which all variants run (`atwu.methods.configurations`).
+        paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
+        only: labels of the variants to run; empty for all. Other variants that cannot run are dropped.
 
     Raises:
-        ValueError, FileNotFoundError: unknown names, impossible settings.
+        ValueError, FileNotFoundError: unknown name or invalid option.
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
         place = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
-        if paraphrases:  # a setting whose rows have one wording asks for no other
+        if paraphrases:  # with one question per row, the setting does not ask for paraphrases
             asked = {name: value for name, value in place.evaluation.items() if (name, value) != ("paraphrases", 0)}
             place = replace(place, paraphrases=tuple(paraphrases), evaluation=asked)
         if seeds is not None:
@@ -77,14 +77,14 @@ def plan_study(
         return plan(written, place, folder, presets=presets, only=only)
 
 
-def settled_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
-    """A plan without the lines that its rows do not allow; says which are left out.
+def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
+    """Drop the variants of a plan that its rows do not support, and report them.
 
     Args:
-        without_rows: where the rows cannot be had, take the plan as it is.
+        without_rows: keep the plan unchanged if the rows are not available.
 
     Raises:
-        ValueError, OSError: rows that are not there, or do not allow what the study is about.
+        ValueError, OSError: the rows are not available, or do not support the study.
     """
     checked: tuple[str, ...] = ()
     try:
@@ -92,7 +92,7 @@ def settled_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = l
     except OSError as error:  # no such file, or no network
         if not without_rows:
             raise
-        say(f"lines that the rows do not allow are still counted: {error}")
+        say(f"the rows are not available, so variants that they do not support are still counted: {error}")
     else:
         planned, checked = planned.possible_with(rows), rows.checked
     for line in (*checked, *planned.left_out):
@@ -101,14 +101,14 @@ def settled_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = l
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
-    """The judge of one of several processes: it may spend its share.
+    """Return the judge options of one of several processes, with its share of the cost limit.
 
     Raises:
-        ValueError: there is no such judge, or its options do not go together.
+        ValueError: unknown judge or incompatible options.
     """
     if judging.max_cost is not None:
         judging = replace(judging, max_cost=judging.max_cost / slots)
-    if not judging.judge.startswith("local:"):  # which would be loaded here, beside the workers' models
+    if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
         open_judge(judging)
     return judging
 
@@ -123,15 +123,15 @@ def run_study(
     command: str,
     say: Say = logger.info,
 ) -> StudyResult:
-    """Run what is not finished, and write table, data and page of everything that is.
+    """Do unfinished runs, and write table, data and report page of all finished ones.
 
     Args:
-        whole: from `settled_plan`.
-        judging: the judge of each process (`shared_judge`).
+        whole: plan from `supported_plan`.
+        judging: judge options of each process (`shared_judge`).
 
     Raises:
-        ValueError: runs with other settings lie in the folder, another command is at work there, or those who do the work do
-            not know a method.
+        ValueError: the folder contains runs with other settings, another command is using it, or workers do not know a
+            method.
         ImportError: a metric needs a package that is not installed.
     """
     folder, runs = whole.folder, whole.now.runs
@@ -148,15 +148,15 @@ def run_study(
         trace=whole.study.trace,
     )
     work = PlanExecution(whole, setup, device=queue.device, overwrite=overwrite, say=say)
-    with only_here(folder):
+    with lock_folder(folder):
         work.prepare(runs)
-        # Written now as well, so that a report can be made of what is finished at any time.
-        write_json(folder / STUDY_NAME, described(whole, command, whole.runs, {}))
+        # Written before the runs, so that a report of the finished ones can be made at any time.
+        write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
         work.work(runs, queue, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
         reasons = {name: each.error for name, each in failed.items()}
-        write_json(folder / STUDY_NAME, described(whole, command, current, reasons))
+        write_json(folder / STUDY_NAME, study_record(whole, command, current, reasons))
         stale = sum(map(work.stale, whole.runs))
         if not any(run.finished for run in current):
             return StudyResult(None, failed, stale, ())
@@ -165,7 +165,7 @@ def run_study(
 
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
-    """Table, data and page of a study; without matplotlib no page, and a line that says so."""
+    """Write table, data and page of a study; without matplotlib only a message instead of the page."""
     from atwu.report.export_formats import WRITERS
     from atwu.report.page.report_page import write_report_page
 

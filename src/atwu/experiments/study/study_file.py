@@ -1,4 +1,4 @@
-"""A study as it is written: one YAML file of methods, what is varied, setting and seeds; and as it is meant: its variants."""
+"""Study files: one YAML file with methods, varied options, setting and seeds, read as a list of variants."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from atwu.methods.plugins import load_plugins
 from atwu.report.table_values import REFERENCE_MODELS
 
 BUILT_IN = Path(__file__).with_name("library")
-"""The studies that come with the package, one YAML each."""
+"""Built-in studies, one YAML file each."""
 
 ALL = "all"
-LONGEST_LABEL = 200
-MOST_LINES, MOST_SEEDS = 1000, 1000
-"""More is a slip of the keyboard."""
+MAX_LABEL_LENGTH = 200
+MAX_VARIANTS, MAX_SEEDS = 1000, 1000
+"""Upper limits that catch typing errors."""
 
 _KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets", "trace", "probe")
 _OWN_KEYS = ("label", "method", "scorer_from", "start")
@@ -34,21 +34,21 @@ _SWITCHES = {"presets": True, "trace": True, "probe": False}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One line of a study's table."""
+    """One variant: a row of the study's table."""
 
     label: str
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `UnlearnConfig` that differ from the setting's and the preset's."""
     scorer_from: str | None = None
-    """Label of the variant whose finished scorer, of the same seed, this one starts from."""
+    """Label of the variant from whose trained scorer, of the same seed, this one starts."""
     start: str | None = None
     """`retain-only` to start from that model; None for the setting's target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is to be run."""
+    """A study."""
 
     name: str
     title: str
@@ -56,25 +56,25 @@ class Study:
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     setting: BenchmarkSetting | None
-    """None: to be chosen when it is run."""
+    """None: chosen when the study is run."""
     metrics: tuple[str, ...] | None
     """Groups of metrics; None for those of the setting."""
     published: Mapping[str, str]
-    """Setting -> table of published results to compare with; `default` for every other setting."""
+    """Setting -> published table to compare with; `default` applies to all other settings."""
     presets: bool
-    """Start from the setting's tuned values where there are any."""
+    """Start from the setting's tuned values if there are any."""
     trace: bool
-    """Record word scores while training."""
+    """Record word scores during training."""
     probe: bool
-    """Also measure what a linear probe, trained on the annotation, finds in the starting model's states."""
+    """Also train a linear probe on the labels, using the original model's hidden states."""
     setting_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Setting -> seeds, where they differ from `seeds`."""
+    """Setting -> seeds, if they differ from `seeds`."""
 
     def at(self, setting: str) -> Study:
-        """The study with the seeds it has at a setting.
+        """Return the study with its seeds at a setting.
 
         Raises:
-            ValueError: `seeds` or `published` names another setting that there is not.
+            ValueError: `seeds` or `published` names an unknown setting.
         """
         known = dict.fromkeys(
             [*BENCHMARK_SETTINGS, setting, *([] if self.setting is None else [self.setting.name]), "default"]
@@ -84,24 +84,24 @@ class Study:
         return replace(self, seeds=self.setting_seeds.get(setting, self.seeds), setting_seeds={})
 
     def with_seeds(self, count: int) -> Study:
-        """The same with the seeds 1 to `count`."""
+        """Return the study with the seeds 1 to `count`."""
         return replace(self, seeds=_seeds(count), setting_seeds={})
 
     def under(self, configurations: Sequence[str]) -> Study:
-        """The same with every line under a whole configuration, or under several, side by side.
+        """Return the study with every variant under one configuration, or under each of several.
 
         Raises:
-            ValueError: an unknown configuration, or a line that sets one itself.
+            ValueError: unknown configuration, or a variant that sets its own.
         """
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
         if own := [variant.label for variant in self.variants if configurations and "configuration" in variant.options]:
-            raise ValueError(f"{own[0]!r} sets its configuration itself; leave --configuration out.")
+            raise ValueError(f"{own[0]!r} sets its own configuration; leave --configuration out.")
         if len(dict.fromkeys(configurations)) < 2:
             shown = dict.fromkeys(configurations, "")
         else:
             shown = {name: f", {name}" for name in configurations}
-        lines = tuple(
+        variants = tuple(
             replace(
                 variant,
                 label=variant.label + more,
@@ -111,7 +111,7 @@ class Study:
             for variant in self.variants
             for name, more in shown.items()
         )
-        return replace(self, variants=lines) if lines else self
+        return replace(self, variants=variants) if variants else self
 
 
 def library() -> dict[str, str]:
@@ -124,14 +124,14 @@ def read_study(source: str | Path) -> Study:
 
     Raises:
         FileNotFoundError: neither a file nor a built-in study.
-        ValueError: unknown keys, methods or options; says what is allowed.
+        ValueError: unknown key, method or option; the message says what is allowed.
     """
     path = Path(source)
     if not path.is_file():
         path = BUILT_IN / f"{source}.yaml"
         if not path.is_file():
             names = ", ".join(entry.stem for entry in sorted(BUILT_IN.glob("*.yaml")))
-            raise FileNotFoundError(f"no study {str(source)!r}: neither a file nor one of {names}.")
+            raise FileNotFoundError(f"no study {str(source)!r}: not a file and not one of {names}.")
     values = _read(path)
     with prefix_errors(path):
         return _study(path.stem, values)
@@ -143,17 +143,17 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     setting, published, metrics = values.get("setting"), values.get("published") or {}, values.get("metrics")
     published = {"default": published} if isinstance(published, str) else published
     if not isinstance(published, Mapping):
-        raise ValueError(f"published is the name of a table, or a table per setting, got {published!r:.60}.")
+        raise ValueError(f"published must be the name of a table, or a table per setting, got {published!r:.60}.")
     for table in published.values():
         published_table(str(table))
     if metrics is not None and not (isinstance(metrics, list) and all(isinstance(name, str) for name in metrics)):
-        raise ValueError(f"metrics is a list such as [memorization, judge], got {metrics!r:.60}.")
+        raise ValueError(f"metrics must be a list such as [memorization, judge], got {metrics!r:.60}.")
     seeds = values.get("seeds", 3)
     seeds = dict(seeds) if isinstance(seeds, Mapping) else {"default": seeds}
     switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
     for key, value in switches.items():
         if not isinstance(value, bool):
-            raise ValueError(f"{key} is true or false, got {value!r:.60}.")
+            raise ValueError(f"{key} must be true or false, got {value!r:.60}.")
     return Study(
         name=name,
         title=str(values.get("title", name)),
@@ -171,7 +171,7 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
 def _read(path: Path) -> dict[str, Any]:
     values = read_yaml(path)
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: a study is a mapping with the keys {', '.join(_KEYS)}.")
+        raise ValueError(f"{path}: a study must be a mapping with the keys {', '.join(_KEYS)}.")
     return values
 
 
@@ -179,41 +179,41 @@ def _setting(value: Any) -> BenchmarkSetting | None:
     if isinstance(value, Mapping):
         return setting_from(value)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"setting is a name or a mapping of its fields, got {value!r:.60}.")
+        raise ValueError(f"setting must be a name or a mapping of its fields, got {value!r:.60}.")
     return None if value is None else find_setting(value)
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    """A count n, for 1 to n, or the seeds themselves. Tuning chose its values on seed 0, which is no test of them."""
-    if type(value) is int and 0 < value <= MOST_SEEDS:
+    """Parse seeds: a count n for 1 to n, or a list. Seed 0 is used for tuning and would bias the comparison."""
+    if type(value) is int and 0 < value <= MAX_SEEDS:
         return tuple(range(1, value + 1))
     whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)
-    if whole and value and len(set(value)) == len(value) <= MOST_SEEDS:
+    if whole and value and len(set(value)) == len(value) <= MAX_SEEDS:
         return tuple(value)
     raise ValueError(
-        f"seeds is a count such as 3 (at most {MOST_SEEDS}), or a list of different ones from 0 to 2^32 - 1 such as "
-        f"[1, 2, 3], got {value!r:.60}."
+        f"seeds must be a count such as 3 (at most {MAX_SEEDS}), or a list of different ones from 0 to 2^32 - 1 "
+        f"such as [1, 2, 3], got {value!r:.60}."
     )
 
 
 def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
-    """Every method with every combination of what is varied.
+    """Combine every method with every combination of the varied options.
 
     Raises:
-        ValueError: unknown methods, no methods, or two variants of one label.
+        ValueError: unknown methods, no methods, or two variants with the same label.
     """
     load_plugins()
     listed = list(METHODS) if methods == ALL else methods
     if not isinstance(listed, list) or not listed:
-        raise ValueError(f"methods is 'all' or a list of names or mappings, got {methods!r:.60}.")
-    base = _told_apart([_variant(entry) for entry in listed])
+        raise ValueError(f"methods must be 'all' or a list of names or mappings, got {methods!r:.60}.")
+    base = _with_unique_labels([_variant(entry) for entry in listed])
     if not isinstance(vary, Mapping):
-        raise ValueError(f"vary gives a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r:.60}.")
+        raise ValueError(f"vary must give a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r:.60}.")
     unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
     if unlisted:
         raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r:.60}.")
-    if (count := len(base) * math.prod(map(len, vary.values()))) > MOST_LINES:
-        raise ValueError(f"methods and vary make {count} lines; at most {MOST_LINES}.")
+    if (count := len(base) * math.prod(map(len, vary.values()))) > MAX_VARIANTS:
+        raise ValueError(f"methods and vary give {count} variants; at most {MAX_VARIANTS} are allowed.")
     found = []
     for variant in base:
         for combination in itertools.product(*vary.values()):
@@ -228,23 +228,24 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
             found.append(replace(variant, label=labelled(variant.label), options=options, scorer_from=source))
     labels = [variant.label for variant in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
-    unfit = [label for label in labels if not label.isprintable() or len(label) > LONGEST_LABEL]
+    unfit = [label for label in labels if not label.isprintable() or len(label) > MAX_LABEL_LENGTH]
     if unfit:
-        raise ValueError(f"{unfit[0]!r:.60} is no label: at most {LONGEST_LABEL} characters on one line.")
+        raise ValueError(f"label {unfit[0]!r:.60} is invalid: use at most {MAX_LABEL_LENGTH} characters on one line.")
     reserved = sorted(set(labels) & set(REFERENCE_MODELS))
     if reserved:
-        raise ValueError(f"no line can be called {reserved[0]!r}, as the table calls a model that is compared with.")
+        raise ValueError(f"label {reserved[0]!r} is reserved for a reference model; choose another one.")
     if twice:
-        raise ValueError(f"two lines are called {twice[0]!r}; give one a label of its own.")
+        raise ValueError(f"two variants have the label {twice[0]!r}; give one of them another label.")
     sources = {variant.label: variant.scorer_from for variant in found}
     for label, source in sources.items():
         if source is None:
             continue
         if source not in sources:
-            raise ValueError(f"{label!r} takes the scorer of {source!r}, which is not in the study.")
+            raise ValueError(f"{label!r} uses the scorer of {source!r}, which is not in the study.")
         if sources[source] is not None:
             raise ValueError(
-                f"{label!r} takes the scorer of {source!r}, which takes one itself; name a line that trains its own."
+                f"{label!r} uses the scorer of {source!r}, which uses another one itself; name a variant that "
+                "trains its own scorer."
             )
     return found
 
@@ -253,31 +254,33 @@ def _variant(entry: Any) -> Variant:
     if isinstance(entry, str):
         entry = {"method": entry}
     if not isinstance(entry, Mapping) or "method" not in entry:
-        raise ValueError(f"a line of methods is a name, or a mapping with method and options, got {entry!r:.60}.")
+        raise ValueError(
+            f"an entry of methods must be a name, or a mapping with method and options, got {entry!r:.60}."
+        )
     method = str(entry["method"])
     lookup("method", method, METHODS)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
     label, start = entry.get("label"), entry.get("start")
     if start not in (None, _STARTS):
-        raise ValueError(f"start is {_STARTS}, or left out for the starting model, got {start!r:.60}.")
+        raise ValueError(f"start must be {_STARTS}, or left out for the original model, got {start!r:.60}.")
     return Variant("" if label is None else str(label), method, options, entry.get("scorer_from"), start)
 
 
-def _told_apart(lines: list[Variant]) -> list[Variant]:
-    """The lines, of which those without a label are called by their method and what sets them apart from others of it."""
+def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
+    """Return the variants, with labels made of method and differing options for those without one."""
     found = []
-    for line in lines:
-        own = _as_written(line)
-        others = [_as_written(other) for other in lines if other.method == line.method and not other.label]
+    for variant in variants:
+        own = _as_written(variant)
+        others = [_as_written(other) for other in variants if other.method == variant.method and not other.label]
         apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
         more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
-        found.append(line if line.label else replace(line, label=line.method + more))
+        found.append(variant if variant.label else replace(variant, label=variant.method + more))
     return found
 
 
-def _as_written(line: Variant) -> dict[str, Any]:
-    own = {"scorer_from": line.scorer_from, "start": line.start}
-    return {**line.options} | {name: value for name, value in own.items() if value is not None}
+def _as_written(variant: Variant) -> dict[str, Any]:
+    own = {"scorer_from": variant.scorer_from, "start": variant.start}
+    return {**variant.options} | {name: value for name, value in own.items() if value is not None}
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""From a study and a setting to its runs: their settings, their folders, what is finished, and how long the rest will take."""
+"""Plan a study at a setting: options and folders of its runs, which runs are finished, and an estimate of the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, reason_against
+from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, missing_requirement
 from atwu.experiments.study.study_file import Study, Variant
 from atwu.experiments.study_models import has_retain_only
 from atwu.methods.components import component_options
@@ -27,8 +27,8 @@ from atwu.modeling.device import product_speed
 from atwu.training.preset_files import read_preset
 
 MOST_RUNS = 10_000
-PUBLISHED_VALUES = "values as published"
-NO_TUNING = "published values, one learning rate for all: nothing was tuned at this setting"
+PUBLISHED_VALUES = "published values"
+NO_TUNING = "published values, with the same learning rate for all: no method was tuned at this setting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class StudyPlan:
     folder: Path
     runs: tuple[ExperimentRun, ...] = field(repr=False)
     asked: tuple[str, ...] = ()
-    """Labels of the lines that are to be done now; none for all."""
+    """Labels of the variants to run; empty for all."""
     left_out: tuple[str, ...] = ()
-    """Lines, and groups of metrics, that cannot be had here, and why: a sentence each."""
+    """Variants and groups of metrics that are not possible here, with the reason, one sentence each."""
 
     @property
     def now(self) -> StudyPlan:
-        """The lines of it that are to be done now, with those whose scorers they start from."""
+        """Return the plan of the variants to run, with those whose scorers they start from."""
         wanted = [run for run in self.runs if run.label in self.asked]
         sources = [run.scorer_from for run in wanted]
         kept = [run for run in self.runs if run in wanted or run.folder in sources]
@@ -62,23 +62,23 @@ class StudyPlan:
 
     @property
     def budget(self) -> str:
-        """What the compared values were tuned with, as every table says; names who had another budget."""
+        """Tuning budget of the compared values, as stated in every table; names variants with another budget."""
         budgets: dict[str, dict[str, None]] = {}
         for run in self.runs:
             budgets.setdefault(run.budget, {})[run.label] = None
         if len(budgets) < 2:
             return "".join(budgets)
         first, *others = sorted(budgets.items(), key=lambda entry: -len(entry[1]))
-        return f"{first[0]}; not so: " + "; ".join(f"{', '.join(labels)} ({text})" for text, labels in others)
+        return f"{first[0]}; exceptions: " + "; ".join(f"{', '.join(labels)} ({text})" for text, labels in others)
 
     def seconds_per_run(self) -> tuple[float, str]:
-        """Mean of the finished runs, or the setting's figure, and where it comes from."""
+        """Return the mean duration of finished runs, or the setting's estimate, and its source."""
         files = [run.folder / TIMING_NAME for run in self.runs]
         timings = [read_json(file) for file in files if file.is_file()]
         if timings:
             total = sum(timing["unlearn"] + timing["measure"] for timing in timings)
-            return total / len(timings), f"measured on {len(timings)} finished runs"
-        source = f"figure of the setting, {self.setting.hardware}"
+            return total / len(timings), f"mean of {len(timings)} finished runs"
+        source = f"estimate for this setting, {self.setting.hardware}"
         slower = self._slower()
         return (
             self.setting.seconds * slower,
@@ -86,49 +86,51 @@ class StudyPlan:
         )
 
     def seconds_of_models(self) -> float:
-        """Training the models that runs start from and are compared with, where the cache has neither."""
-        return self.setting.taught_seconds * self._slower() if isinstance(self.setting.target, FinetunedTarget) else 0.0
+        """Duration of training the original and the retain-only model, if they are not cached."""
+        return self.setting.target_seconds * self._slower() if isinstance(self.setting.target, FinetunedTarget) else 0.0
 
     def _slower(self) -> float:
-        """How many times as long products take on a core here as where the setting's figures were measured."""
+        """Ratio of matrix product times on this machine's core to those where the setting's durations were measured."""
         if self.setting.product_speed is None:
             return 1.0
         return self.setting.product_speed / product_speed()
 
     def estimate(self, processes: int) -> float:
-        """Seconds that the remaining runs will take."""
+        """Estimate the seconds that the remaining runs take."""
         waves = -(-len(self.remaining) // max(1, processes))
         return waves * self.seconds_per_run()[0]
 
     def source(self, run: ExperimentRun) -> ExperimentRun | None:
-        """The run whose scorer it starts from."""
+        """Return the run from whose scorer it starts."""
         return next((other for other in self.runs if other.folder == run.scorer_from), None)
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
-        """Without the variants, and without the setting's metrics, that the benchmark's rows do not allow.
+        """Drop variants, and metrics of the setting, that the benchmark's rows do not support.
 
         Raises:
-            ValueError: the study itself asks for metrics, or for a probe, that its rows do not allow.
+            ValueError: the rows do not support metrics or a probe that the study itself requests.
         """
         if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
-            raise ValueError(f"the study {self.study.name} probes for annotated words; {benchmark.name} has none.")
+            raise ValueError(
+                f"the study {self.study.name} trains a probe on labelled words; {benchmark.name} has none."
+            )
         reasons: dict[str, str] = {}
         for run in self.runs:
             if run.label in reasons:
                 continue
             if run.start is not None and not has_retain_only(self.setting):
-                reasons[run.label] = f"starts from the retain-only model, and {self.setting.name} has none"
-            elif reason := reason_against(run.config(self.setting), benchmark):
+                reasons[run.label] = f"starts from the retain-only model, which {self.setting.name} does not have"
+            elif reason := missing_requirement(run.config(self.setting), benchmark):
                 reasons[run.label] = reason
         setting, groups = self._measurable(benchmark)
         kept = self.without(reasons)
         return replace(kept, setting=setting, left_out=(*kept.left_out, *groups))
 
     def without(self, reasons: Mapping[str, str]) -> StudyPlan:
-        """Without some lines, each with its reason, and without those that take their scorers."""
+        """Drop variants, each with its reason, and those that use their scorers."""
         known = {*reasons, *(run.label for run in self.runs)}
         tied = {
-            variant.label: f"takes the scorer of {variant.scorer_from}, which is left out"
+            variant.label: f"uses the scorer of {variant.scorer_from}, which is left out"
             for variant in self.study.variants
             if variant.scorer_from in reasons and variant.label in known
         }
@@ -138,7 +140,7 @@ class StudyPlan:
         return replace(self, runs=runs, left_out=(*self.left_out, *lines))
 
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
-        """The setting with the groups of metrics that the benchmark has rows for, and why without the others."""
+        """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
         given = _given_sets(benchmark, self.setting)
         if self.study.metrics is not None:
             selected_metrics(self.study.metrics, sets=given, weights=True)
@@ -153,7 +155,7 @@ class StudyPlan:
 
 
 def _given_sets(benchmark: Benchmark, setting: BenchmarkSetting) -> set[str]:
-    """Names of the sets that a run can give to an evaluation."""
+    """Names of the sets that a run can pass to an evaluation."""
     named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.extra_retain}
     there = {name for name, rows in named.items() if rows}
     return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if setting.evaluation.get("tasks") else set())
@@ -167,29 +169,30 @@ def plan(
     presets: str | Path | None = None,
     only: Sequence[str] = (),
 ) -> StudyPlan:
-    """Decide every run, and build its settings once, before anything is spent.
+    """Plan every run and check its options, before any work starts.
 
     Args:
-        presets: folder with preset files of one's own, METHOD.yaml.
-        only: labels of the lines that are to be done now; of the others, those that cannot run are left out.
+        presets: folder with the user's preset files, METHOD.yaml.
+        only: labels of the variants to run; other variants that cannot run are dropped.
 
     Raises:
-        ValueError: impossible settings, naming the line; there is no line of such a label; the folder of presets holds none
-            for this study, or it takes none; or there would be more than `MOST_RUNS` runs.
+        ValueError: invalid options (the message names the variant), an unknown label, a preset folder without presets
+            of this study or for a study that takes none, or more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
     if unknown := [label for label in only if label not in there]:
-        raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(there)}.")
+        raise ValueError(f"the study has no variant {unknown[0]!r}; it has {', '.join(there)}.")
     if presets is not None and not study.presets:
-        raise ValueError(f"the study says `presets: false`; leave --presets {presets} out, or that line of the study.")
+        raise ValueError(f"the study sets `presets: false`; leave --presets {presets} out, or remove this key.")
     if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
         raise ValueError(
-            f"{presets} holds no preset LINE.yaml or METHOD.yaml of this study; atwu tune --study writes them."
+            f"{presets} contains no preset LABEL.yaml or METHOD.yaml of this study; atwu tune --study writes them."
         )
     if (count := len(study.variants) * len(study.seeds)) > MOST_RUNS:
         raise ValueError(
-            f"{len(study.variants)} lines times {len(study.seeds)} seeds make {count} runs; at most {MOST_RUNS}."
+            f"{len(study.variants)} variants times {len(study.seeds)} seeds give {count} runs; at most "
+            f"{MOST_RUNS} are allowed."
         )
     try:
         EvaluateConfig(**setting.evaluation)
@@ -202,27 +205,27 @@ def plan(
     for variant in study.variants:
         try:
             found = _runs(study, setting, folder, variant, presets)
-            found[0].config(setting)  # that of other seeds differs in nothing that is checked
+            found[0].config(setting)  # other seeds have the same options
         except (TypeError, ValueError) as error:
             if not only or variant.label in asked:
                 raise ValueError(f"{variant.label}: {error}") from None
             impossible[variant.label] = f"cannot run: {error}"
             continue
         runs += found
-    runs.sort(key=lambda run: study.seeds.index(run.seed))  # every line once before any twice: a table from early on
+    runs.sort(key=lambda run: study.seeds.index(run.seed))  # one seed after another: a complete table early
     return StudyPlan(study, setting, folder, tuple(runs), tuple(only)).without(impossible)
 
 
 def _runs(
     study: Study, setting: BenchmarkSetting, folder: Path, variant: Variant, presets: str | Path | None
 ) -> list[ExperimentRun]:
-    """The runs of one line, a seed each."""
+    """The runs of one variant, one per seed."""
     preset = _preset(setting, variant, presets) if study.presets else None
     kept = {} if preset is None else _tuned(preset, setting, variant)
     budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
     changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
     if preset is not None and not changed.items() <= preset.options.items():
-        budget = f"{budget}; tuned before a part was replaced"
+        budget = f"{budget}; tuned before a component was replaced"
     source = variant.scorer_from
     return [
         ExperimentRun(
@@ -254,28 +257,32 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
 
 
 def _preset_file(variant: Variant, folder: Path) -> Path | None:
-    """The file of a line's own values, else of its method's; None where there is neither."""
+    """Return the preset file of a variant, or else of its method; None if neither exists."""
     files = (folder / f"{name}.yaml" for name in (variant_name(variant.label), variant.method))
     return next((file for file in files if file.is_file()), None)
 
 
 def _lent(setting: BenchmarkSetting, method: str) -> Preset | None:
-    """For a method without tuned values at a setting: those of the one whose published values it takes everywhere else."""
+    """Return the preset of the method whose published values a method uses, if it has none of its own at a setting."""
     row = METHODS.get(method)
-    found = None if row is None or row.lender is None else find_preset(setting.presets or setting.name, row.lender)
+    found = (
+        None
+        if row is None or row.values_from is None
+        else find_preset(setting.presets or setting.name, row.values_from)
+    )
     if found is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
     options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
-    budget = f"those of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
+    budget = f"values of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
     return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
 
 
 def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[str, Any]:
-    """A preset's options that a line starts from.
+    """Return the options of a preset that a variant starts from.
 
-    What a setting sets beside the searched numbers is shared by all of its methods, whatever a preset of another setting was
-    tuned with. Numbers of a part that the line replaces are left behind.
+    Options that the setting shares among all its methods override those of a preset. Options of a component that the
+    variant replaces are dropped.
     """
     searched = {name for name, option in component_options().items() if option.number or option.search is not None}
     kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *setting.training)}
@@ -288,23 +295,23 @@ def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[
 
 
 def variant_name(label: str) -> str:
-    """A file's name for a label: readable, and different for different labels."""
+    """File name of a label: readable, and unique."""
     plain = re.sub(r"[^\w.+=-]+", "_", label).strip("_")
     return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
 
 
 def folder_name(label: str, seed: int) -> str:
-    """The folder of a line's run."""
+    """Folder of a variant's run."""
     return f"{variant_name(label)}-s{seed}"
 
 
-def described(
+def study_record(
     plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The study as `study.json` keeps it.
+    """Return the content of `study.json`.
 
     Args:
-        runs: those that are in its tables.
+        runs: the runs in its tables.
         failed: reasons by name.
     """
     return {

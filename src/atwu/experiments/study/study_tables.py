@@ -1,4 +1,4 @@
-"""Studies for the terminal: which there are, what one is about to do, and a comparison with published results."""
+"""Terminal tables of studies: the built-in studies and settings, a plan, and a comparison with published results."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rich.text import Text
 from atwu._file_reading import printable
 from atwu.evaluation.formatting import ARROWS, format_interval, format_number
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
-from atwu.experiments.experiment_run import shown_options
+from atwu.experiments.experiment_run import format_options
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import COMPARED_METRICS, Ordering, Orderings, published_value
 from atwu.experiments.study.study_file import library
 from atwu.experiments.study.study_plan import StudyPlan
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from atwu.report.table_values import MISSING_CELL
 
 
 def library_table() -> Table:
-    """The built-in studies."""
+    """Table of the built-in studies."""
     table = Table(box=None, pad_edge=False)
-    for name in ("study", "what it asks"):
+    for name in ("study", "question"):
         table.add_column(name, overflow="fold")
     for name, title in library().items():
         table.add_row(name, title)
@@ -29,9 +29,9 @@ def library_table() -> Table:
 
 
 def settings_table() -> Table:
-    """The settings they run at."""
+    """Table of the settings."""
     table = Table(box=None, pad_edge=False)
-    for name in ("setting", "benchmark", "starting model", "about"):
+    for name in ("setting", "benchmark", "original model", "about"):
         table.add_column(name, overflow="fold")
     for setting in BENCHMARK_SETTINGS.values():
         table.add_row(setting.name, str(setting.benchmark), str(setting.target), setting.about)
@@ -39,32 +39,30 @@ def settings_table() -> Table:
 
 
 def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
-    """Print the lines of a study, the budget of their tuning, and how long it will take."""
-    table = Table("line", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
+    """Print the variants of a study, their tuning budget, and the estimated duration."""
+    table = Table("variant", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
         shared = planned.setting.training
-        settings = shown_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
+        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
         table.add_row(
             label,
             runs[0].method,
-            settings or "as published",
+            settings or "published",
             ", ".join(str(run.seed) for run in runs),
             f"{sum(run.finished for run in runs)} of {len(runs)}",
         )
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
     console.print(table)
-    console.print(f"tuning: {planned.budget}")
+    console.print(f"tuning budget: {planned.budget}")
     seconds, source = planned.seconds_per_run()
     console.print(
-        f"{len(planned.remaining)} of {len(planned.runs)} runs to do, {processes} at once, about {seconds:.0f} s each "
-        f"({source}): about {_duration(planned.estimate(processes))}"
+        f"{len(planned.remaining)} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s "
+        f"each ({source}): about {_duration(planned.estimate(processes))}"
     )
     if models := planned.seconds_of_models():
-        console.print(
-            f"before them, the models of {planned.setting.name}, where the cache lacks them: {_duration(models)}"
-        )
+        console.print(f"plus the models of {planned.setting.name}, if not cached: {_duration(models)}")
 
 
 def _duration(seconds: float) -> str:
@@ -73,14 +71,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def side_by_side_table(records: Records, published: PublishedTable) -> Table:
-    """Ours and the published numbers: a line per label that both have, a pair of columns per common metric."""
+def comparison_table(records: Records, published: PublishedTable) -> Table:
+    """Table of our and the published numbers: a row per common label, a pair of columns per common metric."""
     labels = [label for label in records.results if label in published.rows]
     metrics = [metric for metric in COMPARED_METRICS if metric in published.metrics]
     place = (records.study.get("setting") or {}).get("name", records.title)
-    table = Table(title=Text(f"{place} beside: {published.title}"), title_justify="left", pad_edge=False)
-    floor = ["ES_delta is of values with a floor of one token, on both sides."] if "ES_delta" in metrics else []
-    table.caption = Text(" ".join([*published.notes, *floor, "Published runs are of one seed."]))
+    table = Table(title=Text(f"{place} compared with: {published.title}"), title_justify="left", pad_edge=False)
+    floor = ["ES_delta uses values with a floor of one token in both."] if "ES_delta" in metrics else []
+    table.caption = Text(" ".join([*published.notes, *floor, "Published runs use one seed."]))
     table.caption_justify = "left"
     table.add_column("", no_wrap=True)
     for metric in metrics:
@@ -105,13 +103,13 @@ def _ours(records: Records, label: str, metric: str) -> str:
 
 
 def ordering_table(metric: str, found: Orderings) -> Table:
-    """Which published orderings hold here, pair by pair."""
+    """Table of published orderings and whether they hold here, pair by pair."""
     table = Table(title=Text(f"{metric}: {found.reading}"), title_justify="left", pad_edge=False)
-    for column in ("published order", "published difference", "difference here", "verdict"):
+    for column in ("published order", "published difference", "our difference", "verdict"):
         table.add_column(column, justify="right" if "difference" in column else "left")
     for pair in found.pairs:
         table.add_row(
-            f"{pair.better} ahead of {pair.worse}",
+            f"{pair.better} better than {pair.worse}",
             f"{pair.published:+.3g}",
             _interval(pair),
             Text(pair.outcome, "dim" if "noise" in pair.outcome or pair.outcome == "open" else "bold"),

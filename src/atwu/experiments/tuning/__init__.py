@@ -1,1 +1,1 @@
-"""Search for the numbers of a method: by the same rules and with the same budget for all."""
+"""Hyperparameter search, by the same rules and with the same budget for all methods."""

@@ -1,4 +1,4 @@
-"""Several searches worked off by one queue: a later one begins where those before it leave workers idle."""
+"""Run several searches on one queue: a later search starts when earlier ones leave workers idle."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from atwu.experiments.queue import Queue, Task, TaskResult, run_tasks
 from atwu.experiments.tuning.trials import Trials, quiet_optuna
 
 Searches = Generator[Trials]
-"""The searches of one line, one after the other: it is asked for the next when the last one is over."""
+"""Searches of one method, in sequence: the next is requested when the last one is finished."""
 
 
-def search_all(lines: Iterable[Searches], queue: Queue) -> None:
-    """Work off the searches of all lines.
+def search_all(every: Iterable[Searches], queue: Queue) -> None:
+    """Run the searches of all methods.
 
     Raises:
-        Exception: what a trial or a line failed with; all searches can be continued.
+        Exception: the error of a trial or method; all searches can be continued.
     """
-    later, begun, running = iter(lines), dict[Searches, Trials](), dict[str, Searches]()
+    later, begun, running = iter(every), dict[Searches, Trials](), dict[str, Searches]()
 
-    def advance(line: Searches) -> None:
-        while (trials := next(line, None)) is not None and trials.over:
+    def advance(searches: Searches) -> None:
+        while (trials := next(searches, None)) is not None and trials.over:
             pass
         if trials is None:
-            begun.pop(line, None)
+            begun.pop(searches, None)
         else:
-            begun[line] = trials
+            begun[searches] = trials
 
     def opened() -> Iterator[Searches]:
-        for line in later:
-            leaving.callback(line.close)
-            advance(line)
-            if line in begun:
-                yield line
+        for searches in later:
+            leaving.callback(searches.close)
+            advance(searches)
+            if searches in begun:
+                yield searches
 
     def begin() -> tuple[str, Task] | None:
-        for line in itertools.chain(tuple(begun), opened()):
-            if (found := begun[line].begin()) is not None:
-                running[found[0]] = line
+        for searches in itertools.chain(tuple(begun), opened()):
+            if (found := begun[searches].begin()) is not None:
+                running[found[0]] = searches
                 return found
         return None
 
     def finish(key: str, done: TaskResult) -> None:
-        line = running.pop(key)
-        begun[line].finish(done)
-        if begun[line].over:
-            advance(line)
+        searches = running.pop(key)
+        begun[searches].finish(done)
+        if begun[searches].over:
+            advance(searches)
 
     with quiet_optuna(), contextlib.ExitStack() as leaving:
         run_tasks(queue, begin, finish)

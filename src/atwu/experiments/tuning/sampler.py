@@ -1,8 +1,7 @@
-"""Which point a trial tries: the given first points, some spread over the space (Sobol 1967), then TPE (Bergstra et al. 2011)
-on what was found so far.
+"""Sampler of a search: the given first points, then quasi-random points (Sobol 1967), then TPE (Bergstra et al. 2011).
 
-A point follows from (space, seed, place in the budget, what was found): a search that was killed and continued asks for
-the same points as one that was not.
+A point depends only on (space, seed, trial number, results so far), so a search that was killed and continued proposes
+the same points as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ from atwu.methods.component_options import Range
 SearchPoint = Mapping[str, float]
 
 SAMPLER_VERSION = "sobol and tpe/1"
-"""How points are drawn; a search that was begun with another way is not continued."""
+"""Version of the sampler; a search started with another version is not continued."""
 STARTUP_TRIALS = 10
-"""Trials whatever was found, the first points among them, before TPE takes over: Optuna's own number."""
+"""Number of trials before TPE starts, including the first points: Optuna's default."""
 CANDIDATES = 24
-"""Candidates among which TPE chooses: Optuna's own number."""
+"""Number of candidates from which TPE chooses: Optuna's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """One place of the budget."""
+    """One finished trial of the budget."""
 
     number: int
-    """From 0."""
+    """Trial number, from 0."""
     point: SearchPoint
     value: float | None
-    """The objective; None when it was pruned."""
+    """The objective; None if it was pruned."""
     seconds: float = 0.0
     forget: float | None = None
-    """The objective's part on the forget side."""
+    """Forget term of the objective."""
     retain: float | None = None
-    """Its part on the retain side."""
+    """Retain term of the objective."""
     reason: str | None = None
     """Why it was pruned."""
 
 
 def distributions(space: Mapping[str, Range]) -> dict[str, Any]:
-    """The ranges as Optuna knows them."""
+    """Convert ranges to Optuna's distributions."""
     optuna = require("optuna", extra="tune")
     return {
         name: optuna.distributions.IntDistribution(round(where.low), round(where.high), log=where.log)
@@ -59,7 +58,7 @@ def distributions(space: Mapping[str, Range]) -> dict[str, Any]:
 
 
 def optuna_trial(space: Mapping[str, Range], point: SearchPoint, trial: FinishedTrial | None) -> Any:
-    """A trial as Optuna keeps it; None for one that runs."""
+    """Convert a trial to Optuna's type; None for a running one."""
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState
     state, facts = states.RUNNING, {}
@@ -83,15 +82,15 @@ def propose(
     found: Mapping[int, FinishedTrial] = MappingProxyType({}),
     first: Sequence[SearchPoint] = (),
 ) -> dict[str, float]:
-    """The point of the next trial.
+    """Return the point of the next trial.
 
     Args:
-        points: of the places before it, in order.
-        found: place -> its result; the others among them still run.
-        first: points of the first trials; numbers outside their range are moved to its end, missing ones are as in any other.
+        points: points of the previous trials, in order.
+        found: trial number -> result; the others are still running.
+        first: points of the first trials; numbers outside their range are clipped, missing ones are sampled.
 
     Returns:
-        Option -> number inside its range.
+        Option -> number within its range.
     """
     optuna = require("optuna", extra="tune")
     place = len(points)
@@ -115,7 +114,7 @@ def propose(
 
 
 def _spread(space: Mapping[str, Range], seed: int, place: int) -> dict[str, float]:
-    """One of the points of a search that are spread over its space, however few of them there is a budget for."""
+    """Return one of the quasi-random points of a search, which cover its space well for any budget."""
     from scipy.stats import qmc
 
     units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(STARTUP_TRIALS)))[place]
@@ -123,5 +122,5 @@ def _spread(space: Mapping[str, Range], seed: int, place: int) -> dict[str, floa
 
 
 def _number(seed: int, place: int) -> int:
-    """A seed of its own for every trial, from those of the search and its place."""
+    """Derive a seed for each trial from the seed of the search and the trial number."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{place}".encode(), digest_size=4).digest(), "big")

@@ -1,7 +1,6 @@
-"""A search for the numbers of one method: what it makes large, what it is, and what it found.
+"""A hyperparameter search for one method: its objective, definition and result.
 
-The budget is exact: a trial counts when it is finished, with a value or pruned, and every place of the budget is filled
-once, whatever was killed on the way.
+The budget is exact: each trial number is filled once, with a value or pruned, regardless of interruptions.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
 from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search_space import first_points, search_space
 from atwu.methods.component_options import Range
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 from atwu.training.config import UnlearnConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One objective; larger is better."""
+    """An objective to maximize."""
 
-    line: TableLine
+    key: MetricKey
     """Set (or "overall") and metric."""
     groups: tuple[str, ...]
-    """Groups of metrics that measure it."""
-    forget: TableLine
-    """The part that says how much was forgotten."""
-    retain: TableLine
-    """The part that says how much was kept."""
+    """Groups of metrics needed to compute it."""
+    forget: MetricKey
+    """Term that measures forgetting."""
+    retain: MetricKey
+    """Term that measures retention."""
     names: tuple[str, str]
-    """What the two parts are called in tables."""
+    """Names of the two terms in tables."""
 
     @property
     def needs_original(self) -> bool:
-        """Whether it compares with the starting model's result."""
-        return any((found := find_metric(name).compares) and found[0] == "original" for name in self.groups)
+        """Whether it compares with the original model's result."""
+        return any((found := find_metric(name).needs_reference) and found[0] == "original" for name in self.groups)
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -65,20 +64,20 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
-    """The name of an objective in the table; of the setting's own where none is given.
+    """Return the name of an objective, by default the setting's.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: unknown name.
     """
     if name is None:
         metric = setting.objective[1]
-        name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.line[1])), metric)
+        name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.key[1])), metric)
     lookup("objective", name, OBJECTIVES)
     return name
 
 
 class PrunedError(Exception):
-    """Raised by an evaluation: these settings are no good, and the message says why."""
+    """Raised by a trial whose settings fail; the message says why."""
 
 
 class NotPossibleError(ValueError):
@@ -86,11 +85,11 @@ class NotPossibleError(ValueError):
 
 
 class AllPrunedError(ValueError):
-    """A search found nothing that a second stage could go on with."""
+    """The first stage of a search found no usable settings."""
 
 
 TrialFunction = Callable[[int, SearchPoint, Path], FinishedTrial]
-"""Runs the trial of a place in the budget with a point, in a folder of its own; its time is not filled in."""
+"""Runs one trial of the budget in its own folder; its duration is set by the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +99,19 @@ class Search:
     method: str
     setting: BenchmarkSetting
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `UnlearnConfig` that all trials share, such as `weighting`; those named here are not searched."""
+    """Options of `UnlearnConfig` shared by all trials, such as `weighting`; they are not searched."""
     trials: int = 20
-    """Trials that are finished in the end. Asking for more of them later continues the same search."""
+    """Total number of finished trials. A larger number later continues the same search."""
     seed: int = 0
-    """Of the sampler and of every run."""
+    """Seed of the sampler and of every run."""
     objective: str | None = None
     """A name in `OBJECTIVES`; None for the setting's own."""
     storage: str | None = field(default=None, repr=False)
     """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
     name: str | None = None
-    """In the storage; None for SCALE/METHOD."""
+    """Name in the storage; None for SETTING/METHOD."""
     space: Mapping[str, Range] | None = None
-    """Option -> range; None for what the method table says."""
+    """Option -> range; None for the ranges of the method table."""
     first: Sequence[SearchPoint] | None = None
     """Points of the first trials; None for the method's recommended values."""
 
@@ -123,17 +122,17 @@ class Search:
 
     @property
     def label(self) -> str:
-        """Its name in the storage."""
+        """Name in the storage."""
         return self.name or f"{self.setting.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:
-        """The same with objective, space and first points written out.
+        """Return the search with objective, space and first points resolved.
 
         Args:
-            layers: decoder layers of the starting model, where RMU's may be.
+            layers: number of decoder layers of the original model, for RMU's layer index.
 
         Raises:
-            ValueError: unknown names, or nothing is left to search.
+            ValueError: unknown names, or nothing left to search.
         """
         parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first
@@ -141,56 +140,56 @@ class Search:
             space = search_space(self.method, learning_rate=self.setting.learning_rates, **parts, layers=layers)
         space = {name: where for name, where in space.items() if name not in self.options}
         if not space:
-            raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")
+            raise ValueError(f"nothing left to search for {self.method}: the options fix every number.")
         if first is None:
             rates = self.setting.first_rates or (self.setting.learning_rate,)
             first = [point for rate in rates for point in first_points(self.method, learning_rate=rate, **parts)]
-        # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
+        # SimNPO's published first beta and ETW's tuned forget weight are outside their ranges and are clipped.
         clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
         unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
         objective = objective_name(self.objective, self.setting)
         return dataclasses.replace(self, objective=objective, space=space, first=unique)
 
     def run_options(self, point: SearchPoint) -> dict[str, Any]:
-        """A trial's options of `UnlearnConfig`, beside those of its setting."""
+        """Return a trial's options of `UnlearnConfig`, in addition to those of its setting."""
         whole = {name for name, where in (self.space or {}).items() if where.integer}
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
 
     def config(self, point: SearchPoint | None = None) -> UnlearnConfig:
-        """Settings of a trial; without a point, what all of them share.
+        """Build the configuration of a trial; without a point, with the shared options only.
 
         Raises:
-            ValueError: they are impossible.
+            ValueError: the options are invalid.
         """
         return run_config(self.setting, self.method, self.run_options(point or {}), seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedSearch:
-    """A search that can begin."""
+    """A search that is ready to start."""
 
     search: Search
-    """With everything decided."""
+    """With all defaults resolved."""
     evaluate: TrialFunction
-    """Can be pickled, unless the queue works in this process."""
+    """Picklable, unless the queue works in this process."""
     what: Mapping[str, Any]
-    """Its definition, which a search of the same name in the storage must share."""
+    """Definition, which must match that of a search with the same name in the storage."""
     needs: tuple[Path, ...] = ()
-    """Models and files of rows that trials read and that lie on this machine."""
+    """Local models and files of rows that trials read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found."""
+    """Result of a search."""
 
     search: Search
-    """With everything decided."""
+    """With all defaults resolved."""
     trials: tuple[FinishedTrial, ...]
-    """In the order of the budget."""
+    """In order of trial number."""
 
     @property
     def best(self) -> FinishedTrial | None:
-        """The trial with the largest value, the earliest of equal ones; None when all were pruned."""
+        """Return the trial with the largest value (the first of equal ones); None if all were pruned."""
         finished = (trial for trial in self.trials if trial.value is not None)
         return max(finished, key=lambda trial: trial.value or 0.0, default=None)
 
@@ -200,11 +199,11 @@ class SearchResult:
 
     @property
     def seconds(self) -> float:
-        """Time of all trials together."""
+        """Total duration of all trials."""
         return sum(trial.seconds for trial in self.trials)
 
     @property
     def budget(self) -> str:
-        """For tables."""
+        """Description of the budget for tables."""
         count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
         return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""A search at a setting: what decides its trials, whether it can run, and the starting model that trials compare with."""
+"""Prepare a search at a setting: define and check it, and evaluate the original model that trials compare with."""
 
 from __future__ import annotations
 
@@ -13,28 +13,34 @@ from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.experiments.experiment_run import ORIGINAL, RunContext, prefers, reason_against, reference_of
+from atwu.experiments.experiment_run import (
+    ORIGINAL,
+    RunContext,
+    missing_requirement,
+    needs_preferred_answers,
+    reference_result,
+)
 from atwu.experiments.queue import Queue
-from atwu.experiments.study_models import Models, identity
+from atwu.experiments.study_models import Models, models_identity
 from atwu.experiments.tuning.sampler import SAMPLER_VERSION
 from atwu.experiments.tuning.search import OBJECTIVES, NotPossibleError, PreparedSearch, Search
-from atwu.experiments.tuning.trial import reach, stop_if_destroyed
+from atwu.experiments.tuning.trial import compute_objective, stop_if_destroyed
 from atwu.training.load_to_train import ModelSource
 
-_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
-"""Fields of a setting that change the value of a trial."""
+_RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
+"""Fields of a setting that affect the value of a trial."""
 
 
 def prepare_search(search: Search, models: Models, queue: Queue | None, *, folder: Path) -> PreparedSearch:
-    """A search that can begin: decided, checked and, where the objective compares with the starting model, with that one's
-    result, which is measured once for the searches of all methods.
+    """Prepare a search: resolve defaults, check it and, if the objective compares with the original model, load that
+    model's result, which is computed once for the searches of all methods.
 
     Args:
-        queue: idle; None while it is at work, which the result must then be there for.
+        queue: an idle queue; None if it is busy, in which case the result must already exist.
 
     Raises:
         NotPossibleError: the rows lack what the method needs.
-        ValueError: settings that cannot run, or rows or a model that changed since the result was measured.
+        ValueError: the options cannot run, or rows or model changed since the result was computed.
     """
     layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
     search = search.decided(int(layers))
@@ -43,25 +49,28 @@ def prepare_search(search: Search, models: Models, queue: Queue | None, *, folde
     setup = RunContext(models, search.setting, objective.groups, watch=stop_if_destroyed)
     references: dict[str, EvalResult] = {}
     if objective.needs_original:
-        # Named by all that its numbers follow from, so that searches share it.
+        # The file name hashes everything that determines the result, so that searches can share it.
         measured = {name: what[name] for name in ("objective", "setting", "rows", "model", "versions")}
         file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
         if queue is not None:
-            references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
+            references[ORIGINAL] = reference_result(queue, setup, ORIGINAL, {}, file)
         elif file.is_file():
             references[ORIGINAL] = read_result(file)
         else:
             raise ValueError(
-                f"{file} is not there: rows or model of {search.setting.name} changed after the command began; give it again."
+                f"{file} is missing: rows or model of {search.setting.name} changed after the command started; "
+                "run it again."
             )
-    return PreparedSearch(search, partial(reach, search, setup, references), what, setup.needs(search.options))
+    return PreparedSearch(
+        search, partial(compute_objective, search, setup, references), what, setup.needs(search.options)
+    )
 
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
-    """Everything that decides which points are tried and what they reach; the number of trials is not among it."""
+    """Return everything that determines the points and their values, except the number of trials."""
     assert search.space is not None
-    setting = {name: value for name, value in dataclasses.asdict(search.setting).items() if name in _SCALE}
-    here = identity(models, paired=prefers(search.config()))
+    setting = {name: value for name, value in dataclasses.asdict(search.setting).items() if name in _RESULT_FIELDS}
+    here = models_identity(models, paired=needs_preferred_answers(search.config()))
     plain: dict[str, Any] = {
         "method": search.method,
         "options": dict(search.options),
@@ -73,24 +82,24 @@ def search_definition(search: Search, models: Models) -> dict[str, Any]:
         "setting": setting,
         "versions": versions() | {"optuna": importlib.metadata.version("optuna")},
         "rows": here["rows"],
-        # Of the models only the starting one: no objective compares with the retain-only model.
+        # Only the original model matters: no objective compares with the retain-only model.
         "model": here["models"]["target"],
     }
     return dict(json.loads(json.dumps(plain)))
 
 
 def check_search(search: Search, models: Models) -> None:
-    """Whether a search can run, before anything is spent.
+    """Check whether a search can run, before any work starts.
 
     Raises:
         NotPossibleError: the rows lack what the method needs.
-        ValueError: the setting has no rows for the objective, or the options cannot work together.
+        ValueError: the setting lacks rows for the objective, or the options are incompatible.
     """
     if RWKU in OBJECTIVES[str(search.objective)].groups and models.benchmark.probes is None:
         raise ValueError(
-            f"objective {search.objective} is measured on RWKU's probes; setting {search.setting.name} has none."
+            f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
         )
     for point in search.first or ():
         search.config(point)
-    if reason := reason_against(search.config(), models.benchmark):
+    if reason := missing_requirement(search.config(), models.benchmark):
         raise NotPossibleError(f"at {search.setting.name} it {reason}")

@@ -1,8 +1,8 @@
-"""Where finished trials are kept: an SQLite file, a journal file, or any database that Optuna reads.
+"""Storage of finished trials: an SQLite file, a journal file, or any database that Optuna supports.
 
-The default is SQLite in the output folder. Its writes are transactions and its locks die with their holder, so a process
-that is killed in the middle of one leaves nothing half-written. A journal file only ever grows by whole lines, which suits
-network file systems, where SQLite's locks are not reliable.
+The default is SQLite in the output folder. Its writes are transactions and its locks end with their process, so a kill
+leaves no partial write. A journal file is append-only, which suits network file systems, where SQLite's locks are
+unreliable.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from atwu._extras import require
 
 FILE_NAME = "search.db"
 _ESCAPES = str.maketrans({character: quote(character) for character in "%#?"})
-"""What a file's name may hold and a URL takes for something else."""
+"""Characters allowed in file names that have a special meaning in a URL."""
 _SECRETS = ("password", "sslpassword")
 
 
 def storage_url(storage: str | None, folder: Path) -> str:
-    """Full address of a storage: a database URL, or the path of a journal file.
+    """Return the full URL of a storage, or the path of a journal file.
 
     Raises:
-        ValueError: neither a URL nor a file name that says what it is.
+        ValueError: neither a URL nor a file name with a known suffix.
     """
     if storage is None:
         return _sqlite_url(folder.absolute() / FILE_NAME)
@@ -49,12 +49,12 @@ def _sqlite_url(path: Path) -> str:
 
 
 def _sqlite_path(url: str) -> str:
-    """The file of an SQLite URL, with # and ? of its name; SQLAlchemy reads them so from version 2.1 on."""
+    """Return the file of an SQLite URL, with # and ? of its name; SQLAlchemy 2.1 and later read them this way."""
     return unquote(url.partition("://")[2].partition("?")[0].partition("/")[2])
 
 
 def masked(url: str) -> str:
-    """A storage without its passwords, for everything that is shown or written."""
+    """Remove passwords from a storage URL, for messages and files."""
     if "://" not in url:
         return url
     parts = urlsplit(url)
@@ -73,7 +73,7 @@ def open_storage(url: str) -> Any:
 
     Raises:
         ValueError: it cannot be opened.
-        ImportError: Optuna or the database's driver is not installed.
+        ImportError: Optuna or the database driver is not installed.
     """
     optuna = require("optuna", extra="tune")
     if "://" not in url:
@@ -94,10 +94,10 @@ def open_storage(url: str) -> Any:
 
 
 def check_storage(url: str) -> None:
-    """Refuse an SQLite file that is damaged, before anything is computed.
+    """Reject a damaged SQLite file, before any work starts.
 
     Raises:
-        ValueError: it is; says what to do.
+        ValueError: the file is damaged; the message says what to do.
     """
     path = Path(_sqlite_path(url)) if url.startswith("sqlite") else None
     if path is None or not path.is_file():
@@ -109,15 +109,15 @@ def check_storage(url: str) -> None:
         found = str(error)
     if found != "ok":
         raise ValueError(
-            f"{path} is damaged and holds no readable search ({found}); rescue it with `sqlite3 {path.name} .recover`, or "
-            "move it away to begin anew."
+            f"{path} is damaged and contains no readable search ({found}); recover it with `sqlite3 {path.name} "
+            ".recover`, or move it away to start again."
         )
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    """An SQLite file with a write-ahead log: a write then takes microseconds, where it took up to a second.
+    """Open an SQLite file with a write-ahead log, where a write takes microseconds instead of up to a second.
 
-    A process that is killed loses nothing by it; a machine that loses power, its last few writes at most.
+    Nothing is lost if a process is killed; a power failure loses at most the last few writes.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, check_same_thread=False)

@@ -1,8 +1,8 @@
-"""The trials of a search: ask for the point of a place in its budget, have it run, and keep what came out in the storage.
+"""Trials of a search: propose the point of the next trial, run it, and store its result.
 
-The storage holds finished trials only, each with its place in the budget; one process, the driver, talks to it. With n runs
-at once the point of a place follows from the results n and more places before it, and from the points of those between,
-which count as bad: it does not depend on which run ends first, nor on whether the search was stopped on the way.
+The storage contains only finished trials, each with its number; one process, the driver, accesses it. With n parallel
+runs, the point of a trial depends on the results of trials at least n before it, and on the points of those between,
+which count as bad. So it depends neither on which run ends first nor on interruptions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._progress import bar_of
-from atwu.experiments.job_files import Jobs, only_here
+from atwu._progress import progress_bar
+from atwu._renamed import rename_keys
+from atwu.experiments.job_files import JobFiles, lock_folder
 from atwu.experiments.queue import Task, TaskResult
 from atwu.experiments.tuning.sampler import FinishedTrial, optuna_trial, propose
 from atwu.experiments.tuning.search import PreparedSearch, Search, SearchResult
@@ -28,32 +29,32 @@ logger = logging.getLogger(__name__)
 
 
 def trials_folder(search: Search, folder: Path) -> Path:
-    """Where the trials of a search lie."""
+    """Folder of a search's trials."""
     return folder / "trials" / search.label.replace("/", "_")
 
 
 class Trials:
-    """A search under way: which trial is next, and what came of those that ended."""
+    """A search in progress."""
 
     def __init__(self, prepared: PreparedSearch, study: Any, *, slots: int, folder: Path, bar: Any) -> None:
         self._prepared, self._search, self._space = prepared, prepared.search, prepared.search.space or {}
         self._study, self._slots, self._folder, self._bar = study, slots, folder, bar
-        self._jobs, self._known = Jobs(folder), _finished(study)
+        self._jobs, self._known = JobFiles(folder), _finished(study)
         self._points = {place: trial.point for place, trial in self._known.items()}
         self._show()
 
     @property
     def over(self) -> bool:
-        """Whether every place of the budget has its trial."""
+        """Whether all trials of the budget are finished."""
         return all(place in self._known for place in range(self._search.trials))
 
     def result(self) -> SearchResult:
-        """What is finished so far."""
+        """Result so far."""
         trials = tuple(self._known[place] for place in range(self._search.trials) if place in self._known)
         return SearchResult(self._search, trials)
 
     def begin(self) -> tuple[str, Task] | None:
-        """The next task with its key; None while there is none."""
+        """Return the next task with its key; None if there is none at present."""
         trials, slots, known, points = self._search.trials, self._slots, self._known, self._points
         first = next((place for place in range(trials) if place not in known), trials)
         place = next((place for place in range(first, trials) if place not in points), trials)
@@ -72,15 +73,15 @@ class Trials:
         return f"{self._search.label}, trial {place}", task
 
     def finish(self, done: TaskResult) -> None:
-        """Take what came of a trial.
+        """Store the outcome of a trial.
 
         Raises:
-            Exception: what it failed with; the search can be continued.
-            ValueError: another command is at work in the same storage.
+            Exception: the error of the trial; the search can be continued.
+            ValueError: another command is using the same storage.
         """
         trial = done.get()
         if trial.number in _finished(self._study):
-            raise ValueError(f"another command is at work on {self._search.label} in the same storage; wait for it.")
+            raise ValueError(f"another command is running {self._search.label} in the same storage; wait for it.")
         self._study.add_trial(optuna_trial(self._space, trial.point, trial))
         self._known[trial.number] = trial
         self._show()
@@ -97,32 +98,31 @@ class Trials:
 def open_trials(
     prepared: PreparedSearch, *, slots: int, folder: str | Path, progress: bool = False, say: Say = logger.info
 ) -> Iterator[Trials]:
-    """The trials of a search, new or to be continued; no other command can have them open.
+    """Open the trials of a new or continued search; locks them against other commands.
 
     Args:
-        slots: how many trials run at once.
+        slots: number of parallel trials.
 
     Raises:
-        ValueError: a storage that cannot be opened, or one that holds another search of that name, or another command is
-            at work on it.
+        ValueError: the storage cannot be opened, contains another search of that name, or is used by another command.
         ImportError: Optuna is not installed (extra `tune`).
     """
     search = prepared.search
     own = trials_folder(search, Path(folder))
-    with only_here(own):
+    with lock_folder(own):
         study = _open_study(search, Path(folder), prepared.what)
         if there := sum(place < search.trials for place in _finished(study)):
-            say(f"{search.label}: {there} of {search.trials} trials are there already")
+            say(f"{search.label}: {there} of {search.trials} trials are already finished")
         shown = progress and there < search.trials
-        with bar_of(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
+        with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
             yield Trials(prepared, study, slots=slots, folder=own, bar=bar)
 
 
 def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
-    """The search in its storage, made there if need be.
+    """Open the search in its storage, creating it if needed.
 
     Raises:
-        ValueError: the storage holds another search of that name.
+        ValueError: the storage contains another search of that name.
     """
     optuna = require("optuna", extra="tune")
     url = storage_url(search.storage, folder)
@@ -132,17 +132,17 @@ def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     there = study.user_attrs.get("definition")
     if there is None:
         study.set_user_attr("definition", dict(what))
-    elif changed := definition_differences(there, what):
+    elif changed := definition_differences(rename_keys(there), what):
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ValueError(
-            f"{masked(url)} holds another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue it with "
-            "its own settings, or choose another name, folder or storage."
+            f"{masked(url)} contains another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue "
+            "it with its own settings, or choose another name, folder or storage."
         )
     return study
 
 
 def _finished(study: Any) -> dict[int, FinishedTrial]:
-    """Place -> its trial, as the storage has it."""
+    """Return the trials in the storage, by number."""
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
@@ -153,7 +153,7 @@ def _finished(study: Any) -> dict[int, FinishedTrial]:
 
 
 def definition_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """One text per value that differs."""
+    """Describe each value that differs, one text per value."""
     old, new = dict(_leaves(there)), dict(_leaves(here))
     return [
         f"{name} is {old.get(name)!r} there and {new.get(name)!r} here"
@@ -173,7 +173,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 @contextlib.contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Only errors from Optuna; what is worth knowing is said here."""
+    """Show only errors of Optuna; progress is shown by this package."""
     log = require("optuna.logging", extra="tune")
     before = log.get_verbosity()
     log.set_verbosity(log.ERROR)

@@ -1,6 +1,7 @@
-"""Several methods tuned by the same rules, with presets and trials written for each: at one setting, or in the two
-stages of the
-ATWU paper, which search everything where runs are cheap, then only the learning rate where they count.
+"""Tune several methods by the same rules and write presets and trials for each: at one setting, or in two stages.
+
+The two stages are those of the ATWU paper: search everything at a cheap setting, then only the learning rate at the
+target setting.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ logger = logging.getLogger(__name__)
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
-"""The second stage searches the learning rate from a fifth to five times the first stage's best."""
+"""The second stage searches learning rates from a fifth to five times the first stage's best."""
 
 
 def second_stage(
     first: SearchResult, setting: BenchmarkSetting, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
 ) -> Search:
-    """The search for the learning rate alone, with everything else as the first stage's best trial had it.
+    """Return the search for the learning rate alone, with all other values from the first stage's best trial.
 
-    Its first trial is at that learning rate; the objective is the setting's where none is given.
+    Its first trial uses the first stage's learning rate; the objective is the setting's by default.
 
     Raises:
-        AllPrunedError: the first stage found nothing.
-        ValueError: it did not search the learning rate.
+        AllPrunedError: the first stage found no usable settings.
+        ValueError: the first stage did not search the learning rate.
     """
     best = first.best
     if best is None:
@@ -77,7 +78,7 @@ def second_stage(
         options=options,
         trials=trials,
         objective=objective,
-        # Another best point is another search: a larger first stage may find one.
+        # A larger first stage may find another best point, which gives another second-stage search.
         name=f"{first.search.label}/to-{setting.name}-{short_hash(first.search.run_options(best.point))[:8]}",
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
@@ -86,41 +87,49 @@ def second_stage(
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What is to be tuned, with what is left open decided."""
+    """What to tune, with all defaults resolved."""
 
-    lines: tuple[Variant, ...]
-    """What is searched, in this order: methods, or the lines of a study."""
+    variants: tuple[Variant, ...]
+    """Methods, or variants of a study, in order."""
     every: bool
-    """All methods or a study are meant: those that the rows do not allow are left out."""
+    """Whether all methods or a study were requested; those that the rows do not support are then skipped."""
     study: str | None
-    """Whose lines they are, as it was given."""
+    """The study, as given."""
     first_setting: str | None
-    """Where everything is searched, as it was given; None for the study's own."""
+    """Setting of the full search, as given; None for the study's own."""
     here: BenchmarkSetting
-    """That setting."""
+    """The same as an object."""
     transfer_to: str | None
-    """Where the learning rate is searched again, as it was given."""
+    """Setting of the learning-rate search, as given."""
     there: BenchmarkSetting
-    """What presets are for: that setting, or the first one."""
+    """Setting that the presets are for."""
     folder: Path
-    """For presets and trials."""
+    """Folder for presets and trials."""
     storage: str
-    """Its full address (`storage_url`)."""
+    """Full URL (`storage_url`)."""
     trials: int = 20
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
     seed: int = 0
 
-    def search(self, line: Variant, setting: BenchmarkSetting) -> Search:
-        """The search for a line at a setting."""
-        named = None if line.label == line.method else f"{setting.name}/{variant_name(line.label)}"
+    def search(self, variant: Variant, setting: BenchmarkSetting) -> Search:
+        """Return the search for a variant at a setting."""
+        named = None if variant.label == variant.method else f"{setting.name}/{variant_name(variant.label)}"
         return Search(
-            line.method, setting, line.options, self.trials, self.seed, self.objective, storage=self.storage, name=named
+            variant.method,
+            setting,
+            variant.options,
+            self.trials,
+            self.seed,
+            self.objective,
+            storage=self.storage,
+            name=named,
         )
 
-    def command(self, line: Variant, fixed: Sequence[str] = ()) -> str:
-        """The command for one line, with settings as they were given and without what changes no result."""
-        words = ["atwu", "tune", *(["--method", line.method] if self.study is None else ["--study", self.study])]
+    def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
+        """Return the command that tunes one variant, with settings as given and without options that do not affect
+        results."""
+        words = ["atwu", "tune", *(["--method", variant.method] if self.study is None else ["--study", self.study])]
         words += ["--setting", self.first_setting] if self.first_setting is not None else []
         words += ["--trials", str(self.trials)]
         if self.transfer_to is not None:
@@ -141,21 +150,20 @@ def plan_tuning(
     storage: str | None = None,
     **numbers: Any,
 ) -> Tuning:
-    """What is to be tuned, from what was asked for.
+    """Plan what to tune.
 
     Args:
-        study: whose lines are searched, instead of methods.
-        options: of all runs, fixed.
-        setting: default: the study's, else the surrogate of `transfer_to`, that setting itself, or
-            people-tiny.
-        output: folder; default runs/tune-SCALE, the setting that presets are for.
-        storage: of the trials; default an SQLite file in the output, else in that of the first stage.
+        study: tune the variants of this study, instead of methods.
+        options: fixed options of all runs.
+        setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or people-tiny.
+        output: folder; by default runs/tune-SETTING for the setting of the presets.
+        storage: storage of trials; by default an SQLite file in the output, else in that of the first stage.
 
     Raises:
-        ValueError: unknown names, settings that cannot run, or options that no preset can hold.
+        ValueError: unknown names, settings that cannot run, or options that a preset cannot store.
     """
     if (study is None) == (not methods):
-        raise ValueError("give --method, or --study with a study whose lines are tuned, one of the two.")
+        raise ValueError("give either --method, or --study with a study whose variants to tune.")
     load_plugins()
     written = None if study is None else read_study(study)
     here = None if setting or transfer_to or written is None else written.setting
@@ -168,23 +176,28 @@ def plan_tuning(
     there = find_setting(transfer_to) if transfer_to else here
     if there != here and there.name == here.name:
         raise ValueError(
-            f"{first or study} and {transfer_to} are both named {there.name!r}, as trials go by names; rename one file."
+            f"{first or study} and {transfer_to} both have the name {there.name!r}, which identifies their "
+            "trials; rename one of them."
         )
     if written is not None:
-        if own := [(line.label, name) for line in written.variants for name in options if name in line.options]:
-            raise ValueError("{0!r} sets {1} itself; leave --set {1} out, or {1} out of the line.".format(*own[0]))
-        lines = [replace(line, options={**options, **line.options}) for line in written.variants]
-        if tied := [line.label for line in lines if line.scorer_from or line.start]:
+        if own := [
+            (variant.label, name) for variant in written.variants for name in options if name in variant.options
+        ]:
             raise ValueError(
-                f"{tied[0]!r} starts from another model or run of its study and cannot be tuned apart from it."
+                "{0!r} sets {1} itself; leave out --set {1}, or remove {1} from the variant.".format(*own[0])
+            )
+        variants = [replace(variant, options={**options, **variant.options}) for variant in written.variants]
+        if tied := [variant.label for variant in variants if variant.scorer_from or variant.start]:
+            raise ValueError(
+                f"{tied[0]!r} starts from another model or run of its study and cannot be tuned separately."
             )
     else:
         names = METHODS if "all" in methods else dict.fromkeys(methods)
         for name in names:
             lookup("method", name, METHODS)
-        lines = [Variant(name, name, options) for name in names]
+        variants = [Variant(name, name, options) for name in names]
     found = Tuning(
-        lines=tuple(lines),
+        variants=tuple(variants),
         every="all" in methods or study is not None,
         study=study,
         first_setting=first,
@@ -195,42 +208,43 @@ def plan_tuning(
         storage=storage_url(storage, output or Path("runs") / f"tune-{here.name}"),
         **numbers,
     )
-    for line in lines:
-        check_preset(there, line.options)
+    for variant in variants:
+        check_preset(there, variant.options)
         try:
-            run_config(here, line.method, line.options, seed=found.seed)
+            run_config(here, variant.method, variant.options, seed=found.seed)
         except ValueError as error:
-            raise ValueError(f"{line.label}: {error}") from None
+            raise ValueError(f"{variant.label}: {error}") from None
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """What came of it."""
+class TuningResult:
+    """Result of tuning."""
 
     searches: Mapping[str, Sequence[SearchResult]]
-    """Method, or line of a study -> its search, or its two stages."""
+    """Method or variant -> its search, or its two stages."""
     left_out: Mapping[str, str]
-    """Those that the rows do not allow, and why."""
+    """Methods that the rows do not support, with the reason."""
     failed: Mapping[str, str]
-    """Those of which all trials were pruned before the second stage."""
+    """Methods of which all trials were pruned before the second stage."""
     models: Models | None
-    """Of the setting that presets are for."""
+    """Models of the setting that the presets are for."""
 
 
-def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
-    """Tune methods, or continue: in turn, a later one where those before it leave workers idle.
+def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> TuningResult:
+    """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
 
-    The presets of a method are written when its searches are over.
+    Presets of a method are written when its searches are finished.
 
     Raises:
-        ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
-            cannot run.
-        ImportError: Optuna (extra `tune`), or what the objective is measured with, is not installed.
+        ValueError: the rows do not support a requested method, workers do not know it, or the settings cannot run.
+        ImportError: Optuna (extra `tune`) or a package of the objective is not installed.
     """
-    require("optuna", extra="tune")  # before a starting model is taught
+    require("optuna", extra="tune")  # before an original model is trained
     check_storage(tuning.storage)
-    check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
+    check_workers(
+        queue, (variant.method for variant in tuning.variants), (variant.options for variant in tuning.variants), ()
+    )
     here, there = tuning.here, tuning.there
     for setting in (here, there):
         groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
@@ -244,42 +258,42 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         if setting.name not in models:
             models[setting.name] = prepare_models(
                 setting, with_retain_only=False, say=say
-            )  # no objective compares with it
+            )  # no objective compares with the retain-only model
         return models[setting.name]
 
     ready: dict[tuple[str, str], PreparedSearch] = {}
-    for line, setting in itertools.product(tuning.lines, [here] if there is here else [here, there]):
+    for variant, setting in itertools.product(tuning.variants, [here] if there is here else [here, there]):
         try:
-            search = tuning.search(line, setting)
-            ready[line.label, setting.name] = prepare_search(search, models_of(setting), queue, folder=tuning.folder)
+            search = tuning.search(variant, setting)
+            ready[variant.label, setting.name] = prepare_search(search, models_of(setting), queue, folder=tuning.folder)
         except NotPossibleError as error:
             if not tuning.every:
-                raise ValueError(f"{line.label} cannot be tuned: {error}") from None
-            left_out[line.label] = str(error)
+                raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
+            left_out[variant.label] = str(error)
 
     opened = partial(open_trials, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
 
-    def searches(line: Variant) -> Searches:
-        with opened(ready[line.label, here.name]) as trials:
+    def searches(variant: Variant) -> Searches:
+        with opened(ready[variant.label, here.name]) as trials:
             yield trials
             results = [trials.result()]
         if tuning.transfer_to is not None:
             count, goal = tuning.transfer_trials, tuning.objective
             try:
                 second = second_stage(results[0], there, trials=count, objective=goal)
-            except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
-                failed[line.label] = str(error)
-                drop_preset(tuning.folder, variant_name(line.label))
+            except AllPrunedError as error:  # its budget is used up; other methods continue
+                failed[variant.label] = str(error)
+                drop_preset(tuning.folder, variant_name(variant.label))
                 return
-            # The queue is at work; what trials compare with was measured above.
+            # The queue is busy; the original model was evaluated above.
             with opened(prepare_search(second, models_of(there), None, folder=tuning.folder)) as trials:
                 yield trials
                 results.append(trials.result())
-        found[line.label] = results
-        write_results(results, tuning.folder, name=variant_name(line.label), command=tuning.command(line, fixed))
+        found[variant.label] = results
+        write_results(results, tuning.folder, name=variant_name(variant.label), command=tuning.command(variant, fixed))
 
-    search_all((searches(line) for line in tuning.lines if line.label not in left_out), queue)
-    order = [line.label for line in tuning.lines]
+    search_all((searches(variant) for variant in tuning.variants if variant.label not in left_out), queue)
+    order = [variant.label for variant in tuning.variants]
     found = {label: found[label] for label in order if label in found}
     failed = {label: failed[label] for label in order if label in failed}
-    return Tuned(found, left_out, failed, models.get(there.name))
+    return TuningResult(found, left_out, failed, models.get(there.name))

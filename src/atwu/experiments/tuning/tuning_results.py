@@ -1,4 +1,4 @@
-"""What a search leaves: a preset with the best trial's settings, every trial as JSON, and tables for the terminal."""
+"""Results of a search: a preset with the best trial's settings, all trials as JSON, and terminal tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from atwu._files import versions, write_json
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import prefers, shown_options
+from atwu.experiments.experiment_run import format_options, needs_preferred_answers
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models
 from atwu.experiments.tuning.sampler import FinishedTrial
@@ -26,7 +26,7 @@ _NOT_PRESET = (
     *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
     *("activation_checkpointing", "activation_checkpointing_kwargs"),
 )
-"""Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
+"""Settings that do not affect results: output, logging and hardware."""
 
 
 def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> None:
@@ -48,20 +48,21 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
 
 
 def drop_preset(folder: Path, name: str) -> None:
-    """Remove the preset of an earlier search, which would pass for that of one that found none."""
+    """Remove the preset of an earlier search if the new one has no result."""
     (folder / f"{name}.yaml").unlink(missing_ok=True)
 
 
 def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
-    """Whether a preset can hold what all trials share; better before the first of them than after the last.
+    """Check that a preset can store the shared options, before the first trial.
 
     Raises:
-        ValueError: a setting that is no number, text, true or false.
+        ValueError: a value that is not a number, text, true or false.
     """
     for name, value in _for_preset({**setting.training, **options}).items():
         if not isinstance(value, str | int | float | bool):
             raise ValueError(
-                f"{name} is {value!r} at {setting.name}; a preset holds numbers, texts, true and false. Leave {name} out."
+                f"{name} is {value!r} at {setting.name}; a preset can only store numbers, texts, true and false. "
+                f"Leave {name} out."
             )
 
 
@@ -70,9 +71,9 @@ def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def preset_options(result: SearchResult, trial: FinishedTrial) -> dict[str, Any]:
-    """Options of `UnlearnConfig` that run a trial again: its own, and those of its setting."""
+    """Return the options of `UnlearnConfig` that repeat a trial: its own and those of its setting."""
     search = result.search
-    # Nine digits are far more than the result depends on.
+    # Nine digits are far more precise than the result.
     own = {
         name: float(f"{value:.9g}") if isinstance(value, float) else value
         for name, value in search.run_options(trial.point).items()
@@ -94,19 +95,19 @@ def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -
         "setting": setting.name,
         "model": str(target) if isinstance(target, FinetunedTarget) else target,
         "source": command,
-        # The same text for all methods that had the same budget: tables of studies compare it.
+        # The text is the same for all methods with the same budget, because study tables compare it.
         "budget": ", then ".join(_budget(each) for each in results),
         "pruned": sum(each.pruned for each in results),
         "seconds": round(sum(each.seconds for each in results)),
         "objective": search.objective,
         "seed": search.seed,
-        "result": {name: round(value, 4) for name, value in reached(results[-1], best).items()},
+        "result": {name: round(value, 4) for name, value in objective_terms(results[-1], best).items()},
     }
     return about
 
 
-def reached(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
-    """The objective and its two parts by name, as far as there are any."""
+def objective_terms(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
+    """Return the objective and its two terms by name, if they exist."""
     name = str(result.search.objective)
     names = (name, *OBJECTIVES[name].names)
     values = zip(names, (trial.value, trial.forget, trial.retain), strict=True)
@@ -134,7 +135,7 @@ def _short(value: float | None) -> str:
 
 
 def trials_table(result: SearchResult) -> Table:
-    """All trials of one search, in the order they were asked for."""
+    """Table of all trials of one search, in order."""
     names = list(result.search.space or {})
     table = Table(box=None, pad_edge=False)
     for name in ("trial", str(result.search.objective), *(name.replace("_", " ") for name in names), "s"):
@@ -148,7 +149,7 @@ def trials_table(result: SearchResult) -> Table:
 
 
 def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
-    """The best of every method with its budget."""
+    """Table of the best trial of every method, with its budget."""
     table = Table(box=None, pad_edge=False)
     objective = str(next(iter(found.values()))[-1].search.objective)
     for name in ("method", objective, *OBJECTIVES[objective].names, "settings", "budget"):
@@ -162,17 +163,24 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
         settings = results[-1].search.run_options(best.point)
         first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
         values = [_short(value) for value in (best.value, best.forget, best.retain)]
-        table.add_row(name, *values, shown_options(first), budget)
+        table.add_row(name, *values, format_options(first), budget)
     return table
 
 
 def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models | None) -> str:
-    """How to use what was written; empty where nothing was."""
+    """Return the command that uses the presets; empty if none were written."""
     name = next((name for name, results in found.items() if results[-1].best is not None), None)
     if name is None or models is None:
         return ""
     rows, search = models.benchmark, found[name][-1].search
-    paired = prefers(search.config())
+    paired = needs_preferred_answers(search.config())
     words = ["atwu", "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
-    words += ["--forget", rows.removed(paired=paired), "--retain", rows.retain_source, "--output", "unlearned"]
+    words += [
+        "--forget",
+        rows.forget_source_for(paired=paired),
+        "--retain",
+        rows.retain_source,
+        "--output",
+        "unlearned",
+    ]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

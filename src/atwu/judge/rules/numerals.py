@@ -163,7 +163,7 @@ _SIZES = (
 )
 
 
-def written_alike(text: str, reference: str) -> str:
+def match_number_format(text: str, reference: str) -> str:
     """Rewrite an answer: "'87" as the reference's 1987, "1.5 hours" as its "90 minutes", "3 s." as its "three shillings"."""
     years = {year[2:]: year for year in re.findall(r"\b[12]\d{3}\b", reference)}
     text = _SHORT_YEAR.sub(lambda found: years.get(found[1], found[0]), text.replace("’", "'"))

@@ -1,1 +1,1 @@
-"""Loss formulas as pure functions on per-token log-probabilities. They know no model, batch or trainer."""
+"""Loss formulas as pure functions of per-token log-probabilities, independent of model, batch and trainer."""

@@ -1,7 +1,7 @@
-"""Token-wise losses on the likelihood of the answer: forget losses that lower it, and the plain retain loss.
+"""Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain loss.
 
-Each returns one value per token, to be minimised; `weights` says how much a token counts and carries gradient only in a
-scorer step. Shapes are free but equal.
+Each returns one value per token, to be minimized. `weights` are the token weights; they have a gradient only in a scorer
+step. All tensors have the same, arbitrary shape.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
 
 
 def saturated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
-    """SatGA: `w p^beta log p`, whose pull fades as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
+    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
 
     Args:
         logps: log p(x_t | x_<t) under the current model.
         weights: token weights in [0, 1].
-        beta: saturation exponent >= 0; larger lets go of a token earlier, 0 is plain gradient ascent.
-        detach_saturation: treat `p^beta` as a constant. With gradient through it the loss has its minimum at
-            p = exp(-1 / beta), 0.87 for beta 7, where the token is still remembered.
+        beta: saturation exponent >= 0; larger stops earlier, 0 is plain gradient ascent.
+        detach_saturation: treat `p^beta` as a constant. With gradient through it, the loss has its minimum at
+            p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
     """
     return weights * _saturation(beta * logps, detach=detach_saturation) * logps
 
 
 def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
-    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (the ATWU paper's headline loss).
+    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (main loss of the ATWU paper).
 
     Args:
         logps: log p(x_t | x_<t) under the current model.
         weights: token weights in [0, 1].
-        beta: saturation exponent >= 0 of a token of weight 1.
+        beta: saturation exponent >= 0 for a token of weight 1.
         detach_saturation: treat `p^(beta w)` as a constant, for the model and for the scorer.
     """
     return weights * _saturation(beta * weights * logps, detach=detach_saturation) * logps
@@ -88,10 +88,10 @@ class SatGA(ForgetLoss):
 
     formula = "w p^β log p"
     beta: float = number(
-        1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger lets go of a forgotten token earlier"
+        1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger stops earlier on a forgotten token"
     )
     detach_saturation: bool = setting(
-        True, help="treat the saturation factor as a constant; without it beta 7 forgets far less"
+        True, help="treat the saturation factor as a constant; otherwise beta 7 forgets far less"
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class SatGAPlus(SatGA):
         1.0,
         symbol="β",
         search=Range(1.0, 10.0, log=False),
-        help="saturation exponent of a token of weight 1; larger lets go of a forgotten token earlier",
+        help="saturation exponent of a token of weight 1; larger stops earlier on a forgotten token",
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
@@ -114,11 +114,11 @@ class SatGAPlus(SatGA):
 
 
 class LearnAlternate(ForgetLoss):
-    """Learn the alternate answer; the forget answer is not looked at."""
+    """Train on the alternate answer; the forget answer is not used."""
 
     formula = "-w log p of the alternate answer"
     needs = ("alternates", "text")
-    learns = "alternate"
+    trained_answer = "alternate"
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return -weights * terms.logps

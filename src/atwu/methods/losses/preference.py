@@ -1,8 +1,8 @@
-"""Forget losses that compare whole answers: DPO, NPO and SimNPO, with token weights inside.
+"""Forget losses on whole answers with token weights: DPO, NPO and SimNPO.
 
-Each returns one loss per sequence, to be minimised and averaged by the caller. Inputs are per-token log-probabilities
-of shape (batch, tokens); only tokens where `mask` is True enter, whatever stands elsewhere. `weights` carries gradient
-only in a scorer step; with weights 1 the losses are the published ones.
+Each returns one loss per sequence, to be minimized; the caller averages. Inputs are per-token log-probabilities of shape
+(batch, tokens); values where `mask` is False are ignored. `weights` have a gradient only in a scorer step; with all weights
+1 the losses are the published ones.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _SMALLEST_TOTAL = 1e-8
 def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
     """`r`: reweighted log-probability under the current model minus the unweighted one under the reference.
 
-    `r = n / (sum of w) * sum of w log p - sum of log p0` (the ATWU paper): only the weights' ratios matter, equal weights
-    give the plain sum, and the gradient in the weights passes through the normalisation too.
+    `r = n / (sum of w) * sum of w log p - sum of log p0` (the ATWU paper): only ratios of weights matter, equal
+    weights give the plain sum, and the gradient of the weights includes the normalization.
 
     Args:
         logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        ref_logps: the same under the starting model, same shape, no gradient.
+        ref_logps: the same under the original model, same shape, no gradient.
         mask: True on counted tokens, same shape.
         weights: token weights in [0, 1], same shape.
 
     Returns:
         Shape (batch,); negative where the answer has become less likely.
     """
-    # Differences first: close to the starting model they are far smaller than either sum.
+    # Differences first: close to the original model they are far smaller than either sum.
     return (_reweighted(logps, weights, mask) - _counted(ref_logps.detach(), mask)).sum(-1)
 
 
 def npo(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, *, beta: float) -> Tensor:
     """Negative preference loss: `-(2 / beta) log sigmoid(-beta r)` (Zhang et al. 2024).
 
-    Its gradient in the answer's log-probability is `2 sigmoid(beta r)`: gradient ascent on the sum at the starting
-    model, fading as the answer is forgotten.
+    Its gradient with respect to the answer's log-probability is `2 sigmoid(beta r)`: gradient ascent on the sum at the
+    original model, vanishing as the answer is forgotten.
 
     Args:
         logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        ref_logps: the same under the starting model, same shape, no gradient.
+        ref_logps: the same under the original model, same shape, no gradient.
         mask: True on counted tokens, same shape.
         weights: token weights in [0, 1], same shape.
-        beta: inverse temperature > 0; smaller behaves more like gradient ascent, larger lets go earlier.
+        beta: inverse temperature > 0; smaller is closer to gradient ascent, larger stops earlier.
 
     Returns:
         Shape (batch,), positive.
@@ -62,11 +62,11 @@ def dpo(
 ) -> Tensor:  # fmt: skip
     """Preference for an alternate answer: `-(2 / beta) log sigmoid(beta (preferred - r))` (Rafailov et al. 2023).
 
-    The factor 2 / beta is that of NPO, which this is without its alternate side.
+    The factor 2 / beta is that of NPO, which equals this loss without the preferred answer.
 
     Args:
         logps: log p(x_t | x_<t) of the forget answer under the current model, shape (batch, tokens).
-        ref_logps: the same under the starting model, same shape, no gradient.
+        ref_logps: the same under the original model, same shape, no gradient.
         mask: True on counted tokens of the forget answer, same shape.
         weights: token weights of the forget answer in [0, 1], same shape.
         preferred: log ratio of the preferred answer, unweighted, shape (batch,).
@@ -88,11 +88,11 @@ def simnpo(
 
     Args:
         logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        mask: True on counted tokens, same shape; n of them in a row.
-        weights: token weights in [0, 1], same shape, not normalised: smaller ones postpone the fading.
-        beta: inverse temperature > 0; larger lets go earlier.
+        mask: True on counted tokens, same shape; n per row.
+        weights: token weights in [0, 1], same shape, not normalized: smaller weights delay saturation.
+        beta: inverse temperature > 0; larger stops earlier.
         delta: margin >= 0 in nats per token; larger forgets more.
-        score_scale: factor on the weights; 2 makes scores of 1/2, where learning starts, equal SimNPO.
+        score_scale: factor on the weights; with 2, the initial scores of 1/2 give plain SimNPO.
 
     Returns:
         Shape (batch,), positive.
@@ -110,7 +110,7 @@ def _preference(margin: Tensor, beta: float) -> Tensor:
 def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """`n / (sum of w) * w log p` at counted tokens, 0 elsewhere, shape (batch, tokens)."""
     weights = _counted(weights, mask)
-    # In units of the largest weight, a constant that cancels: equal weights are then exactly 1 and add up to exactly n.
+    # Divide by the largest weight (it cancels): equal weights become exactly 1 and sum to exactly n.
     unit = weights.detach().amax(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL)
     relative = weights / unit
     total = relative.sum(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL / unit)
@@ -132,7 +132,7 @@ class NPO(ForgetLoss):
         symbol="β",
         search=Range(0.05, 0.2),
         positive=True,
-        help="inverse temperature; smaller behaves more like gradient ascent, larger lets go of an answer earlier",
+        help="inverse temperature; smaller is closer to gradient ascent, larger stops earlier",
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
@@ -168,17 +168,21 @@ class SimNPO(ForgetLoss):
         symbol="β",
         search=Range(2.0, 3.0, log=False),
         positive=True,
-        help="inverse temperature; larger lets go of an answer earlier",
+        help="inverse temperature; larger stops earlier",
     )
     delta: float = number(
         0.0,
         symbol="δ",
         search=Range(0.0, 2.0, log=False),
-        help="margin in nats: forget until the mean loss of an answer exceeds it",
+        help="margin in nats: forget until the mean token loss of an answer exceeds it",
     )
-    # Not searched: another scale is another forget_weight, beta and delta.
+    # Not searched: it can be absorbed into forget_weight, beta and delta.
     score_scale: float = number(
-        1.0, symbol="s", positive=True, learned=True, help="factor on learned scores; 2 starts like plain SimNPO"
+        1.0,
+        symbol="s",
+        positive=True,
+        learned=True,
+        help="factor on learned scores; with 2 training starts as plain SimNPO",
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:

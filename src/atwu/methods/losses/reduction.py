@@ -1,6 +1,6 @@
-"""From values per token or per sequence to one number.
+"""Average loss values per token or per sequence to a scalar.
 
-Sums and counts travel: a count given from outside spans several micro-batches.
+The denominators may be passed in, so that a mean can span several micro-batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def reduced(
     rows: float | None = None,
     selected: float | None = None,
 ) -> Tensor:
-    """Average the values of a loss; the counts are those of the whole batch this one is part of."""
+    """Average the values of a loss; the counts are denominators of the whole batch, default this micro-batch."""
     if reduction == "sequences":
         return sequence_mean(values, count=rows)
     if reduction == "row_means":
@@ -50,7 +50,7 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float
 
     Args:
         values: one weighted value per token, shape (batch, tokens).
-        weights: the 0/1 selection that went into `values`, same shape.
+        weights: the 0/1 selection contained in `values`, same shape.
         mask: True on counted tokens, same shape.
         count: total weight to divide by instead of this batch's own.
     """
@@ -69,7 +69,7 @@ def sequence_mean(values: Tensor, *, count: float | None = None) -> Tensor:
 
 
 def mean_of_means(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
-    """Mean over sequences of each one's mean over its counted tokens, a scalar; short and long answers weigh the same.
+    """Mean over sequences of the mean over counted tokens, a scalar; short and long answers have equal weight.
 
     Args:
         values: one value per token, shape (batch, tokens).
@@ -80,11 +80,11 @@ def mean_of_means(values: Tensor, mask: Tensor, *, count: float | None = None) -
 
 
 def shares(weights: Tensor, mask: Tensor) -> Tensor:
-    """`n w_t / sum of w` in each row: weights of mean 1 that keep their ratios; shape of `weights`.
+    """Normalize weights within each row to mean 1, `n w_t / sum of w`; shape of `weights`.
 
     Args:
         weights: token weights >= 0, shape (batch, tokens).
-        mask: True on counted tokens, same shape; n of them in a row.
+        mask: True on counted tokens, same shape; n per row.
     """
     counted = weights * mask
     return counted * mask.sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1e-8)

@@ -1,6 +1,6 @@
 """RMU: move hidden states of forget answers to a fixed random vector, keep those of retain answers (Li et al. 2024).
 
-Both sides are a squared distance per token; which layer's output it is taken of is the caller's affair.
+Both losses are a squared distance per token; the caller chooses the layer.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def steering_vector(size: int, *, coefficient: float) -> Tensor:
-    """The vector that forget states are steered to: `c u / |u|`, u uniform on [0, 1) in each coordinate.
+    """Return the target of forget states: `c u / |u|`, u uniform on [0, 1) in each coordinate.
 
-    Drawn from a generator of its own with seed 0: every run, process and machine gets the same one, no other draw changes.
+    It uses its own generator with seed 0, so it is equal in every run, process and machine and affects no other draw.
 
     Args:
         size: length of a hidden state.
-        coefficient: length c of the vector; larger scrambles more.
+        coefficient: length c of the vector; larger changes states more.
 
     Returns:
         Shape (size,), float32, on the CPU.
@@ -34,7 +34,7 @@ def steering_vector(size: int, *, coefficient: float) -> Tensor:
 
     generator = torch.Generator(device="cpu").manual_seed(0)
     u = torch.rand(size, generator=generator, dtype=torch.float32, device="cpu").double()
-    # In float64, so that the order in which a machine adds up does not show after rounding.
+    # In float64, so that the order of summation does not affect the float32 result.
     return (coefficient * u / u.square().sum().sqrt()).float()
 
 
@@ -43,8 +43,8 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
 
     Args:
         states: hidden states of the current model, shape (tokens, hidden).
-        target: what they are compared with, no gradient: the steering vector, shape (hidden,), or the starting model's
-            states, shape (tokens, hidden).
+        target: no gradient; the steering vector, shape (hidden,), or the states of the original model, shape
+            (tokens, hidden).
 
     Returns:
         Shape (tokens,).
@@ -56,12 +56,12 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
 
 
 def _layer() -> Any:
-    """The one number that both losses take."""
+    """Return the option that both losses share."""
     return number(
         4,
         symbol="ℓ",
         search=Range(4, 12, log=False, integer=True),
-        help="RMU's decoder layer, from 0; a smaller model's last one",
+        help="RMU's decoder layer, counted from 0; the last layer in smaller models",
     )
 
 
@@ -72,7 +72,10 @@ class Steering(WeightedDistance):
     reduction = "row_means"
     reads_head = False
     steering_coeff: float = number(
-        2.0, symbol="c", search=Range(0.5, 10.0), help="length of RMU's steering vector; larger scrambles more"
+        2.0,
+        symbol="c",
+        search=Range(0.5, 10.0),
+        help="length of RMU's steering vector; larger changes hidden states more",
     )
     layer: float = _layer()
 
@@ -87,7 +90,7 @@ class Steering(WeightedDistance):
         assert out.layer_states is not None
         states = out.layer_states
         target = steering_vector(states.shape[-1], coefficient=self.steering_coeff).to(states.device)
-        return out.spread(squared_distance(states, target))
+        return out.to_grid(squared_distance(states, target))
 
 
 class Activation(RetainLoss):
@@ -105,5 +108,5 @@ class Activation(RetainLoss):
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.layer_states is not None
         if reference.retain_layer is None:
-            raise ValueError("retain loss 'activation' compares with the starting model; give its reference.")
-        return out.spread(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))
+            raise ValueError("retain loss 'activation' needs the reference of the original model, which is missing.")
+        return out.to_grid(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))

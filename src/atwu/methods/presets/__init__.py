@@ -1,8 +1,8 @@
-"""Tuned settings, one small YAML per setting and method: options of a run, and under `about:` where they come from.
+"""Presets: tuned options, one YAML file per setting and method; `about:` records where the values come from.
 
-A setting is a benchmark with a starting model. `tofu-1b`, `tofu-8b` and `rwku-phi3` hold published values, all from the ATWU
-paper but FUNDIAL's, which are in its published code; weights and method parameters of TOFU were tuned on the 1B model, on
-8B only the learning rate was searched again.
+A setting is a benchmark with an original model. `tofu-1b`, `tofu-8b` and `rwku-phi3` hold published values: those of FUNDIAL
+are from its code, all others from the ATWU paper. For TOFU, loss weights and method hyperparameters were tuned on the 1B
+model; on 8B only the learning rate was searched again.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ PUBLISHED: Mapping[str, tuple[str, ...]] = {"tofu": ("tofu-1b", "tofu-8b"), "rwk
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Tuned settings of one method at one setting."""
+    """Tuned options of one method at one setting."""
 
     setting: str
-    """Name of the folder it lies in."""
+    """Name of the preset's folder."""
     method: str
     options: Mapping[str, Any]
-    """Options of `UnlearnConfig`, `method` among them."""
+    """Options of `UnlearnConfig`, `method` included."""
     about: Mapping[str, Any]
-    """For people: benchmark, model, source, the result it reached. No run reads it."""
+    """Information for readers: benchmark, model, source and result. Not used by runs."""
     path: Path
 
     @property
@@ -41,34 +41,34 @@ class Preset:
 
     @property
     def values(self) -> dict[str, float]:
-        """The hyperparameters of the method among the options."""
+        """Hyperparameters of the method among the options."""
         numbers = {name for name, option in component_options().items() if option.number}
         return {key: float(value) for key, value in self.options.items() if key in numbers}
 
 
 @functools.cache
 def find_preset(setting: str, method: str) -> Preset | None:
-    """The shipped preset of a method at a setting, if there is one."""
+    """Return the shipped preset of a method at a setting, or None."""
     path = PRESET_FOLDER / setting / f"{method}.yaml"
     return parse_preset(path) if path.is_file() else None
 
 
 def presets(setting: str) -> dict[str, Preset]:
-    """The shipped presets of a setting by method; empty where there are none."""
+    """Return the shipped presets of a setting by method; empty if it has none."""
     names = sorted(path.stem for path in (PRESET_FOLDER / setting).glob("*.yaml")) if setting else []
     return {name: preset for name in names if (preset := find_preset(setting, name)) is not None}
 
 
 def settings_with_presets() -> tuple[str, ...]:
-    """Names of the settings that presets are shipped for."""
+    """Return the names of the settings that have shipped presets."""
     return tuple(sorted(folder.name for folder in PRESET_FOLDER.iterdir() if any(folder.glob("*.yaml"))))
 
 
 def named_preset(name: str) -> Preset:
-    """The shipped preset of a name such as `tofu-1b/atwu`.
+    """Return the shipped preset with a name such as `tofu-1b/atwu`.
 
     Raises:
-        ValueError: no such preset, with those there are.
+        ValueError: there is no such preset; the message lists the existing ones.
     """
     setting, _, method = name.partition("/")
     if found := find_preset(setting, method):
@@ -81,10 +81,10 @@ def named_preset(name: str) -> Preset:
 
 
 def parse_preset(path: Path) -> Preset:
-    """Read a preset without a check of its options.
+    """Read a preset without checking its options.
 
     Raises:
-        ValueError: not a flat YAML with a method.
+        ValueError: the file is not a flat YAML mapping with a method.
     """
     values = read_yaml(path)
     if not isinstance(values, dict):
@@ -94,5 +94,5 @@ def parse_preset(path: Path) -> Preset:
         raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
     method = values.get("method")
     if not isinstance(method, str):
-        raise ValueError(f"{path}: a preset names its method, as in 'method: atwu', got {method!r}.")
+        raise ValueError(f"{path}: a preset needs the name of its method, as in 'method: atwu', got {method!r}.")
     return Preset(path.absolute().parent.name, method, values, about, path)

@@ -1,1 +1,1 @@
-"""Token weightings: how much each token of a forget answer counts."""
+"""Token weightings: the weight of each token of a forget answer in the loss."""

@@ -1,6 +1,6 @@
-"""Two token weightings made into one, for a whole batch at once.
+"""Combine two token weightings, for a whole batch.
 
-All arguments have shape (batch, tokens); what lies off the mask, NaN included, has no effect and comes back as 0.
+All arguments have shape (batch, tokens). Values outside the mask, NaN included, have no effect and become 0.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ Combination = Literal["product", "mean_of_ranks"]
 
 
 def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -> Tensor:
-    """`product` or `mean_of_ranks` of two weightings."""
+    """Combine two weightings by `product` or `mean_of_ranks`."""
     return (product if how == "product" else mean_of_ranks)(first, second, mask)
 
 
 def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """`first * second`: heavy only where both are. Gradient flows to both.
+    """`first * second`: large only if both are. Both receive a gradient.
 
     Args:
         first: token weights >= 0, shape (batch, tokens).
-        second: the same of another weighting.
+        second: those of another weighting, same shape.
         mask: True on counted tokens, same shape.
 
     Returns:
         Weights, shape (batch, tokens).
     """
-    # Each side is masked first: a NaN under the mask would otherwise reach the gradient.
+    # Mask both factors first: otherwise a NaN outside the mask would reach the gradient.
     return torch.where(mask, first, 0) * torch.where(mask, second, 0)
 
 
@@ -37,11 +37,11 @@ def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
 def mean_of_ranks(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """Mean of the two ranks of each token within its row: only the order of each weighting matters, not its scale.
 
-    A rank r among n counted tokens counts as `(r - 1/2) / n`; tied tokens share their mean rank; a row's mean is 1/2.
+    Rank r among n counted tokens becomes `(r - 1/2) / n`; tied tokens get their mean rank; the mean of a row is 1/2.
 
     Args:
         first: token weights or scores of any range, shape (batch, tokens).
-        second: the same of another weighting.
+        second: those of another weighting, same shape.
         mask: True on counted tokens, same shape.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Token masks read off the probabilities of frozen models or tables, once per row before training.
+"""Token masks from probabilities of frozen models or n-gram tables, computed once per row before training.
 
-Each takes the values of one row's counted tokens, shape (tokens,), and gives 0/1 weights of the same shape. Selection
-is strict, so a row in which all tokens are alike has nothing selected.
+Each function takes the values of one row's counted tokens, shape (tokens,), and returns 0/1 weights of the same shape.
+Comparisons are strict, so a row with equal values selects no token.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ from itertools import pairwise
 
 import numpy as np
 
-from atwu.methods.component_inputs import FloatArray
+from atwu.data.arrays import FloatArray
 
 GAP = 2
-"""Longest gap between selected tokens that `below_mean` fills."""
+"""Longest gap between selected tokens that `below_mean` fills, in tokens."""
 LEFT = 2
-"""Tokens that `differing` adds before each selected one."""
+"""Number of tokens that `differing` adds before each selected token."""
 
 
 def below_mean(logps: FloatArray) -> FloatArray:
-    """Tokens less likely than the row's average, with short gaps filled (SEUL: Wang et al. 2025b, online mode).
+    """Select tokens less likely than the mean of the row, with short gaps filled (SEUL: Wang et al. 2025b, online mode).
 
-    Selects `log p_t < mean`, then every token between two selected ones that have at most `GAP` unselected tokens between
-    them, so that the selection forms spans.
+    Selects `log p_t < mean`, then fills gaps of at most `GAP` tokens between selected tokens, so selections form spans.
 
     Args:
-        logps: log p(x_t | x_<t) under the starting model, shape (tokens,).
+        logps: log p(x_t | x_<t) under the original model, shape (tokens,).
 
     Returns:
         1 on selected tokens, else 0, shape (tokens,).
@@ -41,12 +40,11 @@ def below_mean(logps: FloatArray) -> FloatArray:
 
 
 def differing(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Tokens on which two predictors disagree more than on the row's average, with their context (SU: Wan et al. 2025).
+    """Select tokens on which two predictors differ more than the mean of the row, with left context (SU: Wan et al. 2025).
 
-    Selects `d_t > mean` with `d_t = |first_t - second_t|`, then adds the `LEFT` tokens before each selected one, as the code
-    does that the ATWU paper compares with. Its two models are the starting model and the base model before fine-tuning;
-    Wan et al. compare a model fine-tuned on the forget set with one fine-tuned on the retain set, or two n-gram tables of
-    these sets.
+    Selects `d_t > mean` with `d_t = |first_t - second_t|`, then adds the `LEFT` tokens before each selected one, as in the
+    code that the ATWU paper compares with. That code uses the original model and the base model before fine-tuning; Wan et
+    al. compare a model fine-tuned on the forget set with one fine-tuned on the retain set, or n-gram tables of these sets.
 
     Args:
         first: p(x_t | x_<t) under the first predictor, in [0, 1], shape (tokens,).
@@ -66,8 +64,8 @@ def differing(first: FloatArray, second: FloatArray) -> FloatArray:
 
 def _above_mean(values: FloatArray) -> FloatArray:
     if not np.isfinite(values).all():
-        raise ValueError("a row has values that are NaN or infinite; check the model they come from.")
-    # The mean of equal numbers can be off by a rounding error, which a strict comparison would see.
+        raise ValueError("a row has NaN or infinite values; check the model that produced them.")
+    # The mean of equal numbers can differ from them by a rounding error.
     if values.size == 0 or values.min() == values.max():
         return np.zeros(values.shape)
     above: FloatArray = (values > values.mean()).astype(np.float64)

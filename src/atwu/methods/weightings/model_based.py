@@ -1,4 +1,4 @@
-"""Token weights read off the model's own next-token distribution. All are constants: no gradient flows through them."""
+"""Token weights computed from the model's next-token distribution, without gradient."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def saturation(logps: Tensor, *, beta: float) -> Tensor:
-    """`p^beta`: tokens that are already forgotten count less (WGA, Wang et al. 2025).
+    """`p^beta`: smaller for tokens that are already forgotten (WGA, Wang et al. 2025).
 
     Args:
         logps: log p(x_t | x_<t), any shape.
-        beta: exponent >= 0; larger drops a token earlier.
+        beta: exponent >= 0; larger stops earlier.
     """
     return (beta * logps.detach()).exp()
 
 
 def importance(logps: Tensor, *, beta2: float) -> Tensor:
-    """`(1 - p)^beta2`: tokens the model finds hard count more (Yang et al. 2025).
+    """`(1 - p)^beta2`: larger for less likely tokens (Yang et al. 2025).
 
     Args:
         logps: log p(x_t | x_<t), any shape.
@@ -38,14 +38,14 @@ def satimp(logps: Tensor, *, beta1: float, beta2: float) -> Tensor:
 
 
 def entropy_share(entropy: Tensor, mask: Tensor) -> Tensor:
-    """`n H_t / sum H`: the share of each token in its row's uncertainty (ETW, Koh et al. 2026). Sums to n in each row.
+    """`n H_t / sum H`: share of each token in the entropy of its row (ETW, Koh et al. 2026). Sums to n in each row.
 
     Args:
         entropy: next-token entropy in nats, shape (batch, tokens).
         mask: True on counted tokens, same shape.
 
     Returns:
-        Weights >= 0, shape (batch, tokens); all ones in a row without any uncertainty.
+        Weights >= 0, shape (batch, tokens); all ones if the entropy of the row is 0.
     """
     import torch
 
@@ -55,14 +55,14 @@ def entropy_share(entropy: Tensor, mask: Tensor) -> Tensor:
 
 
 class Uniform(Weighting):
-    """Every token counts alike."""
+    """Weight 1 for every token."""
 
     formula = "1"
     reads_head = False
-    scored = False
+    is_score = False
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        return seen.logps.new_ones(seen.logps.shape)
+    def weights(self, context: WeightingContext) -> Tensor:
+        return context.logps.new_ones(context.logps.shape)
 
 
 class Saturation(Weighting):
@@ -70,15 +70,15 @@ class Saturation(Weighting):
 
     formula = "p^β"
     beta: float = number(
-        1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger lets go of a forgotten token earlier"
+        1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger stops earlier on a forgotten token"
     )
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        return saturation(seen.logps, beta=self.beta)
+    def weights(self, context: WeightingContext) -> Tensor:
+        return saturation(context.logps, beta=self.beta)
 
 
 def _beta2() -> float:
-    """The one number that both importance weightings take."""
+    """Return the option that both importance weightings share."""
     exponent: float = number(
         1.0, symbol="β2", search=Range(0.1, 5.0), help="importance exponent; larger concentrates on unlikely tokens"
     )
@@ -91,8 +91,8 @@ class Importance(Weighting):
     formula = "(1 - p)^β2"
     beta2: float = _beta2()
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        return importance(seen.logps, beta2=self.beta2)
+    def weights(self, context: WeightingContext) -> Tensor:
+        return importance(context.logps, beta2=self.beta2)
 
 
 class SatImp(Weighting):
@@ -102,8 +102,8 @@ class SatImp(Weighting):
     beta1: float = number(5.0, symbol="β1", search=Range(1.0, 10.0, log=False), help="SatImp's saturation exponent")
     beta2: float = _beta2()
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        return satimp(seen.logps, beta1=self.beta1, beta2=self.beta2)
+    def weights(self, context: WeightingContext) -> Tensor:
+        return satimp(context.logps, beta1=self.beta1, beta2=self.beta2)
 
 
 class Entropy(Weighting):
@@ -115,12 +115,12 @@ class Entropy(Weighting):
         symbol="τ",
         search=Range(0.1, 4.0),
         positive=True,
-        help="temperature of the entropy weights; large is uniform",
+        help="temperature of the entropy weights; large values approach uniform weights",
     )
 
     @property
     def entropy_temperature(self) -> float:  # type: ignore[override]
         return self.temperature
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        return entropy_share(seen.entropy, seen.mask)
+    def weights(self, context: WeightingContext) -> Tensor:
+        return entropy_share(context.entropy, context.mask)

@@ -1,7 +1,7 @@
-"""Conditional relative frequencies of counted tokens, counted once on a set of rows: a predictor without a model.
+"""N-gram tables: conditional relative frequencies of counted tokens in a set of rows.
 
-Two tables, of the forget and of the retain set, give the n-gram form of selective unlearning (Wan et al. 2025): pass
-their probabilities of a row to `masks.differing`.
+Tables of the forget and the retain set give the n-gram variant of selective unlearning (Wan et al. 2025): pass both
+probabilities of a row to `masks.differing`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.component_inputs import FloatArray
 
 N = 3
-"""Length of an n-gram, its last token included."""
+"""Length of an n-gram, including the predicted token."""
 Context = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NgramTable:
-    """How often each counted token follows its N - 1 previous tokens.
+    """Counts of each counted token after its N - 1 previous tokens.
 
-    Contexts reach into prompt and template; targets are counted tokens. Nearer than N - 1 tokens to the start of a row
-    the context is what there is, under a key of its own.
+    Contexts include prompt and template tokens; predicted tokens are counted tokens. At the start of a row contexts are
+    shorter and have their own keys.
     """
 
     continuations: Mapping[Context, Mapping[int, int]]
@@ -42,15 +42,15 @@ class NgramTable:
         return cls(counts)
 
     def probabilities(self, row: EncodedRow) -> FloatArray:
-        """`count(context, x_t) / count(context)` of each counted token, 0 where the context was never seen.
+        """`count(context, x_t) / count(context)` of each counted token, 0 for an unknown context.
 
         Returns:
             Values in [0, 1], shape (counted tokens,).
         """
         values = []
         for context, target in _ngrams(row):
-            seen = self.continuations.get(context)
-            values.append(seen.get(target, 0) / sum(seen.values()) if seen else 0.0)
+            followers = self.continuations.get(context)
+            values.append(followers.get(target, 0) / sum(followers.values()) if followers else 0.0)
         return np.array(values, dtype=np.float64)
 
 

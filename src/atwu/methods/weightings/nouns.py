@@ -1,7 +1,7 @@
-"""Mask of the tokens that belong to noun phrases, as in the focused form of UNDIAL (Dong et al. 2025).
+"""Mask of the tokens in noun phrases, as in focused UNDIAL (Dong et al. 2025).
 
-A noun finder turns one answer into character ranges; `noun_mask` turns those into 0/1 weights of the answer's tokens.
-spaCy's noun chunks are what the ATWU paper compares with; `simple_nouns` needs no model and is cruder.
+A noun finder returns character ranges of an answer; `noun_mask` converts them to 0/1 weights of the answer's tokens. The
+ATWU paper compares with spaCy's noun chunks; `simple_nouns` needs no model and is less accurate.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypeAlias
 import numpy as np
 
 from atwu._extras import require
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, touches
 from atwu.data.schema import Span
-from atwu.methods.component_inputs import FloatArray
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
-"""From an answer to the half-open character ranges of its nouns or noun phrases, none empty, in any order."""
+"""Maps an answer to the half-open, non-empty character ranges of its nouns or noun phrases, in any order."""
 
 _WORD = re.compile(r"\w+(?:(?:['’\u2010\u2011-]|(?<=\d)[.,](?=\d))\w+)*")
 _SENTENCE_END = re.compile(r"[.!?…\n]")
@@ -35,15 +35,15 @@ _FUNCTION_WORDS = frozenset(_COMMON.split())
 
 
 def noun_finder(name: str) -> NounFinder:
-    """The noun finder of a name.
+    """Return a noun finder by name.
 
     Args:
-        name: `simple` (`simple_nouns`), or a spaCy model, whose noun chunks count, determiners included ("the author's
-            name"): an installed model package, or a folder that holds a pipeline. It is loaded here, once.
+        name: `simple` (`simple_nouns`), or a spaCy model (installed package or folder of a pipeline), whose noun chunks are
+            used, determiners included ("the author's name"). The model is loaded here, once.
 
     Raises:
-        ImportError: spaCy or the model package is missing; the text names the command.
-        ValueError: the model has no tagger or parser, when the finder is called.
+        ImportError: spaCy or the model package is missing; the message gives the install command.
+        ValueError: raised by the finder if the model has no tagger or parser.
     """
     if name == "simple":
         return simple_nouns
@@ -51,7 +51,7 @@ def noun_finder(name: str) -> NounFinder:
         nlp = require("spacy", extra="nouns").load(name)
     except OSError as error:
         raise ImportError(
-            f"the spaCy model {name} is needed here and cannot be loaded; run: python -m spacy download {name} ({error})"
+            f"cannot load the spaCy model {name}; run: python -m spacy download {name} ({error})"
         ) from error
 
     def find(text: str) -> list[Span]:
@@ -59,19 +59,19 @@ def noun_finder(name: str) -> NounFinder:
             return [(chunk.start_char, chunk.end_char) for chunk in nlp(text).noun_chunks]
         except (ValueError, NotImplementedError) as error:
             raise ValueError(
-                "this spaCy pipeline finds no noun chunks; it needs a tagger and a dependency parser of a language "
-                f"with noun chunks, as en_core_web_sm has ({error})."
+                "this spaCy pipeline gives no noun chunks; use one with a tagger and a dependency parser, such as "
+                f"en_core_web_sm ({error})."
             ) from error
 
     return find
 
 
 def simple_nouns(text: str) -> list[Span]:
-    """Runs of capitalised words and numbers, found by spelling alone: a stand-in for a tagger.
+    """Find runs of capitalized words and numbers by spelling, as a substitute for a tagger.
 
-    The first word of a sentence counts only if another capitalised word follows it directly or it is not a common
-    English function word; the pronoun "I" never counts. Finds names, titles, places and numbers, but no nouns in lower
-    case, and takes other capitalised words for nouns; needs a script with capitals.
+    The first word of a sentence counts only if another capitalized word follows directly or it is not a common
+    English function word; the pronoun "I" never counts. Finds names, titles, places and numbers, but no lower-case nouns;
+    other capitalized words are included wrongly. Requires a script with capital letters.
     """
     words = list(_WORD.finditer(text))
     spans: list[Span] = []
@@ -89,15 +89,15 @@ def simple_nouns(text: str) -> list[Span]:
 
 
 def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> FloatArray:
-    """1 on counted tokens that overlap a noun phrase, else 0; a token's leading space is no overlap.
+    """Return 1 for counted tokens that overlap a noun phrase, else 0; the leading space of a token is ignored.
 
     Args:
         row: the encoded row.
         answer: its answer, to which `row.answer_offsets` refer.
-        finder: gives the noun phrases of the answer.
+        finder: returns the noun phrases of the answer.
 
     Returns:
-        0/1 weights, shape (counted tokens,); the terminal token is 0, and so is everything when nothing is found.
+        0/1 weights, shape (counted tokens,); the terminal token is 0; all 0 if no noun is found.
     """
     spans = finder(answer)
     marks = [float(touches(offset, spans, answer)) for offset in row.counted(row.answer_offsets)]

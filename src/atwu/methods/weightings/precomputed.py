@@ -1,4 +1,4 @@
-"""Token weightings that are computed once, before training, and never change."""
+"""Token weightings that are computed once, before training."""
 
 from __future__ import annotations
 
@@ -6,56 +6,58 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import FixedWeighting
-from atwu.methods.component_inputs import FloatArray, PrecomputeContext, WeightingContext
+from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
 from atwu.methods.component_options import setting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.arrays import FloatArray
+
 
 class Labels(FixedWeighting):
-    """1 on tokens that touch a forget span; also known from the batch itself."""
+    """1 on tokens that overlap a forget span; the batch may contain these labels, too."""
 
-    formula = "1 on annotated secret tokens"
+    formula = "1 on labelled tokens"
     needs = ("labels",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
-        return (np.array(row.counted(row.token_labels or ()), dtype=np.float64) for row in given.forget)
+        return (np.array(row.counted(row.token_labels or ()), dtype=np.float64) for row in context.forget)
 
-    def weights(self, seen: WeightingContext) -> Tensor:
-        if seen.forget.token_labels is None:
-            raise ValueError("weighting 'labels' needs `token_labels` in the forget batch or `token_weights`.")
-        return seen.forget.token_labels[:, 1:].to(seen.logps)
+    def weights(self, context: WeightingContext) -> Tensor:
+        if context.forget.token_labels is None:
+            raise ValueError("weighting 'labels' needs token_labels in the forget batch, or token_weights.")
+        return context.forget.token_labels[:, 1:].to(context.logps)
 
 
 class LogprobMask(FixedWeighting):
-    """SEUL's mask on the starting model (Wang et al. 2025b)."""
+    """SEUL's mask from the original model (Wang et al. 2025b)."""
 
-    formula = "1 where the starting model's log p is below the row's mean, gaps filled"
-    needs = ("starting_logps",)
+    formula = "1 where log p under π0 is below its mean in the row, gaps filled"
+    needs = ("original_logps",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import below_mean
 
-        return [below_mean(logps) for logps in given.ref_logps()]
+        return [below_mean(logps) for logps in context.ref_logps()]
 
 
 class ModelDifference(FixedWeighting):
-    """SU-LLM's mask: where two auxiliary models disagree (Wan et al. 2025)."""
+    """SU-LLM's mask: tokens on which two auxiliary models differ (Wan et al. 2025)."""
 
-    formula = "1 where two auxiliary models disagree more than on average, widened to the left"
+    formula = "1 where p of two auxiliary models differs more than the mean of the row, plus tokens to the left"
     needs = ("retain", "auxiliary_models")
     auxiliary_forget: str | None = setting(
-        None, help="SU-LLM's model fine-tuned on the forget set; default: trained and cached"
+        None, help="path of SU-LLM's model fine-tuned on the forget set; trained and cached by default"
     )
     auxiliary_retain: str | None = setting(
-        None, help="SU-LLM's model fine-tuned on the retain set; default: trained and cached"
+        None, help="path of SU-LLM's model fine-tuned on the retain set; trained and cached by default"
     )
 
     def check(self) -> None:
-        """Whether both models are named.
+        """Check that both models are set.
 
         Raises:
             ValueError: one is missing.
@@ -63,44 +65,46 @@ class ModelDifference(FixedWeighting):
         for name in ("auxiliary_forget", "auxiliary_retain"):
             if getattr(self, name) is None:
                 raise ValueError(
-                    f"weighting 'model_difference' compares two auxiliary models; give {name}, the folder of one "
-                    "(`atwu unlearn` trains both when they are not given)."
+                    f"weighting 'model_difference' compares two auxiliary models; set {name} to the folder of one "
+                    "(`atwu unlearn` trains both if they are not set)."
                 )
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
         from atwu.methods.weightings.masks import differing
 
-        pairs = zip(given.logps_of(str(self.auxiliary_forget)), given.logps_of(str(self.auxiliary_retain)), strict=True)
+        pairs = zip(
+            context.logps_of(str(self.auxiliary_forget)), context.logps_of(str(self.auxiliary_retain)), strict=True
+        )
         return [differing(np.exp(first), np.exp(second)) for first, second in pairs]
 
 
 class NgramDifference(FixedWeighting):
-    """SU-Ngram's mask: where forget and retain trigrams disagree (Wan et al. 2025)."""
+    """SU-Ngram's mask: tokens on which forget and retain trigrams differ (Wan et al. 2025)."""
 
-    formula = "1 where forget and retain n-grams disagree more than on average, widened to the left"
+    formula = "1 where p of forget and retain trigrams differs more than the mean of the row, plus tokens to the left"
     needs = ("retain",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import differing
         from atwu.methods.weightings.ngrams import NgramTable
 
-        first, second = NgramTable.of(given.forget), NgramTable.of(given.retain or ())
-        return (differing(first.probabilities(row), second.probabilities(row)) for row in given.forget)
+        first, second = NgramTable.of(context.forget), NgramTable.of(context.retain or ())
+        return (differing(first.probabilities(row), second.probabilities(row)) for row in context.forget)
 
 
 class Nouns(FixedWeighting):
     """FUNDIAL's mask: tokens of noun phrases (Dong et al. 2025)."""
 
-    formula = "1 on noun phrases"
+    formula = "1 on tokens of noun phrases"
     needs: ClassVar[Sequence[str]] = ("text", "noun_finder")
     noun_finder: str = setting(
-        "en_core_web_sm", help="who finds nouns: a spaCy model, or simple (capitals and numbers)"
+        "en_core_web_sm", help="noun finder: name of a spaCy model, or simple (capitalized words and numbers)"
     )
 
     def check(self) -> None:
-        """Whether the noun finder can be loaded.
+        """Check that the noun finder can be loaded.
 
         Raises:
             ImportError: spaCy or its model is missing.
@@ -109,50 +113,52 @@ class Nouns(FixedWeighting):
 
         noun_finder(self.noun_finder)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.nouns import noun_finder, noun_mask
 
         finder = noun_finder(self.noun_finder)
-        return (noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers, strict=True))
+        return (noun_mask(row, answer, finder) for row, answer in zip(context.forget, context.answers, strict=True))
 
 
 class Rarity(FixedWeighting):
-    """Tokens that retain answers hardly use, by rank in the answer."""
+    """Rank within the answer of how rare each token is in the retain answers."""
 
-    formula = "rank in the answer of -log(count among retain answers), lower for words of the prompt"
+    formula = "rank within the answer of -log(count in retain answers); lower for tokens of the prompt"
     needs = ("retain",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import TokenCounts
 
-        counts = TokenCounts.of(given.retain or ())
-        return (counts.rarity(row) for row in given.forget)
+        counts = TokenCounts.of(context.retain or ())
+        return (counts.rarity(row) for row in context.forget)
 
 
 class WordRarity(FixedWeighting):
-    """Words that hardly any subject's retain answers use and the question does not say, by rank in the answer."""
+    """Rank within the answer of how few subjects' retain answers contain the word; words of the question rank lowest."""
 
-    formula = "rank in the answer of -(subjects whose retain answers have the word), lowest for words of the question"
+    formula = (
+        "rank within the answer of -(subjects whose retain answers contain the word); lowest for words of the question"
+    )
     needs = ("retain", "text", "retain_text")
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.word_rarity import WordCounts
 
-        counts = WordCounts.of(given.retain_text or ())
-        return (counts.rarity(row, text) for row, text in zip(given.forget, given.forget_text or (), strict=True))
+        counts = WordCounts.of(context.retain_text or ())
+        return (counts.rarity(row, text) for row, text in zip(context.forget, context.forget_text or (), strict=True))
 
 
 class RareNouns(Nouns):
-    """Word rarity together with noun phrases that the question does not say."""
+    """Mean of word rarity and of noun phrases without words of the question, as ranks."""
 
-    formula = "mean of the ranks of word_rarity and of noun phrases without the question's words"
+    formula = "mean of word_rarity and the rank of noun phrases without words of the question"
     needs = ("retain", "text", "retain_text", "noun_finder")
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
+        from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
 
-        counts, nouns = WordCounts.of(given.retain_text or ()), super().once(given)
-        for row, text, mask in zip(given.forget, given.forget_text or (), nouns, strict=True):
-            asked = asked_words(text)
-            told = [word in asked for word in words_of_tokens(row, text.answer)]
-            yield rare_nouns(counts.rarity(row, text), mask, told)
+        counts, nouns = WordCounts.of(context.retain_text or ()), super().precompute(context)
+        for row, text, mask in zip(context.forget, context.forget_text or (), nouns, strict=True):
+            asked = question_words(text)
+            in_question = [word in asked for word in words_of_tokens(row, text.answer)]
+            yield rare_nouns(counts.rarity(row, text), mask, in_question)

@@ -1,7 +1,6 @@
-"""Token weights from counts alone: rare in the retain answers, and not given away by the prompt, means heavy.
+"""Frequency-based token weights: large for tokens that are rare in the retain answers and not in the prompt.
 
-Needs no model and no training. The weights depend on the order of tokens within their answer only, so every answer has
-mean weight 1/2.
+They need no model and no training. Weights are ranks within the answer, so every answer has mean weight 1/2.
 """
 
 from __future__ import annotations
@@ -13,22 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
-from atwu.methods.component_inputs import FloatArray
 
 PROMPT_FACTOR = 0.5
-"""What the surprise of a token is multiplied by when the prompt already holds it. A name that is asked about is as rare
-as the secret without being one: with a factor of 1 the AUROC per sample is about 10 points lower on the embedded
-benchmark. A factor of 0 (lowest rank) gains a little where words of the question are never labelled secret, and loses
-more where they may be."""
+"""Factor on the surprise of a token that occurs in the prompt. A name in the question is as rare as a key token without
+being one: with factor 1 the AUROC per sample is about 10 points lower on the built-in benchmark. Factor 0 (lowest rank) is
+slightly better if words of the question are never labelled, and worse otherwise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenCounts:
-    """How often each token id is counted in the answers of a set of rows, usually the retain set."""
+    """Occurrences of each token id in the answers of a set of rows, usually the retain set."""
 
     counts: NDArray[np.int64]
-    """Occurrences by token id, shape (ids,); an id beyond the end was never seen."""
+    """Occurrences by token id, shape (ids,); ids beyond the end have 0."""
 
     @classmethod
     def of(cls, rows: Iterable[EncodedRow]) -> TokenCounts:
@@ -40,10 +38,10 @@ class TokenCounts:
         return cls(counts)
 
     def rarity(self, row: EncodedRow) -> FloatArray:
-        """Rank of each counted token's surprise within its answer, `(rank - 1/2) / n` with mid-ranks for ties.
+        """Rank the surprise of each counted token within its answer, `(rank - 1/2) / n` with mid-ranks for ties.
 
-        The surprise is `log((N + 1) / (count + 1)) >= 0` with N counted tokens in all, halved for an id that occurs in
-        the row's prompt. The terminal token is ranked like any other.
+        The surprise is `log((N + 1) / (count + 1)) >= 0` with N counted tokens in total, halved for ids that occur in
+        the prompt of the row. The terminal token is included.
 
         Returns:
             Weights in (0, 1) with mean 1/2, shape (counted tokens,).
@@ -64,7 +62,7 @@ def log_odds(weights: FloatArray) -> FloatArray:
 
 
 def _prompt(row: EncodedRow) -> tuple[int, ...]:
-    """Ids before the answer; a plain text row has none, though its first token is not counted."""
+    """Return the ids before the answer; none for a plain text row, although its first token is not counted."""
     start = row.answer_start
     return tuple(
         token for token, offset in zip(row.input_ids[:start], row.answer_offsets[:start], strict=True) if offset is None
@@ -72,7 +70,7 @@ def _prompt(row: EncodedRow) -> tuple[int, ...]:
 
 
 def mid_ranks(values: FloatArray) -> FloatArray:
-    """`(rank - 1/2) / n` of each of n values, shape (n,); tied values share their mean rank."""
+    """`(rank - 1/2) / n` of each of n values, shape (n,); tied values get their mean rank."""
     from scipy.stats import rankdata
 
     ranks: FloatArray = (rankdata(values) - 0.5) / values.size

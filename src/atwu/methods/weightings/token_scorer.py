@@ -1,7 +1,7 @@
 """The learned token scorer: one linear layer on the model's hidden states, and the objective that trains it.
 
-Scores are trained with the model fixed: the forget loss rewards weight on tokens that the model is able to unlearn, three
-regularisers make the scores decided, few and small (the ATWU paper, section on the scorer).
+Scores are trained with the model fixed: the forget loss rewards weight on tokens that the model can unlearn; three
+regularizers make scores close to 0 or 1, limit their mean and shrink the parameters (ATWU paper, section on the scorer).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from atwu.data.encode import EncodedRow
 from atwu.methods.weightings.rarity import TokenCounts, log_odds
 from atwu.modeling.forward import HiddenPosition
 
-WEIGHTS_NAME = "scorer.safetensors"
-CONFIG_NAME = "scorer_config.json"
+SCORER_WEIGHTS_NAME = "scorer.safetensors"
+SCORER_CONFIG_NAME = "scorer_config.json"
 _PRIOR = "prior_counts"
 
 
 class TokenScorer(nn.Module):
-    """`g = sigmoid(<w, h> + b)`, starting at exactly 1/2 for every token.
+    """Token scorer `g = sigmoid(<w, h> + b)`, initially exactly 1/2 for every token.
 
     Args:
         hidden_size: width of the model's final hidden states.
-        bias: learn `b` as well.
-        hidden_position: which state scores a token: `pred` (the one that predicts it) or `own` (after it was read).
-        prior: start from the rarity of a token among these counts instead of 1/2.
-        prior_strength: factor >= 0 on the prior's log odds.
+        bias: whether to train `b`.
+        hidden_position: state that scores a token: `pred` (predicts the token) or `own` (at the token).
+        prior: token counts whose rarity gives the initial scores instead of 1/2.
+        prior_strength: factor >= 0 on the log-odds of the prior.
     """
 
     def __init__(
@@ -57,21 +57,21 @@ class TokenScorer(nn.Module):
 
         Args:
             hidden: states, shape (..., hidden_size).
-            offset: added to the logit, shape (...): where the scorer starts from.
+            offset: log-odds of the prior, added to the logit, shape (...).
 
         Returns:
             Scores in (0, 1), shape (...).
 
         Raises:
-            ValueError: the scorer has a prior and is given no offset.
+            ValueError: the scorer has a prior, but no offset was given.
         """
         if self.prior is not None and offset is None:
-            raise ValueError("this scorer starts from a prior; give the offset of each row (TokenScorer.offset).")
+            raise ValueError("this scorer has a prior; pass the offset of each row (TokenScorer.offset).")
         logits = self.linear(hidden.detach().float()).squeeze(-1)
         return torch.sigmoid(logits if offset is None else logits + offset)
 
     def offset(self, row: EncodedRow) -> Tensor | None:
-        """What the prior adds to the logit of each counted token of a row, shape (counted tokens,), or None without one."""
+        """Return the log-odds of the prior for the counted tokens of a row, shape (counted tokens,); None without a prior."""
         if self.prior is None:
             return None
         return torch.as_tensor(self.prior_strength * log_odds(self.prior.rarity(row)), dtype=torch.float32)
@@ -89,35 +89,35 @@ class TokenScorer(nn.Module):
         tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
         if self.prior is not None:
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
-        save_file(tensors, folder / WEIGHTS_NAME)
+        save_file(tensors, folder / SCORER_WEIGHTS_NAME)
         config = {
             "hidden_size": self.linear.in_features,
             "bias": self.linear.bias is not None,
             "hidden_position": self.hidden_position,
             "prior_strength": self.prior_strength if self.prior is not None else None,
         }
-        (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / SCORER_CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> TokenScorer:
         """Load a scorer saved by `save_pretrained` or found in an unlearned checkpoint.
 
         Raises:
-            FileNotFoundError: the folder holds no scorer.
-            ValueError: its counts of tokens are none.
+            FileNotFoundError: the folder contains no scorer.
+            ValueError: its token counts are damaged.
         """
         from safetensors.torch import load_file
 
         folder = Path(folder)
-        missing = [name for name in (CONFIG_NAME, WEIGHTS_NAME) if not (folder / name).is_file()]
+        missing = [name for name in (SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME) if not (folder / name).is_file()]
         if missing:
-            raise FileNotFoundError(f"{folder} holds no token scorer: {' and '.join(missing)} not found.")
-        config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-        tensors = load_file(folder / WEIGHTS_NAME)
+            raise FileNotFoundError(f"{folder} contains no token scorer: {' and '.join(missing)} not found.")
+        config = json.loads((folder / SCORER_CONFIG_NAME).read_text(encoding="utf-8"))
+        tensors = load_file(folder / SCORER_WEIGHTS_NAME)
         counts = tensors.pop(_PRIOR, None)
         if counts is not None and (counts.dtype != torch.int64 or counts.ndim != 1 or (counts < 0).any()):
             raise ValueError(
-                f"{folder / WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts; it is damaged or not ours."
+                f"{folder / SCORER_WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts >= 0; the file is damaged."
             )
         scorer = cls(
             config["hidden_size"],
@@ -137,7 +137,7 @@ def score_entropy(scores: Tensor) -> Tensor:
 
 
 def soft_budget(mean_score: Tensor, *, rho: float) -> Tensor:
-    """`(mean g - rho)^2` for the mean score of all tokens, a scalar; from g = 1/2 it pushes every score down."""
+    """`(mean g - rho)^2` for the mean score of all tokens, a scalar; at g = 1/2 it lowers every score."""
     return (mean_score - rho).square()
 
 
@@ -172,31 +172,31 @@ def scorer_objective(
     sequences: float | None = None,
     score_total: Tensor | None = None,
 ) -> Tensor:
-    """What one scorer step minimises, without the squared norm of the weights.
+    """Objective of one scorer step, without the L2 penalty.
 
     Args:
         scores: current scores with gradient, shape (tokens,).
         sequence: sequence index of each token, shape (tokens,).
-        forget: the forget loss as a function of the scores, already averaged and weighted, a scalar; the model's numbers in
-            it are constants.
+        forget: the forget loss as a function of the scores, averaged and weighted, a scalar; values of the model are
+            constants.
         lambda_entropy: weight of the mean binary entropy.
         lambda_budget: weight of the budget penalty.
         budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
         rho: target of the budget in (0, 1).
-        tokens: token count over all processes, if there are several.
-        sequences: sequence count over all processes.
+        tokens: token count over all processes; default: this process.
+        sequences: sequence count over all processes; default: this process.
         score_total: sum of the scores over all processes, without gradient.
 
     Returns:
-        A scalar with gradient in `scores`.
+        A scalar with gradient with respect to `scores`.
     """
     count = float(scores.numel() if tokens is None else tokens)
     entropy = lambda_entropy * score_entropy(scores).sum() / count
     if budget == "soft":
         own = scores.sum()
-        everywhere = own if score_total is None else own - own.detach() + score_total
-        whole = soft_budget(everywhere / count, rho=rho)
-        # Every process has the gradient of its own scores and, so that values add up, its share of the value.
+        all_processes = own if score_total is None else own - own.detach() + score_total
+        whole = soft_budget(all_processes / count, rho=rho)
+        # Each process has the gradient of its own scores and its share of the value, so that the sum is correct.
         penalty = whole - whole.detach() * (1 - scores.numel() / count)
     else:
         each = straight_through_budget(scores, sequence, rho=rho)
@@ -205,6 +205,6 @@ def scorer_objective(
 
 
 def find_scorer(folder: str | Path) -> TokenScorer | None:
-    """The scorer of an unlearned model folder, or None where there is none."""
+    """Load the scorer of an unlearned model folder; None if it has none."""
     folder = Path(folder).expanduser()
-    return TokenScorer.from_pretrained(folder) if (folder / CONFIG_NAME).is_file() else None
+    return TokenScorer.from_pretrained(folder) if (folder / SCORER_CONFIG_NAME).is_file() else None

@@ -1,4 +1,5 @@
-"""Figures of a report, one file each: drawn from `Records` in one style, saved as PDF and SVG, or put into a page."""
+"""Figures of a report, one file each: drawn from `Records` in one style, saved as PDF and SVG, or embedded in a
+page."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from atwu.report.figures.token_scores import auroc_ridge, pooled_roc
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.figures.training_curves import training_curves
 from atwu.report.figures.uplift import uplift
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
     draw.__name__: draw
@@ -26,12 +27,12 @@ FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
 
 
 def all_figures(records: Records, *, focus: str | None = "atwu") -> list[DrawnFigure]:
-    """Draw them all; those without data say why."""
+    """Draw all figures; those without data contain the reason."""
     return [draw(records, focus=focus) for draw in FIGURES.values()]
 
 
 def save_figures(records: Records, folder: str | Path, *, focus: str | None = "atwu") -> list[Path]:
-    """Write every figure the records have data for as KEY.pdf and KEY.svg, and give the files in the order of the report."""
+    """Save every figure that has data as KEY.pdf and KEY.svg; returns the files in the order of the report."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -1,4 +1,4 @@
-"""What attacks bring back: before and after, one panel per attack, one row per label."""
+"""Figures of attacks: each metric without and under attack, one panel per attack, one row per label."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from atwu.evaluation.columns import FORGET
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import mean_of
 from atwu.evaluation.result import MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 from atwu.report.table_values import cell_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORGET = "forget"
 _WORDS = {
     "leak_worst_family": "probes:\nworst family",
     "relearn_forget": "relearned:\nforget rows",
     "relearn_retain": "relearned:\nretain rows",
-    "int8": "rounded:\n8 bits",
-    "int4": "rounded:\n4 bits",
+    "int8": "quantized:\n8 bits",
+    "int4": "quantized:\n4 bits",
 }
 _MEASURES = {"J_P": "facts stated in %", "extraction_strength": "extraction strength"}
 _ACROSS = range(3, 6)
-"""Panels beside each other; some stay empty if need be, so that a single one is not stretched."""
+"""Number of panels per row; some may stay empty, so that a single panel is not stretched."""
 _ROOMY = 12
-"""Labels from which rows move closer."""
+"""Number of labels above which rows are closer together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One attack under one measure."""
+    """One attack and one measure."""
 
     before: str
     """Metric without the attack."""
@@ -47,50 +47,51 @@ class Panel:
 
     @property
     def measure(self) -> str:
-        """What is measured, in words."""
+        """Name of the measure."""
         return _MEASURES[self.before]
 
 
-@figure("What attacks bring back")
-def attacks(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Relearning, rounding, the worst family of adversarial probes and the best of several draws."""
+@figure("Metrics under attack")
+def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw relearning, quantization, the worst attack family of probes and best-of-n sampling."""
     names = _metrics(records)
     panels = [Panel("J_P", name, _spoken(name)) for name in names if re.match("leak_(worst_family|best_of_)", name)]
     for before in _MEASURES:
         after = [name for name in names if name.startswith(f"{before}@")]
         panels += [Panel(before, name, _spoken(name.partition("@")[2])) for name in after]
     caption = (
-        "Open: as unlearned. Filled: under attack, with 95 % bootstrap intervals; both on the rows that have both. Vertical "
-        "lines: the starting model (dashed) and the retain-only model (dotted) without any attack. Lower is better."
+        "Open: without attack. Filled: under attack, with 95 % bootstrap intervals; both on rows that have both. "
+        "Vertical lines: the original model (dashed) and the retain-only model (dotted), without attack. Lower is "
+        "better."
     )
-    reason = "no run was attacked (metrics families, sampling, relearning, quantization)."
-    return _dots(records, panels, eval_steps, caption) if panels else reason
+    reason = "no run has attack metrics (metrics families, sampling, relearning, quantization)."
+    return _dots(records, panels, styles, caption) if panels else reason
 
 
-@figure("Adversarial wordings, family by family")
-def attack_families(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Leak rate under each family of adversarial probes (Jin et al. 2024)."""
+@figure("Adversarial probes by family")
+def attack_families(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw the leak rate under each family of adversarial probes (Jin et al. 2024)."""
     family = re.compile("leak_(?!worst_family|best_of|per_sample)")
     panels = [Panel("J_P", name, _spoken(name)) for name in _metrics(records) if family.match(name)]
     caption = (
-        "Facts stated under each of the families of adversarial probes of Jin et al. (2024). Marks and lines as in the "
-        "figure of attacks."
+        "Rate of stated facts under each family of adversarial probes (Jin et al. 2024). Marks and lines as in the "
+        "previous figure."
     )
-    reason = "no run was asked adversarial probes (metrics families)."
-    return _dots(records, panels, eval_steps, caption) if panels else reason
+    reason = "no run has results for adversarial probes (metrics families)."
+    return _dots(records, panels, styles, caption) if panels else reason
 
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
-    """Mean over seeds of what was measured without the attack on the rows the attack was measured on."""
+    """Mean over seeds of the metric without attack, on the attacked rows."""
     means = [fmean(before for before, _ in kept) for run in runs if (kept := _pairs(run, panel))]
     return fmean(means) if means else None
 
 
 def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> MetricValue:
-    """What was measured under attack, on the rows that were also measured without it.
+    """Metric under attack, on rows that also have a value without attack.
 
     Args:
-        cell: mean over seeds of all attacked rows; it is returned where there is nothing to leave out.
+        cell: mean over seeds of all attacked rows; returned unchanged if no row is excluded.
     """
     attacked = [(run, len(kept)) for run in runs if (kept := _pairs(run, panel))]
     every = [run.result.rows[FORGET].metrics[panel.after] for run, _ in attacked]
@@ -103,7 +104,7 @@ def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> M
 
 
 def _pairs(run: RunRecord, panel: Panel) -> list[tuple[float, float]]:
-    """Without and under attack, of every row that has both."""
+    """Values without and under attack, of every row that has both."""
     metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
     pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
     return [(before, after) for before, after in pairs if before is not None and after is not None]
@@ -117,15 +118,15 @@ def _metrics(records: Records) -> list[str]:
 
 
 def _spoken(name: str) -> str:
-    """An attack's name on two lines of about equal length."""
+    """Split an attack's name into two lines of about equal length."""
     if name.startswith("leak_best_of_"):
-        return f"draws:\nbest of {name.rpartition('_')[2]}"
+        return f"sampling:\nbest of {name.rpartition('_')[2]}"
     words = name.removeprefix("leak_").split("_")
     cut = min(range(1, len(words) + 1), key=lambda n: abs(len(" ".join(words[:n])) - len(" ".join(words[n:]))))
     return _WORDS.get(name) or "\n".join(" ".join(part) for part in (words[:cut], words[cut:]) if part)
 
 
-def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Series], caption: str) -> FigureDraft:
+def _dots(records: Records, panels: Sequence[Panel], styles: Mapping[str, Series], caption: str) -> FigureDraft:
     cells = {
         (label, panel): cell
         for label in records.labels
@@ -143,7 +144,7 @@ def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Se
     for across, line in zip(
         sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False), lines, strict=True
     ):
-        name_rows(across[0], [eval_steps[label] for label in labels])
+        name_rows(across[0], [styles[label] for label in labels])
         across[0].set_xlabel(line[0].measure, fontsize=8, loc="left")
         for axes in across[1:]:
             axes.sharey(across[0])
@@ -156,13 +157,13 @@ def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Se
                 if (label, panel) in cells:
                     runs = records.of(label)
                     after = after_value(runs, panel, cells[label, panel])
-                    tips |= _row(axes, row, eval_steps[label], before_value(runs, panel), after, panel)
+                    tips |= _row(axes, row, styles[label], before_value(runs, panel), after, panel)
             _frame(axes, records, panel)
     return sheet, caption, tips
 
 
 def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
-    """Lines of about equal length, every measure on lines of its own."""
+    """Arrange panels in rows of about equal length, one measure per row."""
     found: list[Sequence[Panel]] = []
     for measure in dict.fromkeys(panel.measure for panel in panels):
         mine = [panel for panel in panels if panel.measure == measure]
@@ -174,7 +175,7 @@ def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
 def _row(
     axes: Axes, row: int, one: Series, before: float | None, after: MetricValue, panel: Panel
 ) -> Iterable[tuple[str, str]]:
-    """One label in a panel; gives its tooltip by gid."""
+    """Draw one label in a panel; yields its tooltip by gid."""
     assert after.value is not None
     look: dict[str, Any] = {"color": one.colour, "clip_on": False}
     if after.low is not None and after.high is not None:
@@ -191,7 +192,7 @@ def _row(
 
 
 def _frame(axes: Axes, records: Records, panel: Panel) -> None:
-    """Scale, title, and the models that are compared with."""
+    """Set scale and title, and draw the reference models."""
     for role, result in records.references.items():
         cell = cell_of(result, (FORGET, panel.before))
         if cell is not None:

@@ -1,4 +1,4 @@
-"""How well token scores find the secret while a run trains."""
+"""Figure of the AUROC of token scores during training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pandas as pd
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import GUIDE, Series, grid, new_figure
 from atwu.report.figures.label_placement import name_ends
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 
-def masks_told(records: Records) -> str:
-    """A sentence about masks that training computes once and a trace computes anew; empty without such."""
+def mask_note(records: Records) -> str:
+    """Return a sentence about masks that training computes once and a trace recomputes; empty if there are none."""
     found = [
         label
         for label in records.labels
@@ -21,12 +21,12 @@ def masks_told(records: Records) -> str:
     ]
     if not found:
         return ""
-    return f" {', '.join(found)}: training keeps the mask of the starting model; here it is that of the current model."
+    return f" {', '.join(found)}: training uses the mask of the original model; this is the mask of the current model."
 
 
-@figure("Token scores while training")
-def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """AUROC over optimizer steps of the score of the kind each label uses: mean over seeds, with their range."""
+@figure("AUROC of token scores during training")
+def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw the AUROC of each label's score over optimizer steps: mean over seeds, with their range."""
     curves = {
         (label, name): found
         for label in records.labels
@@ -35,12 +35,12 @@ def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> Fig
     }
     ends = {label: found for (label, name), found in curves.items() if name == "forget"}
     if not ends:
-        return "no run recorded its token scores while training (trace.json)."
+        return "no run recorded token scores during training (trace.json)."
     tips = {}
     sheet = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
     axes = sheet.subplots()
     for (label, name), found in curves.items():
-        one, steps, mean = eval_steps[label], found.index, found["mean"].array
+        one, steps, mean = styles[label], found.index, found["mean"].array
         look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
         if name == "holdout":
             quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
@@ -56,23 +56,23 @@ def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> Fig
     axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
     axes.set_xlim(0, max(1, every.index.max()))
     axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
-    name_ends(axes, {eval_steps[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
-    dashed = "; dashed: unseen rows" if any(name == "holdout" for _, name in curves) else ""
+    name_ends(axes, {styles[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
+    dashed = "; dashed: holdout rows" if any(name == "holdout" for _, name in curves) else ""
     caption = (
-        "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
-        "finds the annotated secret within a row: up to 40 rows of each kind, from before the first step to the last"
-        f"{dashed}. Lines are means over seeds, bands reach from the lowest to the highest seed. Long dashes: chance."
-        f"{masks_told(records)}"
+        "AUROC, within each row, of the score that each method uses against the labelled tokens, recomputed on the "
+        "current model (without the run's exponents): up to 40 rows per set, from before the first step to the "
+        f"last{dashed}. Lines are means over seeds, bands range from the lowest to the highest seed. Long dashes: "
+        f"chance.{mask_note(records)}"
     )
     return sheet, caption, tips
 
 
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
-    """Mean, lowest and highest AUROC over seeds, by the steps that all of them were looked at."""
+    """Mean, lowest and highest AUROC over seeds, at the steps recorded for all of them."""
     found = [
         pd.Series(run.trace.auroc.get(name, ()), run.trace.steps[: len(run.trace.auroc.get(name, ()))], dtype=float)
         for run in runs
         if run.trace is not None
     ]
-    eval_steps = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
-    return None if eval_steps.empty else eval_steps.agg(["mean", "min", "max"], axis=1)
+    styles = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
+    return None if styles.empty else styles.agg(["mean", "min", "max"], axis=1)

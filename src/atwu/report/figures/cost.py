@@ -1,4 +1,4 @@
-"""What a run costs: training time, peak memory and the judge's money."""
+"""Figure of cost per run: training time, peak memory and price of the judge."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from statistics import fmean
 
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import INK, Series, name_rows, new_figure
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One thing that is spent."""
+    """One kind of cost."""
 
     title: str
     of: Callable[[RunRecord], float | None]
@@ -23,7 +23,7 @@ class Quantity:
 def _seconds(run: RunRecord) -> float | None:
     if run.run is None or run.run.get("train_seconds") is None:
         return None
-    looking = 0.0 if run.trace is None else run.trace.seconds  # only methods with token weights were looked at
+    looking = 0.0 if run.trace is None else run.trace.seconds  # only methods with token weights have a trace
     return float(run.run["train_seconds"]) - looking
 
 
@@ -32,24 +32,24 @@ def _gigabytes(run: RunRecord) -> float | None:
     return None if found is None else found / 1e9
 
 
-def spoken_duration(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever reads best."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "time": Quantity("training time", _seconds, spoken_duration),
+    "time": Quantity("training time", _seconds, format_duration),
     "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
     "judge": Quantity("judge", lambda run: run.result.cost.get("judge_usd"), lambda value: f"${value:.2f}"),
 }
-"""Name -> what is spent per run."""
+"""Name -> cost per run."""
 
 
-@figure("What a run costs")
-def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Bars per label, mean over seeds."""
+@figure("Cost per run")
+def cost(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw bars per label, mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, quantity in QUANTITIES.items():
         spent = {
@@ -67,11 +67,11 @@ def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | st
     tips = {}
     sheet = new_figure(0.32 + 0.2 * len(labels))
     panels = sheet.subplots(1, len(found), squeeze=False, sharey=True)[0]
-    name_rows(panels[0], [eval_steps[label] for label in labels])
+    name_rows(panels[0], [styles[label] for label in labels])
     for axes, (name, spent) in zip(panels, found.items(), strict=True):
         quantity = QUANTITIES[name]
         for label, values in spent.items():
-            one, row, mean = eval_steps[label], labels.index(label), fmean(values)
+            one, row, mean = styles[label], labels.index(label), fmean(values)
             axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
             if len(values) > 1:
                 axes.plot([min(values), max(values)], [row, row], color=one.colour, linewidth=1.4)
@@ -84,8 +84,8 @@ def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | st
         axes.tick_params(axis="y", length=0)
         axes.spines[["bottom", "left"]].set_visible(False)
         axes.axvline(0, linewidth=0.8, color=INK)
-    money = "; the judge's price is that of one run's verdicts, stored ones included" if "judge" in found else ""
+    money = "; the judge's price is that of all verdicts of one run, including cached ones" if "judge" in found else ""
     caption = (
-        f"Means over seeds; thin lines reach from the cheapest to the dearest seed{money}. Times depend on the machine."
+        f"Means over seeds; thin lines range from the lowest to the highest seed{money}. Times depend on the machine."
     )
     return sheet, caption, tips

@@ -1,4 +1,4 @@
-"""What a figure's function gives, and how it becomes a file or part of a page."""
+"""The type of a drawn figure, and its conversion to files and page elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
 from atwu.report.figures.figure_style import INK, Series, series_of, styled
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,27 +22,27 @@ FIGURE_FORMATS = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
 }
-"""Format of a file -> the entries that it is written without, as equal figures give equal bytes."""
+"""File format -> metadata entries to leave out, so that equal figures give equal bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnFigure:
-    """One figure, or why there is none."""
+    """One figure, or the reason why it is missing."""
 
     key: str
     """Short name, also of its file."""
     figure: Figure | None
-    """None when the records have nothing to draw."""
+    """None if there is no data."""
     title: str
     caption: str = ""
-    """How to read it, in a sentence or two."""
+    """Caption: how to read the figure."""
     reason: str = ""
     """Why `figure` is None."""
     tips: Mapping[str, str] = field(default_factory=dict)
-    """gid of a mark -> what it shows, for tooltips and screen readers."""
+    """gid of a mark -> tooltip text, also for screen readers."""
 
     def bytes(self, form: str) -> bytes:
-        """The figure as a file of one of `FIGURE_FORMATS`; equal figures give equal bytes."""
+        """Return the figure as a file of one of `FIGURE_FORMATS`; equal figures give equal bytes."""
         assert self.figure is not None, self.reason
         out = io.BytesIO()
         with styled(salt=self.key):
@@ -51,15 +51,15 @@ class DrawnFigure:
 
     @property
     def svg(self) -> Markup | None:
-        """The SVG as matplotlib writes it, in the page's ink; marks have tooltips and the class of their label."""
+        """Return the SVG with the page's text colour; marks have tooltips and a CSS class per label."""
         if self.figure is None:
             return None
         text = self.bytes("svg").decode().replace(INK, "currentColor")
         head = f'<svg class="figure" role="img" aria-label="{escape(self.title)}" '
         text = head + text[text.index("<svg ") + len("<svg ") :]
-        text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # its rule would be the whole page's
+        text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # its style rule would apply to the whole page
         text = re.sub(r'<g id="(series-[^"]*?--[^"]*)">', self._marked, text)
-        text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has a figure_1
+        text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has an element figure_1
         return Markup(re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", text))
 
     def _repr_html_(self) -> str:
@@ -75,11 +75,11 @@ class DrawnFigure:
 FigureDraft = tuple["Figure", str, Mapping[str, str]]
 """Figure, caption and tooltips."""
 DrawFunction = Callable[[Records, Mapping[str, Series]], FigureDraft | str]
-"""Draws records in the looks of their labels, or says why there is nothing to draw."""
+"""Draws records with a style per label, or returns the reason why there is nothing to draw."""
 
 
 def figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFigure]]:
-    """Makes what draws one of a report's figures, under the function's name: `FIGURE(records, focus=LABEL)`."""
+    """Decorator that turns a draw function into a figure of the report: `FIGURE(records, focus=LABEL)`."""
 
     def made(draw: DrawFunction) -> Callable[..., DrawnFigure]:
         @wraps(draw)

@@ -1,7 +1,8 @@
-"""Look of all figures: colours that read on light and dark pages, a marker and a dash per label; the rest is in the style file.
+"""Style of all figures: colours readable on light and dark pages, and a marker and dash per label; the rest is in the
+style file.
 
-Every label has one colour, marker and dash in all figures of a report, so none of them is told by colour alone. The hues are
-those of Okabe and Ito (2008), moved to a lightness that has a contrast of 3 or more on white and on near-black.
+Each label has the same colour, marker and dash in all figures of a report, so that colour is never the only cue. The
+hues are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import printable
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from atwu.report.table_values import REFERENCE_MODELS
 
 if TYPE_CHECKING:
@@ -26,30 +27,30 @@ if TYPE_CHECKING:
 INK = "#0b0d0e"
 """Foreground, also in the style file; becomes the text colour of the page."""
 ACCENT = "#d55e00"
-"""The label that is looked at."""
+"""Colour of the highlighted label."""
 COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
-"""The other labels, in turn."""
+"""Colours of the other labels, in turn."""
 MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 REFERENCE_MARKERS = {"original": "s", "retain-only": "D"}
 REFERENCE_DASHES = {"original": (0, (5, 2)), "retain-only": (0, (1, 1.6))}
 GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
-"""Lines that guide the eye: chance, a Pareto front."""
+"""Dashes of guide lines: chance, a Pareto front."""
 
 FIGURE_WIDTH = 5.5
 """Inches: the text width of a one-column paper."""
 MUTED = 0.66
-"""Opacity of words that matter less."""
+"""Opacity of secondary text."""
 
 _LONGEST = 32
-"""Characters of a label that are drawn."""
+"""Maximum number of characters of a drawn label."""
 
 _STYLE = Path(__file__).with_name("report.mplstyle")
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """How one label looks in every figure."""
+    """Style of one label in all figures."""
 
     label: str
     colour: str
@@ -66,22 +67,22 @@ class Series:
 
     @property
     def width(self) -> float:
-        """Of its lines, in points."""
+        """Line width in points."""
         return 2.2 if self.focus else 1.2
 
     @property
     def weight(self) -> str:
-        """Of its name."""
+        """Font weight of the name."""
         return "bold" if self.focus else "normal"
 
     @property
     def order(self) -> float:
-        """What is drawn on top."""
+        """Drawing order."""
         return 5.0 if self.focus else 3.0
 
     @property
     def line(self) -> dict[str, Any]:
-        """What its lines look like."""
+        """Keyword arguments of lines."""
         return {
             "color": self.colour,
             "linewidth": self.width,
@@ -92,36 +93,36 @@ class Series:
         }
 
     def gid(self, part: str) -> str:
-        """Name of one of its marks: `series-LABEL--PART`."""
+        """Return the id of one of its marks: `series-LABEL--PART`."""
         return f"series-{slug(self.label)}--{part}"
 
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
-    """The look of every label and reference."""
+    """Return the style of every label and reference."""
     found = {
         role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
         for role in REFERENCE_MODELS
     }
     for place, label in enumerate(label for label in records.labels if label != focus):
-        eval_steps = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
-        found[label] = Series(label, *eval_steps)  # type: ignore[arg-type]
+        styles = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
+        found[label] = Series(label, *styles)  # type: ignore[arg-type]
     if focus in records.labels:
         found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
     return found
 
 
 def slug(label: str) -> str:
-    """A label as part of an SVG id or a CSS class; different labels have different ones."""
+    """Return a label as part of an SVG id or CSS class; different labels give different results."""
     plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
     return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
 
 
 @contextmanager
 def styled(*, salt: str = "") -> Iterator[None]:
-    """The settings under which figures are drawn and saved, whatever the user's own are.
+    """Context with the settings under which figures are drawn and saved, independent of the user's.
 
     Args:
-        salt: what tells the ids of one figure from those of another on the same page.
+        salt: makes the ids of a figure unique on a page.
     """
     matplotlib = require("matplotlib", extra="report")
     with matplotlib.rc_context():
@@ -131,18 +132,18 @@ def styled(*, salt: str = "") -> Iterator[None]:
 
 
 def new_figure(height: float) -> Figure:
-    """An empty figure, in inches, that no window knows of; its margins follow from what is drawn."""
+    """Create an empty figure of a height in inches, without a window; its margins adapt to the content."""
     figure: Figure = require("matplotlib.figure", extra="report").Figure(figsize=(FIGURE_WIDTH, height))
     return figure
 
 
 def grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
-    """Faint lines behind the marks."""
+    """Draw faint grid lines behind the marks."""
     axes.grid(True, axis=which)
 
 
 def name_rows(axes: Axes, series: Sequence[Series]) -> None:
-    """One label per row, from the top, on the left of the axes."""
+    """Label the rows on the left of the axes, from the top."""
     axes.set_yticks(range(len(series)), [one.name for one in series])
     shorten_names(axes.get_yticklabels(), series)
     axes.set_ylim(len(series) - 0.4, -0.6)
@@ -151,6 +152,6 @@ def name_rows(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def shorten_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
-    """Make texts the names of labels: the one that is looked at is bold, and all can be pointed at."""
+    """Shorten texts to label names: the highlighted one is bold, and all have tooltips."""
     for text, one in zip(texts, series, strict=True):
         text.set(fontweight=one.weight, gid=one.gid("name"))

@@ -1,4 +1,4 @@
-"""Names beside the marks they belong to, without overlap: those of points, and those of the ends of lines."""
+"""Place names next to their marks without overlap: for points, and for the ends of lines."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from atwu._extras import require
+from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure_style import INK, Series, shorten_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LabelPoint = tuple[float, float]
-FloatArray = NDArray[np.float64]
 _ORDERS = 8
-"""Shuffled orders that are tried."""
+"""Number of shuffled orders to try."""
 _GAP, _ROOM = 10.5, 12.0
-"""Points from one name at the end of a line to the next, and from the axes to the names."""
+"""Points between two names at line ends, and from the axes to the names."""
 
 
 def place_names(axes: Axes, names: Mapping[Series, LabelPoint], *, avoid: Sequence[LabelPoint] = ()) -> None:
-    """Write names beside their points: near, off each other and off the marks, inside the axes.
+    """Write names next to their points: close, without overlap, inside the axes.
 
-    Names choose their places one after the other; where that leaves one without a free place, other orders are tried.
+    Names are placed one after the other; if that leaves one without space, other orders are tried.
 
     Args:
-        names: the first ones choose first.
+        names: placed in this order.
         avoid: further points that no name should cover.
     """
     points, marks = np.array(list(names.values())), np.array([*names.values(), *avoid])
@@ -54,10 +53,10 @@ def _placed(
     *,
     every: bool,
 ) -> tuple[list[Any], list[Any]]:
-    """Names and the lines to their points; None for a name without a free place, unless every one is to be drawn.
+    """Return names and the lines to their points; None if a name has no space, unless all must be drawn.
 
     Args:
-        order: number of a shuffled order; None for that of the names.
+        order: number of a shuffled order; None for the given order.
     """
     _, _, texts, lines = require("textalloc", extra="report").allocate(
         axes,
@@ -83,10 +82,10 @@ def _placed(
 
 
 def name_ends(axes: Axes, ends: Mapping[Series, LabelPoint]) -> None:
-    """Write names right of the axes at the height where their lines end, with a thin line to that end."""
+    """Write names right of the axes at the height of their line ends, with thin connecting lines."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # the height that the layout leaves
+    figure.draw_without_rendering()  # the height is known only after layout
     box = axes.get_window_extent()
     low, high = axes.get_ylim()
     heights = [(y - low) / (high - low) for _, y in ends.values()]
@@ -105,13 +104,13 @@ def name_ends(axes: Axes, ends: Mapping[Series, LabelPoint]) -> None:
 
 
 def spread_apart(values: Sequence[float], gap: float, *, low: float, high: float) -> list[float]:
-    """Move values apart as little as possible: neighbours at least `gap` from each other, order kept.
+    """Move values apart as little as possible: at least `gap` between neighbours, in the same order.
 
     Args:
-        gap: smallest distance; made smaller where `low` to `high` cannot hold all.
+        gap: minimum distance; reduced if `low` to `high` cannot hold all values.
 
     Returns:
-        One value for each, in the order given.
+        One value each, in the order given.
     """
     from scipy.optimize import isotonic_regression
 
@@ -119,7 +118,7 @@ def spread_apart(values: Sequence[float], gap: float, *, low: float, high: float
         return []
     order = np.argsort(values, kind="stable")
     gaps = min(gap, (high - low) / max(1, len(values) - 1)) * np.arange(len(values))
-    # Taking the gaps out turns "at least gap apart" into "not decreasing".
+    # Subtracting the gaps turns the constraint "at least gap apart" into "not decreasing".
     fitted = isotonic_regression(np.asarray(values, dtype=float)[order] - gaps).x
     moved = np.empty(len(values))
     moved[order] = np.clip(fitted, low, high - gaps[-1]) + gaps

@@ -1,4 +1,4 @@
-"""What is forgotten against what is kept: one point per label, its seeds and intervals, and the Pareto front."""
+"""Figures of forgetting against retention: one point per label with seeds and intervals, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_figure
 from atwu.report.figures.label_placement import place_names
 from atwu.report.model_standing import DESTROYED, standings
-from atwu.report.records import Records
-from atwu.report.table_values import TableLine, cell_of
+from atwu.report.run_records import Records
+from atwu.report.table_values import MetricKey, cell_of
 
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Two metrics that pull against each other."""
+    """Two metrics in a trade-off."""
 
-    x: TableLine
-    y: TableLine
+    x: MetricKey
+    y: MetricKey
     x_label: str
     y_label: str
     origin: tuple[float, float] | None = None
-    """Where the starting model lies by definition, if its own result cannot say."""
+    """Position of the original model by definition, if its own result has no value."""
 
 
 EXTRACTION = Plane(
     ("forget", "extraction_strength"),
     ("retain", "extraction_strength"),
     "extraction strength of forget rows (lower: more forgotten)",
-    "of retain rows (higher: more kept)",
+    "of retain rows (higher: more retained)",
 )
 JUDGED = Plane(
     (OVERALL, "FQ"),
     (OVERALL, "RD"),
     "FQ in % (higher: more forgotten)",
-    "RD in % (lower: less damage)",
+    "RD in % (lower: less degradation)",
     origin=(0.0, 0.0),
 )
 
 _CROWDED = 10
-"""Labels from which intervals and seeds step back behind the means."""
+"""Number of labels above which intervals and seeds are drawn fainter."""
 
 TradeOffPoint = tuple[MetricValue, MetricValue]
 
 
-@figure("What is forgotten against what is kept")
-def trade_off(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Extraction strength of forget rows against that of retain rows."""
-    return _scatter(records, EXTRACTION, eval_steps)
+@figure("Forgetting against retention")
+def trade_off(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw extraction strength of forget rows against that of retain rows."""
+    return _scatter(records, EXTRACTION, styles)
 
 
-@figure("Forget quality against retain damage")
-def trade_off_judged(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Forget quality against retain damage, as the judge sees them."""
-    return _scatter(records, JUDGED, eval_steps)
+@figure("Judged forget quality (FQ) against retain degradation (RD)")
+def trade_off_judged(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw judged forget quality against retain degradation."""
+    return _scatter(records, JUDGED, styles)
 
 
 def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool) -> list[str]:
-    """Names of the points that no other point beats in one direction without losing in the other, by x."""
+    """Return the Pareto-optimal points, by x."""
 
     def better(one: tuple[float, float], other: tuple[float, float]) -> bool:
         (ax, ay), (bx, by) = one, other
@@ -73,7 +73,7 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
     return sorted(front, key=lambda name: points[name])
 
 
-def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> FigureDraft | str:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
     broken = {
         name: points.pop(name)
@@ -98,7 +98,7 @@ def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -
     axes = sheet.subplots()
     grid(axes)
     for name, point in points.items():
-        one = eval_steps[name]
+        one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
         found = [_point(run.result, plane) for run in records.of(name)]
         singles = [_xy(single) for single in found if single is not None]
@@ -131,16 +131,16 @@ def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -
     }
     side = "right" if up[0] else "left"
     axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
-    first = sorted(points, key=lambda name: (not eval_steps[name].focus, eval_steps[name].reference, name not in front))
-    place_names(axes, {eval_steps[name]: _xy(points[name]) for name in first}, avoid=seeds)
+    first = sorted(points, key=lambda name: (not styles[name].focus, styles[name].reference, name not in front))
+    place_names(axes, {styles[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
-        f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % bootstrap "
-        "intervals over subjects. Open marks are the models compared with. Methods on the dashed line, the Pareto front, are "
-        "beaten by no other one in both directions."
+        f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % "
+        "bootstrap intervals over subjects. Open marks are reference models. The dashed line is the Pareto front: "
+        "no other method is better in both directions."
     )
     if broken:
         places = (f"{name} at {_place(point)}" for name, point in broken.items())
-        caption += f" Not drawn, since less than half of what should stay is left: {', '.join(places)}."
+        caption += f" Not drawn, because less than half of the retained knowledge is left: {', '.join(places)}."
     return sheet, caption, tips
 
 

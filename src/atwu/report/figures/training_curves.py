@@ -1,4 +1,4 @@
-"""Loss parts and score statistics over training, as small multiples."""
+"""Figure of loss terms and score statistics during training, as small multiples."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import Series, grid, new_figure, shorten_names
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,19 +23,17 @@ LOSS_COMPONENTS = {
     "mean_score": "mean token weight",
     "selected": "share of weights above ½",
 }
-"""Name in the log -> what it is called."""
+"""Name in the log -> title."""
 _POINTS = 900
-"""Of all lines of a panel together."""
+"""Maximum number of points of all lines in a panel."""
 _WIDE = 30.0
-"""Largest value, in medians, from which a panel's scale becomes logarithmic away from zero."""
+"""Ratio of the largest value to the median above which a panel's scale is logarithmic away from zero."""
 _COLUMNS = 3
 
-FloatArray = NDArray[np.float64]
 
-
-@figure("Losses and token weights while training")
-def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """One panel per logged quantity, one line per label, mean over seeds."""
+@figure("Losses and token weights during training")
+def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw one panel per logged quantity, one line per label, mean over seeds."""
     points = max(12, min(80, _POINTS // max(1, len(records.labels))))
     curves = {
         part: {label: line for label in records.labels if (line := curve(records.of(label), part, points)) is not None}
@@ -43,17 +41,17 @@ def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> Figur
     }
     curves = {part: lines for part, lines in curves.items() if lines}
     if not curves:
-        return "no run has a training log (log.jsonl) beside its results."
+        return "no run has a training log (log.jsonl)."
     labels = [label for label in records.labels if any(label in lines for lines in curves.values())]
     rows = math.ceil(len(curves) / _COLUMNS)
-    across = max(1, min(5, int(82 / (8 + max(len(eval_steps[label].name) for label in labels)))))
+    across = max(1, min(5, int(82 / (8 + max(len(styles[label].name) for label in labels)))))
     tips: dict[str, str] = {}
     sheet = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
     panels = sheet.subplots(rows, _COLUMNS, squeeze=False).ravel()
     handles = {}
     for axes, (part, lines) in zip(panels, curves.items(), strict=False):
         for label, line in lines.items():
-            one = eval_steps[label]
+            one = styles[label]
             look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
             handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
             tips[one.gid(part)] = f"{label}: {LOSS_COMPONENTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
@@ -68,10 +66,10 @@ def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> Figur
     legend = sheet.legend(
         handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
     )
-    shorten_names(legend.get_texts(), [eval_steps[label] for label in labels])
+    shorten_names(legend.get_texts(), [styles[label] for label in labels])
     caption = (
-        "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different functions: "
-        "compare their course, not their height."
+        "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different "
+        "functions: compare their trends, not their values."
     )
     return sheet, caption, tips
 
@@ -80,7 +78,7 @@ def curve(runs: Sequence[RunRecord], part: str, points: int) -> tuple[FloatArray
     """Mean over seeds of a logged quantity, in at most `points` bins of neighbouring steps.
 
     Returns:
-        Mean step and mean value of every bin; None where nothing was logged.
+        Mean step and mean value of every bin; None if nothing was logged.
     """
     pairs = [(float(line["step"]), float(line[part])) for run in runs for line in run.log if line.get(part) is not None]
     if not pairs:
@@ -93,7 +91,7 @@ def curve(runs: Sequence[RunRecord], part: str, points: int) -> tuple[FloatArray
 
 
 def _scale(axes: Axes, values: FloatArray) -> None:
-    """One line that runs away must not flatten all others."""
+    """Choose a scale on which one diverging line does not flatten all others."""
     sizes = np.abs(values)
     middle = float(np.median(sizes))
     if middle > 0 and sizes.max() > _WIDE * middle:

@@ -1,1 +1,1 @@
-"""A report as one page that needs no network, no server and no second file; and the templates that all pages are made of."""
+"""The report as one self-contained HTML page, and the templates of all pages."""

@@ -1,4 +1,4 @@
-"""What the models said to a few rows, one under the other."""
+"""Section with sample answers of all models to a few rows."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, RowValues, row_id
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 ANSWERS_PER_SET = 8
-"""Rows of each set."""
+"""Number of rows per set."""
 _SETS = {
-    "forget": ("Forget rows", "J_W", "leaked in some wording", "not leaked in any wording"),
-    "retain": ("Retain rows", "J_AVG", "right in {value:.0f} % of wordings", "wrong in every wording"),
+    "forget": ("Forget rows", "J_W", "leaked for some prompt", "not leaked for any prompt"),
+    "retain": ("Retain rows", "J_AVG", "right for {value:.0f} % of prompts", "wrong for every prompt"),
 }
 
 
 def answers(records: Records) -> list[dict[str, Any]]:
-    """Sample answers of the first seed of every method, by kind of row; empty where no answers were kept."""
+    """Return sample answers of the first seed of every method, by set; empty if no answers were stored."""
     questions = _questions(records)
     return [found for split in _SETS if (found := _kind(records, split, questions)) is not None]
 
 
 def _questions(records: Records) -> dict[str, tuple[str, str]]:
-    """Name of a row -> its question and answer, as far as traces tell them."""
+    """Name of a row -> its question and answer, where traces contain them."""
     rows = [row for run in records.runs if run.trace is not None for row in run.trace.rows]
     return {row_id(Example.from_qa(row.question, row.answer)): (row.question, row.answer) for row in rows}
 
@@ -44,7 +44,7 @@ def _kind(records: Records, split: str, questions: dict[str, tuple[str, str]]) -
         lines = [] if truth is None else [{"who": "in the data", "kind": "truth", "said": truth, "verdict": ""}]
         lines += [{"who": name, "kind": "model", **_said(rows, split, place)} for name, rows in same.items()]
         shown.append({"name": question or _name(next(iter(same.values())), place, number), "lines": lines})
-    about = f"Measured on other rows and not shown: {', '.join(others)}." if others else ""
+    about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
     return {"split": split, "title": _SETS[split][0], "about": about, "rows": shown}
 
 
@@ -60,7 +60,7 @@ def _models(records: Records, split: str) -> dict[str, RowValues]:
 
 
 def _chosen(ids: Sequence[str], questions: dict[str, tuple[str, str]]) -> list[int]:
-    """Rows whose question is known first, the others evenly over the set."""
+    """Choose rows whose question is known first, the others evenly spaced."""
     known = [place for place, name in enumerate(ids) if name in questions]
     step = max(1, len(ids) // ANSWERS_PER_SET)
     spread = [place for place in range(0, len(ids), step) if place not in known]
@@ -73,7 +73,7 @@ def _name(rows: RowValues, place: int, number: int) -> str:
 
 
 def _said(rows: RowValues, split: str, place: int) -> dict[str, str]:
-    """An answer and its verdict."""
+    """Return an answer and its verdict."""
     _, metric, yes, no = _SETS[split]
     value = rows.metrics.get(metric, (None,) * len(rows.ids))[place]
     verdict = "" if value is None else yes.format(value=value) if value > 0 else no

@@ -4,7 +4,7 @@
   const one = (selector, root = document) => root.querySelector(selector);
   for (const part of all(".controls, .player, .chooser, .copy, #theme")) part.hidden = false;
 
-  // Colours: the reader's own setting until the button is pressed.
+  // Colours follow the reader's setting until the button is pressed.
   const theme = one("#theme");
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
@@ -16,7 +16,7 @@
   prefersDark.addEventListener("change", nameTheme);
   nameTheme();
 
-  // Sorting: best first, worst first, then the order of the study again. Cells without a value stay last.
+  // Sorting: best first, worst first, then the order of the study. Cells without a value stay last.
   const text = (row) => row.dataset.label;
   const sortBy = (head) => {
     const table = head.closest("table");
@@ -43,7 +43,7 @@
   }
   for (const box of all(".scroll")) box.addEventListener("scroll", () => box.classList.toggle("moved", box.scrollLeft > 0), { passive: true });
 
-  // What the headline table shows.
+  // Controls of the headline table.
   const headline = one("#headline");
   if (headline) {
     const find = one("#find");
@@ -67,11 +67,11 @@
     filter();
   }
 
-  // Word scores: one slider moves all methods, each to its look nearest to that share of the training. What is hidden waits.
+  // Word scores: the slider selects a share of training; each method shows its nearest snapshot. Hidden rows are updated when shown.
   let paint = () => {};
   const block = one("#traces");
   if (block) {
-    const { looks, methods, rows } = JSON.parse(block.textContent);
+    const { snapshots, methods, rows } = JSON.parse(block.textContent);
     const slider = one("#progress");
     const nearest = (steps, share) => {
       let best = 0;
@@ -91,25 +91,25 @@
       told: one(".told", line),
     }));
     const show = (every = false) => {
-      const share = looks > 1 ? Number(slider.value) / (looks - 1) : 1;
+      const share = snapshots > 1 ? Number(slider.value) / (snapshots - 1) : 1;
       const shown = `${Math.round(100 * share)} %`;
       one("#progress-now").textContent = shown;
       slider.setAttribute("aria-valuetext", `${shown} of training`);
       const places = methods.map((method) => nearest(method.steps, share));
       for (const { line, article, method, row, kind, words, told } of lines) {
         const place = places[method];
-        if ((article.hidden && !every) || line.dataset.look === String(place)) continue;
+        if ((article.hidden && !every) || line.dataset.snapshot === String(place)) continue;
         const scores = rows[row][method][place];
         words.forEach(({ word, told: aloud, secret }, index) => {
           const score = scores[index];
           const known = score !== null;
           word.className = `w ${known ? `s${Math.floor(score / 5 + 0.5)}` : "blank"}${secret ? " secret" : ""}`;
           word.dataset.v = known ? score : "";
-          aloud.textContent = ` (${known ? score : "no score"}${secret ? ", secret" : ""}) `;
+          aloud.textContent = ` (${known ? score : "no score"}${secret ? ", labelled" : ""}) `;
         });
         const auroc = methods[method].auroc[kind]?.[place];
         told.textContent = `step ${methods[method].steps[place]}${auroc == null ? "" : ` · AUROC ${auroc.toFixed(2)}`}`;
-        line.dataset.look = place;
+        line.dataset.snapshot = place;
       }
     };
     const play = one("#play");
@@ -118,11 +118,11 @@
     const advance = () => {
       slider.value = Number(slider.value) + 1;
       show();
-      if (Number(slider.value) >= looks - 1) stop();
+      if (Number(slider.value) >= snapshots - 1) stop();
     };
     play.addEventListener("click", () => {
       if (timer) return stop();
-      if (Number(slider.value) >= looks - 1) { slider.value = 0; show(); }
+      if (Number(slider.value) >= snapshots - 1) { slider.value = 0; show(); }
       play.textContent = "Pause";
       timer = setInterval(advance, 320);
     });
@@ -136,7 +136,7 @@
     number(); // browsers restore form fields on reload
   }
 
-  // A page of word scores: which methods, and which words; those below the threshold lose their colour, as under a hard mask.
+  // Heat map page: choose methods and a threshold; words below it lose their colour, as with a hard mask.
   const threshold = one("#threshold");
   if (threshold) {
     const boxes = all(".chips input");
@@ -149,7 +149,7 @@
     choose();
   }
 
-  // One row of a kind at a time.
+  // Show one row of a set at a time.
   for (const kind of all(".kind")) {
     const select = one("select", kind);
     const articles = all("article", kind);
@@ -189,7 +189,7 @@
     word.tabIndex = 0;
   });
 
-  // Pointing at a method in one figure lights it up in all of them.
+  // Highlight the method under the pointer in all figures.
   const light = (event) => {
     const series = event.target.closest?.(".series");
     const name = series && [...series.classList].find((found) => found.startsWith("series-"));
@@ -216,7 +216,7 @@
     });
   }
 
-  // Where the reader is.
+  // Mark the current section in the navigation.
   const links = new Map(all("nav li a").map((link) => [link.hash.slice(1), link]));
   const watch = new IntersectionObserver((entries) => {
     const entry = entries.filter((found) => found.isIntersecting).at(-1);
@@ -229,7 +229,7 @@
   }, { rootMargin: "-25% 0px -70% 0px" });
   for (const section of all("main > section")) watch.observe(section);
 
-  // On paper everything is open.
+  // Open all details for printing.
   let closed = [];
   addEventListener("beforeprint", () => {
     paint(true);

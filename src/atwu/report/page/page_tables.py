@@ -1,4 +1,4 @@
-"""The tables of a page: what the templates fill rows and columns with."""
+"""Data for the tables of a page."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import pandas as pd
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name
+from atwu.report.metric_labels import metric_label
 from atwu.report.model_standing import MEANING
 from atwu.report.report_table import Head, Table
-from atwu.report.table_lines import table_line_name
 from atwu.report.table_values import REFERENCE_MODELS
 
-_NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
+_NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
-    """Every model with its value on each line.
+    """Table with one row per model and one column per metric.
 
     Args:
-        every: the same with further lines, hidden at first.
+        every: the same with further metrics, hidden at first.
     """
-    lines = [*table.lines, *(line for line in every.lines if line not in table.lines)]
-    every = every.only(lines)
+    keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
+    every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
-    ends = {line: _ends(rows) for line, rows in table.frame.groupby(["set", "metric"])}
+    ends = {key: _ends(rows) for key, rows in table.frame.groupby(["set", "metric"])}
     return {
         "name": "headline",
-        "caption": "Methods, and above them the models they are compared with. Column heads sort.",
+        "caption": "Reference models first, then methods. Click a column header to sort.",
         "first": "Model",
         "columns": [
             {
-                "name": short_name(head.line[1], head.line[0]),
+                "name": short_name(head.key[1], head.key[0]),
                 "direction": head.direction,
-                "above": head.line[0],
+                "above": head.key[0],
                 "below": f"n = {head.count}",
                 "meaning": _meaning(head),
-                "more": head.line not in table.lines,
-                "ends": ends.get(head.line),
+                "more": head.key not in table.keys,
+                "ends": ends.get(head.key),
             }
             for head in every.heads
         ],
@@ -59,23 +59,23 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
     }
 
 
-def lines_table(table: Table) -> dict[str, Any] | None:
-    """The same the other way round, for many lines: one row per line, one column per model; None without lines."""
+def metrics_page_table(table: Table) -> dict[str, Any] | None:
+    """Transposed table for many metrics: one row per metric, one column per model; None without metrics."""
     cells = table.cells(lambda cell: cell, None)
     plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
     columns = [{"name": label} | plain for label in table.labels]
     rows = [
         _row(
-            table_line_name(head.line),
-            cells[head.line],
-            name=short_name(head.line[1], head.line[0]),
+            metric_label(head.key),
+            cells[head.key],
+            name=short_name(head.key[1], head.key[0]),
             direction=head.direction,
-            below=", ".join(part for part in (head.line[0], f"n = {head.count}") if part != OVERALL),
-            meaning=metric_definition(head.line[1], head.line[0]) or "",
+            below=", ".join(part for part in (head.key[0], f"n = {head.count}") if part != OVERALL),
+            meaning=metric_definition(head.key[1], head.key[0]) or "",
         )
         for head in table.heads
     ]
-    caption = "Every probe and attack. Column heads sort."
+    caption = "All probes and attacks. Click a column header to sort."
     return (
         {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
         if rows
@@ -89,17 +89,17 @@ def _row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
 
 
 def _meaning(head: Head) -> str:
-    meaning = metric_definition(head.line[1], head.line[0])
-    return "" if meaning is None else f"{table_line_name(head.line)}: {meaning}"
+    meaning = metric_definition(head.key[1], head.key[0])
+    return "" if meaning is None else f"{metric_label(head.key)}: {meaning}"
 
 
 def _ends(rows: pd.DataFrame) -> tuple[float, float] | None:
-    """Smallest and largest number of a column, intervals included."""
+    """Smallest and largest number of a column, including intervals."""
     numbers = rows[["value", "low", "high"]]
     low, high = numbers.min(axis=None), numbers.max(axis=None)
     return (low, high) if high > low else None
 
 
 def _used(frame: pd.DataFrame) -> set[str]:
-    """Marks and small numbers that the legend explains."""
+    """Marks and notes that the legend explains."""
     return set(frame["mark"]) | {name for name in ("interval", "spread") if (frame[name] != "").any()}

@@ -1,4 +1,4 @@
-"""Pages from templates: one style sheet, one script, all text escaped; what is written needs no network and no second file."""
+"""Render pages from templates: one style sheet, one script, all text escaped; pages are self-contained."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
 from atwu.report.colour_scale import LEVELS, background, css, ink, level
+from atwu.report.metric_labels import SUBSCRIPT
 from atwu.report.scored_row import percent_of_score, pieces, runs, word_auroc
-from atwu.report.table_lines import SUBSCRIPT
 
 _KEEP_TOGETHER = 24
-"""Longest run of touching words, in characters, that is never broken."""
+"""Maximum length in characters of adjoining words that are kept on one line."""
 
 
 def render_template(template: str, *, title: str, **values: Any) -> str:
-    """A page as text; equal values give equal pages.
+    """Render a page; equal values give equal pages.
 
     Args:
-        values: what the template shows; only `Markup` is taken as it is.
+        values: values of the template; all but `Markup` are escaped.
     """
     style, script = (
         Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
     )
-    # What runs is named by its hash; styles may stand anywhere, since the figures' do, and can fetch nothing.
+    # The script is allowed by its hash; styles are allowed anywhere because figures contain some, and cannot load
+    # anything.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return fragment(template, title=title, style=style, script=script, script_hash=f"sha256-{digest}", **values)
 
 
 def fragment(template: str, **values: Any) -> str:
-    """Part of a page, likewise, without style sheet and script."""
+    """Render part of a page, without style sheet and script."""
     return _environment().get_template(template).render(**values)
 
 
@@ -69,7 +70,7 @@ def _colours(step: int, *, dark: bool) -> dict[str, str]:
 
 
 def _subscripts(text: str) -> Markup:
-    """The subscripts of metrics set as such: J_W, ES Δ."""
+    """Format the subscripts of metrics: J_W, ES Δ."""
     return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text)))))
 
 

@@ -1,4 +1,4 @@
-"""The page of a report: what is in which section."""
+"""The page of a report and its sections."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from atwu._files import write_text
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
+from atwu.report.metric_labels import is_attack
 from atwu.report.page.answers_section import answers
-from atwu.report.page.page_tables import lines_table, models_page_table
+from atwu.report.page.page_tables import metrics_page_table, models_page_table
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.reproduce_section import reproduce
 from atwu.report.page.summary_section import facts, summary
 from atwu.report.page.words_section import traced
-from atwu.report.records import Records
-from atwu.report.report_table import headline_lines, left_out
-from atwu.report.table_lines import is_attack
-from atwu.report.table_values import TableLine
+from atwu.report.report_table import headline_metrics, left_out
+from atwu.report.run_records import Records
+from atwu.report.table_values import MetricKey
 
 
 def write_report_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
-    """Write a report as one HTML file that needs nothing else; a reader sees the old file or the whole new one.
+    """Write a report as one self-contained HTML file, atomically.
 
     Args:
-        command: what makes this page again, shown in it.
+        command: command that creates this page, shown on it.
     """
     write_text(path, render_report_page(records, command=command, focus=focus))
 
 
 def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
-    """The page as text; equal records give equal pages."""
+    """Render the page; equal records give equal pages."""
     every = records.table
-    table = every.only(headline_lines(records))
+    table = every.only(headline_metrics(records))
     return render_template(
         "page.html",
         title=records.title,
@@ -42,20 +42,20 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
         traced=traced(records),
-        attack_table=lines_table(every.only([line for line in every.lines if is_attack(line)])),
+        attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
         answers=answers(records),
         warnings=_warnings(records),
         missing=left_out(records),
         reproduce=reproduce(records, command),
-        glossary={"headline": _explained(table.lines), "further": _explained(every.lines, but=table.lines)},
+        glossary={"headline": _explained(table.keys), "further": _explained(every.keys, but=table.keys)},
     )
 
 
-def _explained(lines: Sequence[TableLine], but: Sequence[TableLine] = ()) -> list[dict[str, str | None]]:
-    """Name, meaning and formula of every metric on some lines, those on others left out."""
+def _explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str | None]]:
+    """Name, meaning and formula of every metric in `lines` that is not in `but`."""
     told = {metric for _, metric in but}
     metrics = {
-        metric: split for split, metric in reversed(lines) if metric not in told and metric_definition(metric, split)
+        metric: split for split, metric in reversed(keys) if metric not in told and metric_definition(metric, split)
     }
     return [
         {"name": short_name(*key), "meaning": metric_definition(*key), "where": where_computed(*key)}
@@ -64,7 +64,7 @@ def _explained(lines: Sequence[TableLine], but: Sequence[TableLine] = ()) -> lis
 
 
 def _warnings(records: Records) -> dict[str, str]:
-    """Every sentence once, with the models it was said of."""
+    """Each warning once, with the models it applies to."""
     said: dict[str, dict[str, None]] = {}
     every: list[tuple[str, EvalResult]] = list(records.references.items())
     every += [(run.label, run.result) for run in records.runs]

@@ -1,4 +1,4 @@
-"""How to make the same numbers again: commands, settings that differ, full records of every method, versions."""
+"""Section on how to reproduce the numbers: commands, settings, records of all methods, versions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 from atwu.training.model_card import public_command, public_record
 
 
 def reproduce(records: Records, command: str | None) -> dict[str, Any]:
-    """Commands, one closed box per method, and versions."""
-    study = public_command(str(records.study.get("command") or ""))  # of several studies a line each
+    """Return commands, one collapsed box per method, and versions."""
+    study = public_command(str(records.study.get("command") or ""))  # several studies have one line each
     commands = {"The studies" if "\n" in study else "The study": study, "This page": public_command(command or "")}
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
-    if len(set(budgets.values())) == 1:  # told once, at the top of the page
+    if len(set(budgets.values())) == 1:  # stated at the top of the page
         budgets = {}
     shared = shared_settings([run.result for run in records.runs] or list(records.references.values()))
     methods = [
@@ -25,7 +25,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     ]
     alike = [_box("the same for all methods", "", "", shared)] if shared else []
     references = [
-        _box(role, f"measured with other {', '.join(own)}", "", own)
+        _box(role, f"evaluated with other {', '.join(own)}", "", own)
         for role, result in records.references.items()
         if (own := _own(result, shared))
     ]
@@ -38,7 +38,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
 
 
 def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
-    """Settings of an evaluation that all results have in common, without the fingerprints of their rows."""
+    """Evaluation settings shared by all results, without the fingerprints of their rows."""
     first, *others = [_settings(result) for result in results] or [{}]
     return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
 
@@ -48,7 +48,7 @@ def _settings(result: EvalResult) -> dict[str, Any]:
 
 
 def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured in another way than the others were."""
+    """Evaluation settings that differ from the shared ones."""
     return {key: value for key, value in _settings(result).items() if key not in shared or shared[key] != value}
 
 
@@ -67,7 +67,7 @@ def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
 
 
 def _told(run: Mapping[str, Any]) -> str:
-    """The settings one looks for first."""
+    """The most important settings of a run."""
     recipe, config = run.get("recipe") or {}, run.get("config") or {}
     parts = [" × ".join(str(recipe[part]) for part in ("weighting", "forget_loss") if recipe.get(part))]
     if recipe.get("retain_loss"):

@@ -1,4 +1,4 @@
-"""The paragraph at the top: who leads, by how much, whether that can be told from chance, and what it rests on."""
+"""Summary paragraph of a report: the best methods, significance of differences, and the data behind them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from atwu._file_reading import printable
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.warnings import degraded
+from atwu.report.metric_labels import metric_label
 from atwu.report.model_standing import MEANING
-from atwu.report.records import Records
-from atwu.report.report_table import leading_line, left_out, spoken
-from atwu.report.table_lines import table_line_name
-from atwu.report.table_values import TableLine, cell_of
+from atwu.report.report_table import format_reasons, leading_metric, left_out
+from atwu.report.run_records import Records
+from atwu.report.table_values import MetricKey, cell_of
 
 _TOLD = 2
-"""Methods that share a place and each get a sentence."""
+"""Maximum number of tied methods that each get a sentence."""
 
 
-def ranking(records: Records, line: TableLine) -> pd.DataFrame:
-    """What methods have on a line, best printed value first, with their `place`.
+def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
+    """Methods ranked by a metric, best printed value first, with their `place`.
 
-    Those with some seeds only, and models that do not work or were not changed, have none.
+    Methods with a value for only some seeds, and destroyed or unchanged models, have no place.
     """
-    table = records.table.only([line])
+    table = records.table.only([key])
     rows = table.frame[~table.frame.reference.astype(bool)].set_index("label")
     numbers = rows.number[(rows.told == "") & ~rows.index.isin(list(table.out))].astype(float)
     place = numbers.rank(method="min", ascending=not (rows.direction == "up").any())
@@ -36,12 +36,12 @@ def ranking(records: Records, line: TableLine) -> pd.DataFrame:
 
 
 def summary(records: Records, *, focus: str) -> Markup:
-    """The paragraph, escaped."""
+    """Return the paragraph, escaped."""
     return Markup(" ").join(_sentences(records, focus))
 
 
 def facts(records: Records) -> list[tuple[str, str]]:
-    """What everything rests on, as a row of numbers."""
+    """Return key numbers of the evaluation."""
     labels = records.labels
     seeds = sorted({len(records.of(label)) for label in labels})
     judges = {name for run in records.runs if (name := _judge(run.result))}
@@ -57,13 +57,13 @@ def facts(records: Records) -> list[tuple[str, str]]:
 
 
 def _sentences(records: Records, focus: str) -> Iterator[str]:
-    line = leading_line(records)
-    if line is None:
+    key = leading_metric(records)
+    if key is None:
         yield "No metric with a direction was measured."
         return
-    rows = ranking(records, line)
-    name = table_line_name(line)
-    yield from _leaders(records, focus, line, rows[rows.place.notna()])
+    rows = ranking(records, key)
+    name = metric_label(key)
+    yield from _leaders(records, focus, key, rows[rows.place.notna()])
     for label, told in rows.told[rows.place.isna() & (rows.told != "")].items():
         yield f"{label} is not ranked: it has {name} for {told}."
     for word, meaning in MEANING.items():
@@ -80,16 +80,16 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     if records.study.get("progress"):
         yield f"{records.study['progress']}."
     if left:
-        yield f"Left out: {spoken(left.items())}."
+        yield f"Left out: {format_reasons(left.items())}."
     yield _basis(records)
 
 
-def _leaders(records: Records, focus: str, line: TableLine, ranked: pd.DataFrame) -> Iterator[str]:
-    """Who is first and second by printed value, ties included, and where the method looked at is."""
+def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame) -> Iterator[str]:
+    """Describe the first and second place by printed value, including ties, and the place of the highlighted method."""
     if ranked.empty:
         return
     places = ranked.place.astype(int)
-    tied, name = list(places.index[places == 1]), table_line_name(line)
+    tied, name = list(places.index[places == 1]), metric_label(key)
     best = ranked.loc[tied[0]]
     if len(tied) == 1:
         yield _strong(tied[0]) + f" has the best {name}: {_told(best)}."
@@ -113,31 +113,31 @@ def _leaders(records: Records, focus: str, line: TableLine, ranked: pd.DataFrame
         told = [*told, focus]
     for label in told:
         start = _strong(label) + f" {verb([label])} {ranked.number[label]}"
-        yield start + _apart(records, tied, label, line, best.digits)
+        yield start + _apart(records, tied, label, key, best.digits)
 
 
-def _apart(records: Records, tied: Sequence[str], other: str, line: TableLine, digits: int) -> str:
-    """Whether the difference to the best is more than chance, as the end of a sentence."""
-    found = records.difference(tied[0], other, line)
+def _apart(records: Records, tied: Sequence[str], other: str, key: MetricKey, digits: int) -> str:
+    """Whether the difference to the best is significant, as the end of a sentence."""
+    found = records.difference(tied[0], other, key)
     interval = None if found is None else found.interval()
     if found is None or not math.isfinite(found.value) or interval is None:
         return "."
     shown, low, high = (format_number(number, digits) for number in (found.value, *interval))
     apart = interval[0] > 0 or interval[1] < 0
-    verdict = "excludes zero" if apart else "does not exclude zero, so these rows cannot tell the two apart"
+    verdict = "excludes zero" if apart else "does not exclude zero: not significantly different on these rows"
     to = f" to {tied[0]}" if len(tied) > 1 else ""
-    over = _over(records, tied[0], other, line, digits)
+    over = _over(records, tied[0], other, key, digits)
     return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
 
 
-def _over(records: Records, best: str, other: str, line: TableLine, digits: int) -> str:
-    """Which seeds a difference is over and both means over those, where one of the two has further seeds."""
+def _over(records: Records, best: str, other: str, key: MetricKey, digits: int) -> str:
+    """Seeds of a difference and both means over them, if one of the two has further seeds."""
     seeds = records.shared_seeds(best, other)
     if all(len(seeds) == len(records.of(label)) for label in (best, other)):
         return ""
     means = []
     for label in (best, other):
-        cells = [cell_of(run.result, line) for run in records.of(label) if run.seed in seeds]
+        cells = [cell_of(run.result, key) for run in records.of(label) if run.seed in seeds]
         values = [cell.value for cell in cells if cell is not None and cell.value is not None]
         means.append(format_number(fmean(values), digits))
     which = f"seed{'s' if len(seeds) > 1 else ''} {_listed([str(seed) for seed in seeds])}"
@@ -160,9 +160,9 @@ def _basis(records: Records) -> str:
     each = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
     where = f" on {_listed(rows)} rows" if rows else ""
     budget = str(records.study.get("budget") or "").strip().rstrip(".")
-    # A sentence of the study's own, so nothing is made of it but the end of ours.
-    tuned = f" Tuning: {budget}." if budget else " How its hyperparameters were tuned is not recorded."
-    return f"Measured{where} with {each} per method.{tuned}"
+    # The text is the study's own, so only its final full stop is changed.
+    tuned = f" Tuning: {budget}." if budget else " The tuning budget is not recorded."
+    return f"Evaluated{where} with {each} per method.{tuned}"
 
 
 def _rows(records: Records, split: str) -> int:

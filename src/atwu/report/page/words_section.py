@@ -1,7 +1,7 @@
-"""Word scores over a run: every method's words of a row, one line under the other, with the numbers the slider moves through.
+"""Section with word scores during training: for each row, one line of words per method, and the data of the slider.
 
-Shown as the runs ended; the page's script reads the other looks from a block of JSON. Each run was looked at on steps of its
-own, so the slider counts shares of the training and every line shows the look nearest to it.
+The page shows the final scores; its script reads the other snapshots from a JSON block. Runs have snapshots at
+different steps, so the slider shows the share of training and each line its nearest snapshot.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
-from atwu.report.figures.auroc_progression import masks_told
-from atwu.report.records import Records
+from atwu.report.figures.auroc_progression import mask_note
+from atwu.report.run_records import Records
 from atwu.report.scored_row import ScoredRow, percent_of_score
 
 _SETS = {
-    "forget": ("Forget rows", "Rows the methods were told to forget."),
-    "holdout": ("Unseen rows", "Rows about others that no model was trained on: do the scores carry over?"),
+    "forget": ("Forget rows", "Rows that the methods unlearn."),
+    "holdout": ("Holdout rows", "Rows about other subjects, which no model was trained on: do the scores generalize?"),
 }
 
 RowKey = tuple[str, str, str]
@@ -36,7 +36,7 @@ class Traced:
 
 
 def traced(records: Records) -> dict[str, Any] | None:
-    """What the section shows: introduction, rows by kind, and the script's numbers; None when nothing was traced."""
+    """Return introduction, rows by set, and the script's data; None without traces."""
     lines = _lines(records)
     keys = list(dict.fromkeys(key for line in lines for key in line.rows))
     if not keys:
@@ -50,7 +50,7 @@ def traced(records: Records) -> dict[str, Any] | None:
 
 
 def _lines(records: Records) -> list[Traced]:
-    """The trace of every label that has one; of several seeds the first."""
+    """The trace of every label that has one; with several seeds the first."""
     found = []
     for label in records.labels:
         run = next((run for run in records.of(label) if run.trace is not None and run.trace.steps), None)
@@ -64,24 +64,24 @@ def _intro(records: Records, lines: Sequence[Traced]) -> str:
     without = [label for label in records.labels if label not in {line.label for line in lines}]
     each = "gives" if len(without) == 1 else "give"
     note = (
-        f" Not shown: {', '.join(without)}, which {each} every word the same weight, or left no trace."
+        f" Not shown: {', '.join(without)}, which {each} every word the same weight, or have no trace."
         if without
         else ""
     )
     return (
-        "The score of the kind each method uses, from 0 to 100, recomputed on the current model while it trains (without "
-        f"the run's own exponents){_seeds(lines)}. AUROC tells how well the scores find the tokens that carry the secret, "
-        f"over up to 40 rows of the kind, of which some are shown: 0.5 is chance, 1 is perfect.{masks_told(records)}{note}"
+        "The score that each method uses, from 0 to 100, recomputed on the current model during training (without "
+        f"the run's exponents){_seeds(lines)}. AUROC measures how well the scores find the labelled tokens, over up "
+        f"to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect.{mask_note(records)}{note}"
     )
 
 
 def _seeds(lines: Sequence[Traced]) -> str:
-    """Whose scores these are, where runs have seeds."""
+    """State the seeds of the shown runs."""
     seeds = {line.label: line.seed for line in lines if line.seed is not None}
     if len(set(seeds.values())) == 1:
-        return f", in the run of seed {next(iter(seeds.values()))}"
+        return f", in the run with seed {next(iter(seeds.values()))}"
     each = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
-    return f", in the first run that was looked at (seed of {each})" if seeds else ""
+    return f", in the first run with a trace (seed of {each})" if seeds else ""
 
 
 def _row(key: RowKey, lines: Sequence[Traced], place: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _row(key: RowKey, lines: Sequence[Traced], place: int) -> dict[str, Any]:
 
 
 def _scored(row: TracedRow, label: str) -> ScoredRow:
-    """As the run ended."""
+    """Scores at the end of the run."""
     words = tuple(
         WordScore(row.answer[start:end], start, end, None if score is None else percent_of_score(score) / 100)
         for (start, end), score in zip(row.words, row.scores[-1], strict=True)
@@ -110,15 +110,15 @@ def _scored(row: TracedRow, label: str) -> ScoredRow:
 
 
 def _data(lines: Sequence[Traced], keys: Sequence[RowKey]) -> dict[str, Any]:
-    """What the slider shows: per method its steps and AUROC, per row and method a list of numbers per look."""
+    """Data of the slider: steps and AUROC per method, and a list of scores per snapshot for each row and method."""
     return {
-        "looks": max(len(line.trace.steps) for line in lines),
+        "snapshots": max(len(line.trace.steps) for line in lines),
         "methods": [
             {"label": line.label, "steps": line.trace.steps, "auroc": dict(line.trace.auroc)} for line in lines
         ],
-        "rows": [[_looks(line.rows[key]) if key in line.rows else None for line in lines] for key in keys],
+        "rows": [[_snapshots(line.rows[key]) if key in line.rows else None for line in lines] for key in keys],
     }
 
 
-def _looks(row: TracedRow) -> list[list[int | None]]:
-    return [[None if score is None else percent_of_score(score) for score in look] for look in row.scores]
+def _snapshots(row: TracedRow) -> list[list[int | None]]:
+    return [[None if score is None else percent_of_score(score) for score in snapshot] for snapshot in row.scores]

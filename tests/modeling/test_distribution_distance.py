@@ -1,4 +1,4 @@
-"""Blockwise distances equal the same distances of full logits, in value and gradient, whatever the block size."""
+"""Blockwise distances equal the same distances of full logits, in value and gradient, for any block size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHAPES = [(True, 1.0, None), (False, 1.0, None), (True, 0.25, None), (True, 2.0,
 
 
 def problem(*, bias=True, scale=1.0, softcap=None, tokens=TOKENS, dtype=torch.float64):
-    """Leaves (hidden, weight, bias), the head made of them, and another head with its states as teacher."""
+    """Return leaves (hidden, weight, bias), their head, and another head with states as teacher."""
     generator = torch.Generator().manual_seed(3)
 
     def draw(*shape):
@@ -147,7 +147,7 @@ def test_no_tokens_give_no_values_and_zero_gradients(name):
     assert not leaves[2].grad.any()
 
 
-def test_equal_models_are_at_no_distance_in_any_precision():
+def test_distance_of_equal_models_is_0_in_any_precision():
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         leaves, head, _ = problem(dtype=dtype)
         teacher = Teacher(leaves[0].detach(), head.frozen())
@@ -204,7 +204,7 @@ def test_autocast_multiplies_the_same_numbers_forward_and_backward(name, monkeyp
         assert (left - right).norm() < 0.02 * right.norm()
 
 
-def test_holds_one_block_of_logits_at_a_time(monkeypatch):
+def test_one_block_of_logits_at_a_time(monkeypatch):
     leaves, head, teacher = problem(tokens=40)
     rows = []
     original = OutputHead.product

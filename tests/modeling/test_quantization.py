@@ -1,4 +1,4 @@
-"""Weights in 4 and 8 bits on the CPU: small, saved as safetensors, read as they were, and plain again."""
+"""Quantized weights (4 and 8 bits) on the CPU: size, saving, loading and dequantization."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def logits(model: LlamaForCausalLM) -> torch.Tensor:
         return model.eval()(IDS).logits
 
 
-def test_moved_is_the_distance_relative_to_the_size(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
+def test_relative_change(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
     model = tiny_llama()
     same = dict(model.named_parameters())
     assert relative_change(model, same.items()) == 0
@@ -37,7 +37,7 @@ def test_moved_is_the_distance_relative_to_the_size(tiny_llama: Callable[..., Ll
 
 @pytest.mark.parametrize(("bits", "low", "high", "near"), [("4bit", 0.05, 0.12, 0.2), ("8bit", 1e-4, 0.01, 0.02)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_rounded_is_saved_and_read_as_it_is(
+def test_quantized_model_is_saved_and_loaded_unchanged(
     tiny_llama: Callable[..., LlamaForCausalLM],
     tmp_path: Path,
     bits: str,
@@ -68,7 +68,7 @@ def test_what_is_rounded_is_saved_and_read_as_it_is(
     assert stored_bits(str(tmp_path / "plain")) is None
 
 
-def test_rounded_weights_without_bitsandbytes_are_refused_before_they_are_read(
+def test_quantized_weights_without_bitsandbytes_are_rejected_before_loading(
     tiny_llama: Callable[..., LlamaForCausalLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_llama().save_pretrained(tmp_path)
@@ -84,7 +84,7 @@ def test_rounded_weights_without_bitsandbytes_are_refused_before_they_are_read(
         quantize_model(tiny_llama(), "2bit")
 
 
-def test_rows_that_some_processors_read_wrongly_are_refused(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
+def test_rows_that_bitsandbytes_computes_wrongly_are_rejected(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
     pytest.importorskip("bitsandbytes")
     with pytest.raises(ValueError, match=r"4bit.*model\.layers\.0\.mlp\.down_proj.* 96 .* 64"):
         quantize_model(tiny_llama(hidden_size=64, intermediate_size=96), "4bit")

@@ -1,4 +1,4 @@
-"""A benchmark by its name, or from rows of one's own."""
+"""Load a benchmark by name, or build one from the user's own rows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {
     "rwku": rwku_benchmark,
     "suite": suite_benchmark,
 }
-"""What stands before the first colon of a name -> what loads it, which takes the whole name."""
+"""Prefix of a benchmark name -> its loader, which takes the whole name."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRows:
-    """Sources as `load_rows` reads them."""
+    """Sources of the user's own rows, as `load_rows` reads them."""
 
     forget: str
     retain: str
@@ -37,13 +37,20 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     """Load a benchmark.
 
     Args:
+<<<<<<< HEAD:src/atwu/benchmarks/load.py
         name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with its first N retain rows only;
             `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.rwku_benchmark` takes; `suite:TOPIC`; or rows of one's own, which
             are measured themselves, at most 400 of each kind.
+=======
+        name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with only its first N retain rows;
+            `rwku`, or `rwku:` with the argument of `atwu.benchmarks.rwku.rwku_benchmark`; or the user's own rows, of
+            which at
+            most 400 of each set are evaluated.
+>>>>>>> main:src/atwu/benchmarks/load_benchmark.py
 
     Raises:
-        FileNotFoundError: its data are not at hand.
-        ValueError: unknown name, a source that cannot be read, or data that are not as published.
+        FileNotFoundError: the data files do not exist.
+        ValueError: unknown name, unreadable source, or data that differ from those published.
     """
     if isinstance(name, OwnRows):
         return _own_benchmark(name)

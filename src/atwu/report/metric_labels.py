@@ -1,4 +1,4 @@
-"""Which lines the headline table shows, and how they are called there; other names and definitions are the metrics' own."""
+"""Metrics of the headline table and their short names; other names and definitions come from the metrics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import find_column, short_name
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 
-PANEL: tuple[TableLine, ...] = (
+PANEL: tuple[MetricKey, ...] = (
     ("forget", "extraction_strength"),
     ("retain", "extraction_strength"),
     (OVERALL, "ES_delta"),
@@ -22,17 +22,17 @@ PANEL: tuple[TableLine, ...] = (
     ("instructions", "repetitiveness"),
     ("instructions", "win_rate"),
 )
-"""The lines of the paper's panel."""
-DECISIVE_LINES: tuple[TableLine, ...] = (
+"""Metrics of the paper's panel."""
+LEADING_METRICS: tuple[MetricKey, ...] = (
     (OVERALL, "UQ"),
     (OVERALL, "ES_delta"),
     (OVERALL, "N_delta_official"),
     (OVERALL, "N_delta_port"),
     *PANEL,
 )
-"""Lines by which methods are compared in words and that tables begin with: the first that a method has a value on."""
-HEADLINE: tuple[tuple[TableLine, ...], ...] = (
-    *((line,) for line in PANEL),
+"""Metrics that rank methods, in order of priority: the first one with a value is used, and tables begin with it."""
+HEADLINE: tuple[tuple[MetricKey, ...], ...] = (
+    *((key,) for key in PANEL),
     ((OVERALL, "model_utility"),),
     ((OVERALL, "mia_auc_min_k"), (OVERALL, "mia_auc_loss")),
     (("forget", "auroc_scorer"),),
@@ -41,12 +41,12 @@ HEADLINE: tuple[tuple[TableLine, ...], ...] = (
     ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
     ((OVERALL, "general_text_perplexity"),),
 )
-"""The headline table: the panel and what follows it; of each group the first that was measured."""
+"""The headline table: the panel and further metrics; from each group the first that is available."""
 
 SUBSCRIPT = re.compile(r"\b(J|ES|N)[_ ](F|R|P|ICR|W|AVG|Δ)(?!\w)")
-"""Names of which a part stands below the line: J_W, ES Δ."""
+"""Names with a subscript: J_W, ES Δ."""
 
-_HEADS: dict[TableLine, str] = {
+_HEADS: dict[MetricKey, str] = {
     ("forget", "extraction_strength"): "ES_F",
     ("retain", "extraction_strength"): "ES_R",
     (OVERALL, "ES_delta"): "ES_Δ",
@@ -65,18 +65,18 @@ _HEADS: dict[TableLine, str] = {
 } | {(split, metric): metric for split, metric in PANEL if metric.isupper() or metric.startswith("J_")}
 
 
-def head_name(line: TableLine) -> str:
-    """How a line is called in the headline table; J_W means J with a W below it."""
-    return _HEADS.get(line) or table_line_name(line)
+def head_name(key: MetricKey) -> str:
+    """Return the name of a metric in the headline table; J_W means J with subscript W."""
+    return _HEADS.get(key) or metric_label(key)
 
 
-def table_line_name(line: TableLine) -> str:
-    """Set and metric in words."""
-    split, metric = line
+def metric_label(key: MetricKey) -> str:
+    """Return set and metric in words."""
+    split, metric = key
     return short_name(metric, split) if split == OVERALL else f"{split} {short_name(metric, split)}"
 
 
-def is_attack(line: TableLine) -> bool:
-    """Whether a line tells what an attack or an adversarial question brings back."""
-    found = find_column(line[1], line[0])
+def is_attack(key: MetricKey) -> bool:
+    """Whether a metric is measured under an attack or with adversarial prompts."""
+    found = find_column(key[1], key[0])
     return found is not None and found[0].attack

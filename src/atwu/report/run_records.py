@@ -1,7 +1,7 @@
-"""Finished runs as one table of records: what was run, how it was measured, how it went. Everything a report is made of.
+"""Read finished runs: configuration, results and training history of each. A report is made from these records only.
 
-Reads study folders (`atwu study run`), folders of single runs with an `eval.json` beside their `run.json`, result files of
-`atwu evaluate`, and folders of these, where a study's results are kept without the rest. Runs that differ only in their seed
+Reads study folders (`atwu study run`), folders of single runs with `eval.json` and `run.json`, result files of
+`atwu evaluate`, and folders of result files, such as the stored results of a study. Runs that differ only in their seed
 share a label and are averaged.
 """
 
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from atwu._cache import short_hash
 from atwu._file_reading import printable
 from atwu._manifest import RECORD_NAME, check_as_written
-from atwu.evaluation.aggregate import over_seeds, seed_differences
+from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, Trace, read_trace
 from atwu.report.merge_studies import StudyRuns, merge_studies, reasons
 from atwu.report.run_files import read_log, read_run, read_study_record
-from atwu.report.table_values import REFERENCE_MODELS, TableLine
+from atwu.report.table_values import REFERENCE_MODELS, MetricKey
 from atwu.training.model_card import public_text
 from atwu.training.output_folder import LOG_NAME
 
@@ -41,10 +41,10 @@ STUDY_NAME = "study.json"
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run: a model that was unlearned once and measured."""
+    """One run: an unlearned and evaluated model."""
 
     label: str
-    """What it is called in tables; equal for runs that differ only in their seed."""
+    """Name in tables; equal for runs that differ only in their seed."""
     seed: int | None
     folder: Path | None
     result: EvalResult
@@ -53,21 +53,21 @@ class RunRecord:
     log: tuple[Mapping[str, Any], ...] = ()
     """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
     trace: Trace | None = None
-    """Word scores over the run."""
+    """Word scores during the run."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """Everything a report shows."""
+    """Everything that a report shows."""
 
     title: str
     references: Mapping[str, EvalResult]
-    """`original` and `retain-only`, as far as they were measured."""
+    """`original` and `retain-only`, if they were evaluated."""
     runs: tuple[RunRecord, ...]
     study: Mapping[str, Any] = field(default_factory=dict)
-    """`study.json`: setting, variants, seeds, budget of the tuning, command; `progress` of a study that is not finished.
+    """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished.
 
-    Of several studies as `atwu.report.merge_studies` merges them.
+    For several studies, as merged by `atwu.report.merge_studies`.
     """
 
     @property
@@ -80,12 +80,12 @@ class Records:
         return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
 
     def shared_seeds(self, first: str, second: str) -> list[int | None]:
-        """Seeds that both labels have a run of."""
+        """Seeds for which both labels have a run."""
         other = {run.seed for run in self.of(second)}
         return [run.seed for run in self.of(first) if run.seed in other]
 
     def paired(self, first: str, second: str) -> list[list[EvalResult]]:
-        """The results of two labels over the seeds that both have; a reference stands beside every seed."""
+        """The results of two labels over their common seeds; a reference model is paired with every seed."""
         one, other = ({run.seed: run.result for run in self.of(label)} for label in (first, second))
         if first in self.references:
             one = dict.fromkeys(other or [None], self.references[first])
@@ -93,38 +93,41 @@ class Records:
             other = dict.fromkeys(one, self.references[second])
         return [[results[seed] for seed in one if seed in other] for results in (one, other)]
 
-    def differences(self, first: str, second: str) -> dict[TableLine, Estimate]:
-        """First minus second, every line, over the seeds that both have; either may be a reference. Empty without such seeds.
+    def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
+        """First minus second, every metric, over their common seeds; either may be a reference. Empty without common
+        seeds.
 
         Raises:
-            ValueError: they were measured on different rows.
+            ValueError: they were evaluated on different rows.
         """
         mine, other = self.paired(first, second)
         return seed_differences(mine, other, list(self.references.values())) if mine else {}
 
-    def difference(self, first: str, second: str, line: TableLine) -> Estimate | None:
-        """One line of `differences`; None when there are no such seeds, or rows differ."""
+    def difference(self, first: str, second: str, key: MetricKey) -> Estimate | None:
+        """One metric of `differences`; None without common seeds, or if the rows differ."""
         try:
-            return self.differences(first, second).get(line)
+            return self.differences(first, second).get(key)
         except ValueError:
             return None
 
     @cached_property
     def results(self) -> dict[str, EvalResult]:
-        """References, then every label averaged over its seeds: what tables print."""
+        """References, then every label averaged over its seeds, as in tables."""
         found = {role: self.references[role] for role in REFERENCE_MODELS if role in self.references}
         for label in self.labels:
             runs = self.of(label)
             found[label] = (
                 runs[0].result
                 if len(runs) == 1
-                else over_seeds([run.result for run in runs], references=list(self.references.values()), name=label)
+                else mean_over_seeds(
+                    [run.result for run in runs], references=list(self.references.values()), name=label
+                )
             )
         return found
 
     @cached_property
     def table(self) -> Table:
-        """Every line of every model."""
+        """All metrics of all models."""
         from atwu.report.report_table import table_of
 
         return table_of(self.results, runs={label: len(self.of(label)) for label in self.labels})
@@ -140,7 +143,7 @@ class Records:
         return console.export_text()
 
     def to_pandas(self) -> pd.DataFrame:
-        """Every number of every model, one per row, means over seeds: label, set, metric, value, low, high and more."""
+        """All numbers of all models, one per row, means over seeds: label, set, metric, value, low, high and more."""
         from atwu.report.report_table import DATA
 
         return self.table.frame[list(DATA)]
@@ -158,11 +161,12 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     """Read runs.
 
     Args:
-        paths: study folders, run folders, result files, or folders of such files; a study's references serve for all. A run
-            that several studies have is taken once; a label that means different runs in them gets the study's name in front.
+        paths: study folders, run folders, result files, or folders of such files; a study's references apply to all. A
+            run in several studies is counted once; a label with different runs in them gets the study's name as a
+            prefix.
 
     Raises:
-        FileNotFoundError: a path does not exist, or holds no finished run.
+        FileNotFoundError: a path does not exist, or contains no finished run.
         ValueError: a file is damaged, or two runs have the same label and seed.
     """
     references: dict[str, EvalResult] = {}
@@ -182,8 +186,8 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
                 _add(RunRecord(public_text(label), seed, None, result), found, references)
         else:
             raise FileNotFoundError(
-                f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
-                "result file of atwu evaluate, or a folder of these."
+                f"{path} contains no finished run: expected a study folder ({STUDY_NAME}), a run folder with "
+                f"{EVAL_NAME}, a result file of atwu evaluate, or a folder of these."
             )
     each, about = merge_studies([one for one in found if isinstance(one, StudyRuns)])
     of_studies = iter(each)
@@ -194,22 +198,22 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
-    """A study that may still be going on: its finished runs, in the order of its variants.
+    """Read a study that may be in progress: its finished runs, in the order of its variants.
 
     Raises:
-        FileNotFoundError: none is finished.
+        FileNotFoundError: no run is finished.
     """
     about = read_study_record(path / STUDY_NAME)
     for role in REFERENCE_MODELS:
         if (path / "references" / role / EVAL_NAME).is_file():
             _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
     shown = _public(variant["label"] for variant in about.get("variants", []))
-    # Folders that the study does not name are of other settings, or of seeds that were left out since.
+    # Folders that the study does not name belong to other settings or to removed seeds.
     named = [path / "runs" / name for name in about["runs"]]
     runs = [_run(folder, shown) for folder in named if (folder / EVAL_NAME).is_file()]
     if not runs:
         raise FileNotFoundError(
-            f"{path} holds no finished run: none of the study's {len(named)} runs has an {EVAL_NAME}."
+            f"{path} contains no finished run: none of the study's {len(named)} runs has an {EVAL_NAME}."
         )
     if len(runs) + len(reasons(about, "failed")) < len(named):
         about["progress"] = f"{len(runs)} of {len(named)} runs finished"
@@ -223,11 +227,13 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
 
 
 def _public(labels: Iterable[str]) -> dict[str, str]:
-    """Label of a study -> what tables call it: without this machine's folders, and told apart where these alone did that."""
+    """Label of a study -> name in tables: without local paths, and unique if only the paths differed."""
     names = {label: public_text(label) for label in labels}
     shared = Counter(names.values())
     return {
-        label: name if shared[name] == 1 else f"{name} ({short_hash(label)[:6]})"  # as its folder's name has it
+        label: name
+        if shared[name] == 1
+        else f"{name} ({short_hash(label)[:6]})"  # the same hash as in its folder's name
         for label, name in names.items()
     }
 
@@ -240,11 +246,11 @@ def _add(run: RunRecord, runs: list[RunRecord | StudyRuns], references: dict[str
 
 
 def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], where: Path | None) -> None:
-    """Keep a result that the others are compared with; there is one of each kind."""
+    """Store a reference result; all runs must share it."""
     known = references.setdefault(role, result)
     rows = [{split: found.ids for split, found in each.rows.items()} for each in (known, result)]
     if known.fingerprint != result.fingerprint or rows[0] != rows[1]:
-        raise ValueError(f"{where} compares with another {role} model, or on other rows; make one report for each.")
+        raise ValueError(f"{where} compares with another {role} model, or on other rows; make separate reports.")
 
 
 def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
@@ -259,7 +265,7 @@ def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRe
 
 
 def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | None) -> tuple[str, int | None]:
-    """Label and seed; a study calls its results LABEL-sSEED. A model measured by its path is called by its folder."""
+    """Label and seed; a study names its results LABEL-sSEED. A model evaluated by path is named after its folder."""
     by_path = folder is not None and Path(result.model).name == folder.name
     name = folder.name if folder is not None and by_path else printable(result.model)
     seed = None if run is None else int(run["seed"])
@@ -267,7 +273,7 @@ def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | Non
 
 
 def _of_study(name: str) -> tuple[str, int | None]:
-    """Label and seed of LABEL-sSEED, what a study calls its results; of another model its name's last part, and no seed."""
+    """Label and seed of LABEL-sSEED; for any other model the last part of its name, and no seed."""
     label = Path(printable(name)).name
     found = re.fullmatch(r"(.+)-s(\d+)", label)
     return (found[1], int(found[2])) if found else (label, None)
@@ -278,7 +284,7 @@ def _check(runs: Iterable[RunRecord]) -> None:
     for run in runs:
         if (run.label, run.seed) in seen:
             raise ValueError(
-                f"{run.folder or run.label}: two runs are called {run.label!r} with seed {run.seed}; leave one out, or "
-                "measure them again with --output into folders of different names."
+                f"{run.folder or run.label}: two runs have the label {run.label!r} with seed {run.seed}; leave one "
+                "out, or evaluate them again with --output into folders of different names."
             )
         seen.add((run.label, run.seed))

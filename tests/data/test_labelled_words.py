@@ -1,4 +1,4 @@
-"""Secret words to spans: word boundaries, phrases, overlaps, and what a word file may hold."""
+"""Labelled words to spans: word boundaries, phrases, overlaps, and word files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_overlapping_occurrences_are_merged_and_sorted():
     assert marked("Orla Venn", "Orla Venn", "Venn") == ["Orla Venn"]
 
 
-def test_copies_keep_everything_else():
+def test_other_fields_are_unchanged():
     example = Example.from_qa("Who?", "Orla.", forget_spans=((4, 5),), subject="Orla", paraphrases=("Which?",))
     (copy,) = label_words([example], ["orla"])
     assert copy == Example.from_qa("Who?", "Orla.", forget_spans=((0, 4),), subject="Orla", paraphrases=("Which?",))
@@ -49,8 +49,8 @@ def test_copies_keep_everything_else():
     assert label_words([example], ["Tavi"])[0].forget_spans == ()
 
 
-@pytest.mark.parametrize(("words", "message"), [([], "no words"), (["Orla", " "], "blank"), ("Orla", r"\['Orla'\]")])
-def test_words_that_mark_nothing_are_refused(words, message):
+@pytest.mark.parametrize(("words", "message"), [([], "empty"), (["Orla", " "], "blank"), ("Orla", r"\['Orla'\]")])
+def test_empty_and_blank_words_are_rejected(words, message):
     with pytest.raises(ValueError, match=message):
         label_words([Example.from_qa("Who?", "Orla.")], words)
 

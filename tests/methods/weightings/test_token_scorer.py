@@ -1,4 +1,4 @@
-"""The scorer's regularisers and objective against the worked examples, and one full step from zero."""
+"""The scorer's regularizers and objective against the worked examples, and one full step from zero."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_one_step_from_zero(budget, slopes, weight, bias, scores):
 
 
 def test_pieces_of_several_processes_add_up():
-    """Two processes with the shared totals give together the gradient of one."""
+    """Two processes with shared totals together have the gradient of one."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, generator=generator, dtype=torch.float64).requires_grad_()
     logps = -torch.rand(7, generator=generator, dtype=torch.float64)
@@ -160,7 +160,7 @@ def test_no_gradient_reaches_the_hidden_states():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_saved_scorer_comes_back_exactly(tmp_path, bias):
+def test_saved_scorer_loads_exactly(tmp_path, bias):
     scorer = TokenScorer(6, bias=bias, hidden_position="own")
     torch.nn.init.normal_(scorer.linear.weight)
     scorer.save_pretrained(tmp_path)

@@ -1,0 +1,61 @@
+"""Check that no text uses a phrase that the glossary replaces: `python scripts/check_words.py [ROOT]`.
+
+Reads the column "Instead of" of docs/glossary.md, and searches src, docs and README.md for its phrases, ignoring case, line
+breaks, comment markers and quotes between the words.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+GLOSSARY = "docs/glossary.md"
+SUFFIXES = {".py", ".md", ".html", ".css", ".js", ".yaml", ".ipynb"}
+EXEMPT = {
+    GLOSSARY,
+    "src/atwu/_renamed.py",  # the old names of options and keys
+    "src/atwu/benchmarks/people/facts.yaml",  # these five hold text for models
+    "src/atwu/data/alternates.py",
+    "src/atwu/evaluation/questions/shipped_texts.yaml",
+    "src/atwu/judge/rubrics.yaml",
+    "src/atwu/judge/rules/normalized_words.yaml",
+}
+BETWEEN = r"""(?:[\s#*>/]|["']\s*\n\s*[fr]?["'])+"""
+
+
+def phrases(glossary: str) -> dict[str, str]:
+    """Phrase to avoid -> term to use, from the rows of the glossary's table."""
+    rows = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in glossary.split("\n") if "|" in line
+    ]
+    column = rows[0].index("Instead of")
+    return {phrase.strip(" `"): row[0] for row in rows[2:] for phrase in row[column].split(",") if phrase.strip(" `")}
+
+
+def found(root: Path) -> Iterator[str]:
+    """One line per phrase found: file, line, phrase, and the term to use instead."""
+    instead = phrases((root / GLOSSARY).read_text(encoding="utf-8"))
+    patterns = {
+        phrase: re.compile(rf"(?<![\w-]){BETWEEN.join(map(re.escape, phrase.split()))}(?![\w-])", re.IGNORECASE)
+        for phrase in instead
+    }
+    paths = [
+        path for folder in ("src", "docs") for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES
+    ]
+    for path in [*paths, root / "README.md"]:
+        name = path.relative_to(root).as_posix()
+        text = "" if name in EXEMPT else path.read_text(encoding="utf-8")
+        for phrase, pattern in patterns.items():
+            for match in pattern.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                if "# old name" in text.split("\n")[line - 1]:  # a seed or a key that must stay what it was
+                    continue
+                yield f"{name}:{line}: {phrase!r} (use: {instead[phrase]})"
+
+
+if __name__ == "__main__":
+    lines = list(found(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+    print(*lines, sep="\n", end="\n" if lines else "")
+    sys.exit(bool(lines))

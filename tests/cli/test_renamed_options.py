@@ -1,0 +1,40 @@
+"""An option of an earlier version is an error that names its new name, on the command line and in YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run_here
+
+UNLEARN = ("unlearn", "--model", "m", "--forget", "f.jsonl", "--output", "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "new"),
+    [
+        ((*UNLEARN, "--unseen", "x"), "--holdout"),
+        ((*UNLEARN, "--retain-limit", "1"), "--max-retain-increase"),
+        ((*UNLEARN, "--fit"), "--auto-memory"),
+        ((*UNLEARN, "--continue", "x"), "--ledger"),
+        (("chat", "m", "--beside", "x"), "--compare"),
+        (("export", "run", "--format", "gguf", "--unseen", "x"), "--holdout"),
+    ],
+)
+def test_flags(words: tuple[str, ...], new: str) -> None:
+    old = next(word for word in words if word in ("--unseen", "--retain-limit", "--fit", "--continue", "--beside"))
+    done = run_here(*words)
+    assert f"unknown option {old}" in str(done.exception)
+    assert f"now called {new}." in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("unseen: x", "holdout"), ("retain_limit: 1", "max_retain_increase"), ("fit: true", "auto_memory")],
+)
+def test_keys_of_a_yaml(old: str, new: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(f"{old}\n")
+    done = run_here(*UNLEARN, "--config", tmp_path / "run.yaml")
+    assert f"unknown key '{old.split(':')[0]}'" in str(done.exception)
+    assert f"now called '{new}'." in str(done.exception)

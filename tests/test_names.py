@@ -1,0 +1,50 @@
+"""Names are unique: no public name and no file name of the package stands for two things."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import atwu
+
+PACKAGE = Path(atwu.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+EVERYWHERE = {"logger"}
+"""Names that every module may define for itself."""
+
+
+def defined_names(tree: ast.Module) -> Iterator[str]:
+    """Public classes, functions and constants that a module defines at its top level."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def test_no_public_name_is_defined_in_two_modules() -> None:
+    places = defaultdict(set)
+    for path in MODULES:
+        for name in defined_names(ast.parse(path.read_text(encoding="utf-8"))):
+            if not name.startswith("_") and name not in EVERYWHERE:
+                places[name].add(path.relative_to(PACKAGE).as_posix())
+    assert {name: sorted(found) for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_modules_share_a_file_name() -> None:
+    """Command files are named like their command, which may be the name of a module as well."""
+    places = defaultdict(list)
+    for path in MODULES:
+        if path.name != "__init__.py" and path.parent.name != "cli":
+            places[path.name].append(path.relative_to(PACKAGE).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [path for path in MODULES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert [path.relative_to(PACKAGE).as_posix() for path in silent] == []
