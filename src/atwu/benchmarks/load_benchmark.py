@@ -36,21 +36,14 @@ class OwnRows:
 def load_benchmark(name: str | OwnRows) -> Benchmark:
     """Load a benchmark.
 
-        Args:
-    <<<<<<< HEAD:src/atwu/benchmarks/load.py
-            name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with its first N retain rows only;
-                `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.rwku_benchmark` takes; `suite:TOPIC`; or rows of one's own, which
-                are measured themselves, at most 400 of each kind.
-    =======
-            name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with only its first N retain rows;
-                `rwku`, or `rwku:` with the argument of `atwu.benchmarks.rwku.rwku_benchmark`; or the user's own rows, of
-                which at
-                most 400 of each set are evaluated.
-    >>>>>>> main:src/atwu/benchmarks/load_benchmark.py
+    Args:
+        name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with only its first N retain rows;
+        `rwku`, or `rwku:` with the argument of `atwu.benchmarks.rwku.rwku_benchmark`; `suite:TOPIC`; or the user's
+        own rows, of which at most 400 of each set are evaluated.
 
-        Raises:
-            FileNotFoundError: the data files do not exist.
-            ValueError: unknown name, unreadable source, or data that differ from those published.
+    Raises:
+        FileNotFoundError: the data files do not exist.
+        ValueError: unknown name, unreadable source, or data that differ from those published.
     """
     if isinstance(name, OwnRows):
         return _own_benchmark(name)

@@ -37,18 +37,13 @@ _SOURCES = (
     "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
 )
 
-<<<<<<< HEAD
 PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
     "people": people_rows,
     "tofu": tofu_rows,
     "rwku": rwku_rows,
     "suite": suite_rows,
 }
-"""What stands before the first colon of a source -> its reader, which takes the whole name."""
-=======
-PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {"people": people_rows, "tofu": tofu_rows, "rwku": rwku_rows}
 """Prefix of a source -> its reader, which takes the whole name."""
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +68,9 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
 
     Args:
         source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
-<<<<<<< HEAD
-            `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these
-            with " + "
-            between them. A path is always one file, as is a string that names an existing file.
-        limit: read at most this many rows, from the first on; rows after them are not checked.
-=======
-            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ".
-            A `Path` is always one file, and so is a string that names an existing file.
+            `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
+            these joined by " + ". A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
->>>>>>> main
 
     Returns:
         The rows with warnings and a fingerprint. With several sources, each warning starts with its source.
