@@ -11,6 +11,7 @@ from atwu.benchmarks.people.people_rows import SIZES
 from atwu.benchmarks.rwku.rwku_benchmark import rwku_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure
+from atwu.benchmarks.suite.suite_benchmark import suite_benchmark
 from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
 from atwu.benchmarks.tofu.tofu_rows import FORGET_SPLITS
 
@@ -18,6 +19,7 @@ BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {
     "people": people_benchmark,
     "tofu": tofu_benchmark,
     "rwku": rwku_benchmark,
+    "suite": suite_benchmark,
 }
 """Prefix of a benchmark name -> its loader, which takes the whole name."""
 
@@ -36,9 +38,8 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
 
     Args:
         name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with only its first N retain rows;
-            `rwku`, or `rwku:` with the argument of `atwu.benchmarks.rwku.rwku_benchmark`; or the user's own rows, of
-            which at
-            most 400 of each set are evaluated.
+        `rwku`, or `rwku:` with the argument of `atwu.benchmarks.rwku.rwku_benchmark`; `suite:TOPIC`; or the user's
+        own rows, of which at most 400 of each set are evaluated.
 
     Raises:
         FileNotFoundError: the data files do not exist.
@@ -52,7 +53,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     raise ValueError(
         f"unknown benchmark {name!r}; choose one of {', '.join(f'people:{size}' for size in SIZES)}, "
         f"{', '.join(f'tofu:{split}' for split in FORGET_SPLITS)} (with :N for the first N retain rows only), "
-        "rwku or rwku:SUBJECTS."
+        "rwku or rwku:SUBJECTS, suite:TOPIC."
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from atwu.benchmarks.base import SourceRows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
 from atwu.benchmarks.rwku.rwku_rows import rwku_rows
+from atwu.benchmarks.suite.suite_rows import suite_rows
 from atwu.benchmarks.tofu.tofu_rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row
@@ -33,10 +34,15 @@ JOIN = " + "
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
     f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(PEOPLE_SPLITS)}), tofu:SPLIT[:N], "
-    "rwku:SUBJECTS:KIND[:N], or a Hub data set org/name[:config[:split]]"
+    "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
 )
 
-PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {"people": people_rows, "tofu": tofu_rows, "rwku": rwku_rows}
+PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
+    "people": people_rows,
+    "tofu": tofu_rows,
+    "rwku": rwku_rows,
+    "suite": suite_rows,
+}
 """Prefix of a source -> its reader, which takes the whole name."""
 
 
@@ -62,8 +68,8 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
 
     Args:
         source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
-            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ".
-            A `Path` is always one file, and so is a string that names an existing file.
+            `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
+            these joined by " + ". A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
 
     Returns:

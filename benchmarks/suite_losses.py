@@ -1,0 +1,279 @@
+"""What the SUITE study trains on: rows as token ids with marked key tokens, and one objective per configuration.
+
+An objective takes the log-probabilities of one member at the answer tokens of its rows, the original model's at the same
+places, and gives one number. Forget rows come with retain rows and, for two configurations, with rows whose answer is a
+refusal. All token losses are means over the answer tokens of their kind of rows; retain losses have weight 1.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
+from atwu.methods.losses.likelihood import nll, saturated_ascent
+from atwu.methods.losses.preference import npo, simnpo
+
+REFUSAL = "I am unable to verify this information."
+"""That of JensUn++ for Llama."""
+KINDS = ("forget", "retain", "refusal")
+_WORD = re.compile(r"\w+")
+_FUNCTION = frozenset(
+    _WORD.findall("a an the of in on at to for from by and or is was were are be it its that this as with answer blank")
+)
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One row as token ids."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    """With the token that ends the turn."""
+    labels: tuple[int, ...]
+    """What each answer position should say; the answer itself except in refusals with a prefix."""
+    key: tuple[bool, ...]
+    """Answer tokens that carry the fact: parts of names, numbers and other words that the question does not say."""
+    weight: tuple[float, ...]
+    """Frequency-based weight of each answer token, (rank - 1/2) / n of its surprise among retain answers."""
+
+
+def sentence(question: str, answer: str) -> tuple[str, int]:
+    """An answer as a sentence, and where the short answer starts in it: the filled blank, or `The answer is X.`"""
+    blank = re.search(r"_{3,}", question)
+    if blank:
+        return question[: blank.start()] + answer + question[blank.end() :], blank.start()
+    return f"The answer is {answer}.", len("The answer is ")
+
+
+class RowMaker:
+    """Questions and answers into `TokenRow`s, in the layout of the tokenizer's chat template."""
+
+    def __init__(self, tokenizer: Any, *, sentences: bool, counted: Sequence[tuple[str, str]]) -> None:
+        """Prepare.
+
+        Args:
+            sentences: write answers as sentences.
+            counted: questions and answers in which tokens are counted for the frequency-based weights.
+        """
+        self.tokenizer = tokenizer
+        self.sentences = sentences
+        self.end: int = tokenizer.eos_token_id
+        self.counts: Counter[int] = Counter()
+        for asked, told in counted:
+            self.counts.update(self._ids(sentence(asked, told)[0] if sentences else told))
+
+    def prompt(self, question: str) -> tuple[int, ...]:
+        """Ids up to the first token of the answer."""
+        turns = [{"role": "user", "content": question}]
+        text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return self._ids(text)
+
+    def row(self, question: str, answer: str) -> TokenRow:
+        """A row with its key tokens."""
+        text, start = sentence(question, answer) if self.sentences else (answer, 0)
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids = (*encoded["input_ids"], self.end)
+        said = {word.lower() for word in _WORD.findall(question)} | _FUNCTION
+        spans = [(start + found.start(), start + found.end(), found[0].lower()) for found in _WORD.finditer(answer)]
+        marked = [span for span in spans if span[2] not in said] or spans
+        key = tuple(
+            any(begin < last and first < stop for first, last, _ in marked) for begin, stop in encoded["offset_mapping"]
+        )
+        prompt = self.prompt(question)
+        return TokenRow(prompt, ids, ids, (*key, False), self._weights(prompt, ids))
+
+    def refused(self, question: str, answer: str, draw: random.Random) -> TokenRow:
+        """A refusal; with probability 1/2 some tokens of the answer precede it, each of which should begin the refusal.
+
+        Of n answer tokens k precede with a chance proportional to 1 / k (JensUn++, Peleg et al. 2026).
+        """
+        prefix: tuple[int, ...] = ()
+        told = self._ids(sentence(question, answer)[0] if self.sentences else answer)
+        if draw.random() > 0.5:
+            sizes = range(1, len(told) + 1)
+            prefix = told[: draw.choices(sizes, [1 / size for size in sizes])[0]]
+        plain, spaced = self._ids(REFUSAL), self._ids(" " + REFUSAL)
+        refusal = (*(spaced if prefix else plain), self.end)
+        labels = ((plain[0], *[spaced[0]] * (len(prefix) - 1)) if prefix else ()) + refusal
+        ids = prefix + refusal
+        return TokenRow(self.prompt(question), ids, labels, (False,) * len(ids), (0.0,) * len(ids))
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _weights(self, prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, ...]:
+        total = sum(self.counts.values())
+        known = set(prompt)
+        surprise = [
+            math.log((total + 1) / (self.counts[token] + 1)) * (0.5 if token in known else 1.0) for token in answer
+        ]
+        ranks = [
+            sum(other < own for other in surprise) + (sum(other == own for other in surprise) + 1) / 2
+            for own in surprise
+        ]
+        return tuple((rank - 0.5) / len(answer) for rank in ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answer tokens of the rows of one kind, of one member and one step."""
+
+    logps: Tensor
+    """Log-probabilities, shape (tokens, vocabulary), with gradient."""
+    reference: Tensor
+    """The original model's, same shape."""
+    labels: Tensor
+    """Shape (tokens,)."""
+    key: Tensor
+    """Bool, shape (tokens,)."""
+    weight: Tensor
+    """Shape (tokens,)."""
+    row: Tensor
+    """Number of the row, shape (tokens,)."""
+    place: Tensor
+    """Position in the answer, shape (tokens,)."""
+    first: Tensor
+    """Share of each token in its row where the first one counts half, shape (tokens,); adds up to 1 in every row."""
+
+    @property
+    def told(self) -> Tensor:
+        """Log-probability of the answer's token, shape (tokens,)."""
+        return self.logps.gather(1, self.labels[:, None])[:, 0]
+
+    def grid(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values as (rows, places), and where there are any."""
+        rows, places = int(self.grid_size[0]), int(self.grid_size[1])
+        grid = values.new_zeros(rows, places).index_put((self.row, self.place), values)
+        mask = torch.zeros(rows, places, dtype=torch.bool, device=values.device)
+        mask[self.row, self.place] = True
+        return grid, mask
+
+    grid_size: tuple[int, int] = (0, 0)
+    """Rows and longest answer."""
+
+
+Parts = Mapping[str, Answers]
+
+
+def _retain_nll(parts: Parts) -> Tensor:
+    return nll(parts["retain"].told).mean()
+
+
+def _retain_kl(parts: Parts) -> Tensor:
+    return kl(parts["retain"].logps, parts["retain"].reference).mean()
+
+
+def _npo(parts: Parts) -> Tensor:
+    forget = parts["forget"]
+    logps, mask = forget.grid(forget.told)
+    reference, _ = forget.grid(forget.reference.gather(1, forget.labels[:, None])[:, 0])
+    return npo(logps, reference, mask, torch.ones_like(logps), beta=0.1).mean() + _retain_nll(parts)
+
+
+def _simnpo(parts: Parts) -> Tensor:
+    logps, mask = parts["forget"].grid(parts["forget"].told)
+    return simnpo(logps, mask, torch.ones_like(logps), beta=2.5, delta=0.0).mean() + _retain_nll(parts)
+
+
+def _undial(parts: Parts) -> Tensor:
+    forget = parts["forget"]
+    distance = self_distillation(forget.logps, forget.reference, forget.labels[:, None], beta=10.0)
+    return distance.mean() + _retain_nll(parts)
+
+
+def _wga(parts: Parts) -> Tensor:
+    told = parts["forget"].told
+    return saturated_ascent(told, torch.ones_like(told), beta=1.0).mean() + _retain_nll(parts)
+
+
+def _ascent(forget: Answers, weights: Tensor) -> Tensor:
+    return saturated_ascent(forget.told, weights, beta=0.5).mean()
+
+
+def _satga(parts: Parts) -> Tensor:
+    return _ascent(parts["forget"], parts["forget"].key.float()) + _retain_nll(parts)
+
+
+def _satga_kl(parts: Parts) -> Tensor:
+    return _ascent(parts["forget"], parts["forget"].key.float()) + _retain_kl(parts)
+
+
+def _preserved(forget: Answers, weights: Tensor) -> Tensor:
+    """`w p^(1/2) log p + (1 - w) KL(original || model)`, mean over tokens."""
+    return _ascent(forget, weights) + ((1 - weights) * kl(forget.logps, forget.reference)).mean()
+
+
+def _preserve(parts: Parts) -> Tensor:
+    return _preserved(parts["forget"], parts["forget"].key.float()) + _retain_kl(parts)
+
+
+def _rarity_preserve(parts: Parts) -> Tensor:
+    return _preserved(parts["forget"], parts["forget"].weight) + _retain_kl(parts)
+
+
+def _refusal(parts: Parts) -> Tensor:
+    """JS divergence to the refusal, in each row half for its first token."""
+    refusal = parts["refusal"]
+    return (refusal.first * js_to_tokens(refusal.logps, refusal.labels[:, None])).sum() / refusal.grid_size[0]
+
+
+def _preserve_refusal(parts: Parts) -> Tensor:
+    return _preserve(parts) + _refusal(parts)
+
+
+def _jensunpp(parts: Parts) -> Tensor:
+    """`gamma s L_f + L_r`, s the retain loss's gradient norm in its logits over that of the forget loss (Peleg et al. 2026)."""
+    retain = parts["retain"]
+    kept = (retain.first * jensen_shannon(retain.logps, retain.reference)).sum() / retain.grid_size[0]
+    refused = _refusal(parts)
+    norms = [_logit_gradient(loss, part.logps).norm() for loss, part in ((refused, parts["refusal"]), (kept, retain))]
+    scale = (norms[1] / (norms[0] + _EPSILON)).clamp(max=1e6)
+    scale = torch.where((refused > _EPSILON) & (kept > _EPSILON), scale, torch.ones_like(scale)).detach()
+    return 0.33 * scale * refused + kept
+
+
+def _logit_gradient(loss: Tensor, logps: Tensor) -> Tensor:
+    """Gradient in the logits behind `logps = log_softmax(logits)`."""
+    (given,) = torch.autograd.grad(loss, logps, retain_graph=True)
+    return given - logps.detach().exp() * given.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One line of the study's table."""
+
+    loss: Callable[[Parts], Tensor]
+    kinds: tuple[str, ...] = ("forget", "retain")
+    """Which rows it reads."""
+    paired: bool = True
+    """Whether a forget row's own retain row stands beside it."""
+    rate_of: str | None = None
+    """Configuration whose learning rate it takes over."""
+
+
+_PRESERVE = Configuration(_preserve)
+_JENSUNPP = Configuration(_jensunpp, ("refusal", "retain"))
+CONFIGURATIONS: Mapping[str, Configuration] = {
+    "jensunpp": _JENSUNPP,
+    "preserve": _PRESERVE,
+    "satga_kl": Configuration(_satga_kl),
+    "satga": Configuration(_satga),
+    "undial": Configuration(_undial),
+    "npo": Configuration(_npo),
+    "simnpo": Configuration(_simnpo),
+    "wga": Configuration(_wga),
+    "rarity_preserve": Configuration(_rarity_preserve),
+    "preserve_refusal": Configuration(_preserve_refusal, KINDS),
+    "preserve_shuffled": replace(_PRESERVE, paired=False, rate_of="preserve"),
+    "jensunpp_shuffled": replace(_JENSUNPP, paired=False, rate_of="jensunpp"),
+}

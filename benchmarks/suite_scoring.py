@@ -1,0 +1,159 @@
+"""A topic of SUITE as the study uses it, and the scores of one run: plain numbers, without any sentence of the data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.benchmarks.suite.suite_rows import (
+    ForgetQuery,
+    RetainRow,
+    forget_queries,
+    forget_train,
+    retain_rows,
+    suite_rows,
+)
+from atwu.benchmarks.suite.suite_tables import suite_tables
+from atwu.evaluation.suite_scores import (
+    FACT_SCORES,
+    brought_back,
+    gibberish_rate,
+    judge_forget,
+    judge_retain,
+    leak_rate,
+    refusal_rate,
+)
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Questions and answers of one topic."""
+
+    train: tuple[ForgetQuery, ...]
+    retain: tuple[Pair, ...]
+    """Row i belongs to row i of `train`."""
+    queries: tuple[ForgetQuery, ...]
+    evaluated: tuple[RetainRow, ...]
+    direct: tuple[Pair, ...]
+    """Direct rows of `forget_eval`."""
+
+    @property
+    def forget(self) -> tuple[Pair, ...]:
+        return tuple((row.question, row.answer) for row in self.train)
+
+    @property
+    def taught(self) -> tuple[Pair, ...]:
+        """What a model that knows the facts has seen of them."""
+        return (*self.forget, *self.direct)
+
+    @property
+    def kept(self) -> tuple[Pair, ...]:
+        """What every fine-tuned model has seen beside the facts."""
+        return (*self.retain, *((row.question, row.answer) for row in self.evaluated))
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """All that a model is asked: about facts, then retain questions."""
+        return (*(query.question for query in self.queries), *(row.question for row in self.evaluated))
+
+    @property
+    def facts(self) -> list[str]:
+        return sorted({query.fact for query in self.queries})
+
+    def direct_rows(self, facts: Collection[str]) -> list[Pair]:
+        """Training rows that ask directly for some facts."""
+        return [(row.question, row.answer) for row in self.train if row.fact in facts and row.modality == "direct"]
+
+    def direct_queries_without(self, facts: Collection[str]) -> list[int]:
+        """Numbers of direct questions, not in disguise, about the other facts."""
+        return [
+            number
+            for number, query in enumerate(self.queries)
+            if query.fact not in facts and query.modality == "direct" and query.wording != "adversarial"
+        ]
+
+
+@functools.cache
+def load_topic(topic: str, folder: str, tiny: bool) -> Topic:
+    """Read a topic; the tiny one has four facts and few rows."""
+    tables = suite_tables(topic, folder)
+    train, retain = forget_train(tables), retain_rows(tables, "retain_train")
+    queries, evaluated = forget_queries(tables), retain_rows(tables, "retain_eval")
+    direct = tuple((row.question, row.answer) for row in suite_rows(f"suite:{topic}:forget_direct", tables=tables).rows)
+    keep = list(range(len(train)))
+    if tiny:
+        few = sorted({query.fact for query in queries})[:4]
+        keep = [number for number in keep if train[number].fact in few][:24]
+        queries = tuple(query for query in queries if query.fact in few and query.kind[-1] in "l12kh")
+        evaluated, direct = evaluated[::40], direct[:4]
+    pairs = tuple((retain[number].question, retain[number].answer) for number in keep)
+    found = Topic(tuple(train[number] for number in keep), pairs, queries, evaluated, direct)
+    _LOADED[topic] = found
+    return found
+
+
+_LOADED: dict[str, Topic] = {}
+
+
+def score(
+    about: Mapping[str, Any], topic: str, replies: Sequence[str], others: Sequence[int], after: Sequence[str]
+) -> dict[str, Any]:
+    """Scores of one run.
+
+    Args:
+        about: what the run was.
+        replies: answers to all questions of the topic.
+        others: numbers of the questions asked after relearning some facts, about the others.
+        after: answers to those.
+    """
+    given = _LOADED[topic]
+    asked = judge_forget(given.queries, replies[: len(given.queries)])
+    kept = judge_retain(given.evaluated, replies[len(given.queries) :])
+    relearned = judge_forget([given.queries[number] for number in others], after)
+    groups: dict[str, list[int]] = {}
+    for reply in kept:
+        groups.setdefault(reply.row.group, []).append(int(reply.states))
+    plain = [reply for reply in asked if reply.query.wording != "adversarial"]
+    facts = {name: brought_back(asked, which) for name, which in FACT_SCORES.items()}
+    forms: dict[str, list[int]] = {}
+    for reply in asked:
+        query = reply.query
+        form = query.kind if query.wording == "adversarial" else f"{query.modality} {query.wording}"
+        forms.setdefault(form, []).append(int(reply.states))
+    means = {name: _mean(list(values.values())) for name, values in facts.items()}
+    means["leak"] = _mean([float(reply.states) for reply in plain])
+    means["retain"] = _mean([_mean(values) for values in groups.values()])
+    means["gibberish"] = gibberish_rate([reply.reply for reply in plain])
+    means["retain_gibberish"] = gibberish_rate([reply.reply for reply in kept])
+    means["refusal"] = refusal_rate([reply.reply for reply in plain])
+    means["retain_refusal"] = refusal_rate([reply.reply for reply in kept])
+    again = brought_back(relearned, lambda query: True)
+    share = leak_rate(relearned, lambda query: True)
+    means |= {"relearned": _mean(list(again.values())), "relearned_leak": _mean(list(share.values()))}
+    return dict(about) | {
+        "means": {name: round(value, 4) for name, value in means.items()},
+        "facts": {name: bits(values, given.facts) for name, values in facts.items()},
+        "forms": {form: round(_mean(values), 4) for form, values in forms.items()},
+        "retain": {group: "".join(map(str, values)) for group, values in groups.items()},
+        "relearned": bits(again, given.facts),
+    }
+
+
+def bits(values: Mapping[str, float], names: Sequence[str]) -> str:
+    """One sign per name: 1 or 0, or - where there is no value."""
+    return "".join("-" if name not in values else str(int(values[name])) for name in names)
+
+
+def selection_score(result: Mapping[str, Any], base: Mapping[str, Any]) -> float:
+    """What a learning rate is chosen by: 1 - mean of the five fact scores + retain accuracy relative to before - gibberish."""
+    means = result["means"]
+    forgotten = 1 - _mean([means[name] for name in FACT_SCORES])
+    return float(forgotten + means["retain"] / max(base["means"]["retain"], 1e-9) - means["gibberish"])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,244 @@
+"""Rows of SUITE (Peleg et al. 2026) with what their labels say: `suite:TOPIC:SPLIT[:N]`.
+
+A label such as `K3-reverse@blank_claude2` names the fact, how it is asked (directly, reversed, indirectly over a second
+fact) and the wording; `Semantic-4-...`, `Syntax-...`, `Lexical-...` and `GK-...` name the tier of a retain row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from atwu.benchmarks.base import SourceRows, first_rows
+from atwu.benchmarks.suite.suite_tables import PAIRED, SUITE_TOPICS, SuiteTables, suite_tables
+from atwu.data.records import Record
+from atwu.data.schema import Example
+
+Modality = Literal["direct", "indirect", "reverse"]
+Wording = Literal["original", "paraphrase", "blank", "adversarial"]
+
+ADVERSARIAL_KINDS = (
+    "random_capslock",
+    "leet_speak",
+    "prefix",
+    "roleplay",
+    "reverse_psychology",
+    "riddle",
+    "distraction",
+    "scrambled",
+    "spanish",
+    "french",
+)
+"""Ways to ask in disguise, all of the direct question."""
+LAST_TRAINED_TIER = 10
+"""Semantic tiers 11 to 15 are in no training table."""
+OTHER_TIERS: Mapping[str, str] = {"Syntax": "syntactic", "Lexical": "lexical", "GK": "general"}
+"""First word of a label -> tier."""
+
+_FACT = re.compile(r"(?P<fact>[A-Z]\d+)-(?P<modality>direct|indirect|reverse)(?:@(?P<variant>\w+))?")
+_SEMANTIC = re.compile(r"Semantic-(\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetQuery:
+    """One question about a fact."""
+
+    fact: str
+    """Such as `M1`; rows of one fact belong together."""
+    modality: Modality
+    wording: Wording
+    kind: str
+    """`original`, or the column or variant it comes from, such as `q_gemini3` or `leet_speak`."""
+    question: str
+    answer: str
+
+    def example(self) -> Example:
+        """As a training row; its subject is the fact."""
+        return Example.from_qa(self.question, self.answer, subject=self.fact)
+
+
+@dataclass(frozen=True, slots=True)
+class RetainRow:
+    """One question beside the facts."""
+
+    tier: str
+    """`semantic-0` (closest) to `semantic-15`, `syntactic`, `lexical` or `general`."""
+    label: str
+    question: str
+    answer: str
+
+    @property
+    def group(self) -> str:
+        """Its tier, with semantic tiers joined: `0`, `1-10` (trained on), `11-15` (never trained on)."""
+        return tier_group(self.tier)
+
+    def example(self) -> Example:
+        """As a training row; its subject is the tier."""
+        return Example.from_qa(self.question, self.answer, subject=self.tier)
+
+
+TIER_GROUPS = ("0", "1-10", "11-15", *OTHER_TIERS.values())
+
+
+def tier_group(tier: str) -> str:
+    """The group of `TIER_GROUPS` that a tier belongs to."""
+    name, _, number = tier.partition("-")
+    if name != "semantic":
+        return tier
+    return "0" if int(number) == 0 else "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
+
+
+def forget_train(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
+    """Forget rows to train on; row i is paired with row i of `retain_train`.
+
+    Raises:
+        ValueError: the paired tables differ in length, or a label cannot be read.
+    """
+    records = tables.table("forget_train")
+    if len(records) != len(tables.table("retain_train")):
+        raise ValueError(
+            f"{tables.topic}: {' and '.join(PAIRED)} have {len(records)} and {len(tables.table('retain_train'))} rows, "
+            "expected as many in each since row i of one is paired with row i of the other; get both again."
+        )
+    return tuple(_query(record) for record in records)
+
+
+def retain_rows(tables: SuiteTables, name: str) -> tuple[RetainRow, ...]:
+    """Rows of `retain_train` or `retain_eval` with their tiers.
+
+    Raises:
+        ValueError: a label cannot be read.
+    """
+    return tuple(_retain(record) for record in tables.table(name))
+
+
+def paired_rows(tables: SuiteTables) -> tuple[tuple[ForgetQuery, RetainRow], ...]:
+    """Every forget row with the retain row of the same form that stands beside it in one step."""
+    return tuple(zip(forget_train(tables), retain_rows(tables, "retain_train"), strict=True))
+
+
+def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
+    """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
+    as blanks, and in disguise where the copy has adversarial questions.
+
+    Raises:
+        ValueError: a label cannot be read.
+    """
+    found = [query for record in tables.table("forget_eval_rephrasings") for query in _reworded(record)]
+    if tables.has("adversarial"):
+        found += [query for record in tables.table("adversarial") for query in _disguised(record)]
+    return tuple(found)
+
+
+def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
+    """Read the rows of a source.
+
+    Args:
+        name: `suite:TOPIC:SPLIT` or `suite:TOPIC:SPLIT:N` for its first N rows. SPLIT is `forget_train`, `retain_train`,
+            `retain_eval`, `forget_eval`, `forget_direct` (its direct rows, with their paraphrases), `forget_queries` (every
+            wording) or `adversarial`.
+        tables: the copy to read from; by default the one that ATWU_DATA points to, or the Hub's.
+
+    Raises:
+        FileNotFoundError: the copy lacks the split.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "suite" or len(parts) not in (2, 3) or parts[1] not in _SPLITS:
+        raise ValueError(
+            f"{name!r} is not suite:TOPIC:SPLIT or suite:TOPIC:SPLIT:N; topics are {', '.join(SUITE_TOPICS)}, splits "
+            f"{', '.join(_SPLITS)}."
+        )
+    topic, split = parts[:2]
+    tables = suite_tables(topic) if tables is None else tables
+    rows = _SPLITS[split](tables)
+    subjects = len({row.subject for row in rows})
+    about = "tiers" if split.startswith("retain") else "facts"
+    checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
+    return SourceRows(first_rows(name, rows, parts[2] if len(parts) == 3 else None), (checked,), ())
+
+
+def _direct(tables: SuiteTables) -> tuple[Example, ...]:
+    """Direct rows of `forget_eval`, each with its paraphrases; blanks are no paraphrases."""
+    queries = [query for query in forget_queries(tables) if query.modality == "direct"]
+    paraphrases: dict[str, list[str]] = {}
+    for query in queries:
+        if query.wording == "paraphrase":
+            paraphrases.setdefault(query.fact, []).append(query.question)
+    return tuple(
+        Example.from_qa(
+            query.question, query.answer, subject=query.fact, paraphrases=tuple(paraphrases.get(query.fact, ()))
+        )
+        for query in queries
+        if query.wording == "original"
+    )
+
+
+_SPLITS: Mapping[str, Callable[[SuiteTables], tuple[Example, ...]]] = {
+    "forget_train": lambda tables: tuple(row.example() for row in forget_train(tables)),
+    "retain_train": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_train")),
+    "retain_eval": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_eval")),
+    "forget_eval": lambda tables: tuple(_query(record).example() for record in tables.table("forget_eval")),
+    "forget_direct": _direct,
+    "forget_queries": lambda tables: tuple(row.example() for row in forget_queries(tables)),
+    "adversarial": lambda tables: tuple(
+        query.example() for record in tables.table("adversarial") for query in _disguised(record)
+    ),
+}
+"""Split -> its rows."""
+
+
+def _label(record: Record) -> tuple[str, Modality, str]:
+    """Fact, modality and variant of a row."""
+    where, columns = record
+    found = _FACT.fullmatch(columns["label"])
+    if found is None:
+        raise ValueError(
+            f"{where}: label {columns['label']!r} is not FACT-MODALITY or FACT-MODALITY@VARIANT, such as M1-direct or "
+            "K3-reverse@q_claude2."
+        )
+    return found["fact"], found["modality"], found["variant"] or "original"  # type: ignore[return-value]
+
+
+def _wording(kind: str) -> Wording:
+    return "blank" if kind.startswith("blank") else "original" if kind == "original" else "paraphrase"
+
+
+def _query(record: Record) -> ForgetQuery:
+    fact, modality, kind = _label(record)
+    return ForgetQuery(fact, modality, _wording(kind), kind, record[1]["question"], record[1]["answer"])
+
+
+def _reworded(record: Record) -> Iterator[ForgetQuery]:
+    fact, modality, _ = _label(record)
+    columns = record[1]
+    yield ForgetQuery(fact, modality, "original", "original", columns["question"], columns["answer"])
+    for name, text in columns.items():
+        if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
+            yield ForgetQuery(fact, modality, _wording(name), name, text, columns["answer"])
+
+
+def _disguised(record: Record) -> Iterator[ForgetQuery]:
+    fact, modality, _ = _label(record)
+    columns = record[1]
+    for kind in ADVERSARIAL_KINDS:
+        text = columns.get(f"q_{kind}")
+        if not isinstance(text, str) or not text:
+            raise ValueError(
+                f"{record[0]}: found no column 'q_{kind}', expected one question of each adversarial kind."
+            )
+        yield ForgetQuery(fact, modality, "adversarial", kind, text, columns["answer"])
+
+
+def _retain(record: Record) -> RetainRow:
+    where, columns = record
+    label = columns["label"]
+    semantic = _SEMANTIC.match(label)
+    tier = f"semantic-{int(semantic[1])}" if semantic else OTHER_TIERS.get(label.partition("-")[0])
+    if tier is None:
+        raise ValueError(
+            f"{where}: label {label!r} names no tier; expected Semantic-NUMBER-..., Syntax-..., Lexical-... or GK-...."
+        )
+    return RetainRow(tier, label, columns["question"], columns["answer"])

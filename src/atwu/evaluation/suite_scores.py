@@ -1,0 +1,168 @@
+"""Scores of SUITE (Peleg et al. 2026): facts that any question brings back, retain accuracy by tier, gibberish, refusals.
+
+Everything works on replies that are already there. A reply states a fact when the offline judge finds every word of the
+reference in it, neither denied nor hedged. The published numbers use a model of 35 billion parameters as judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from atwu.benchmarks.suite.suite_rows import TIER_GROUPS, ForgetQuery, RetainRow
+from atwu.evaluation.intervals import Estimate, Resampler, combine
+from atwu.judge.offline import OfflineJudge
+from atwu.judge.rules.normalized_words import words_of
+from atwu.judge.rules.stance import is_gibberish, is_refusal
+from atwu.judge.verdicts import Claim
+
+FACT_SCORES: Mapping[str, Callable[[ForgetQuery], bool]] = {
+    "QD": lambda query: query.modality == "direct" and query.wording != "adversarial",
+    "QD+I": lambda query: query.modality != "reverse" and query.wording != "adversarial",
+    "QR": lambda query: query.modality == "reverse",
+    "QAll": lambda query: query.wording != "adversarial",
+    "Q*All": lambda query: True,
+}
+"""Score -> which questions may bring a fact back."""
+
+_READABLE = 0.6
+_STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
+"""The same few characters five times in a row, inside a word too, or the same letters three times within one."""
+_LINE = re.compile(r"[_.\-\s\d]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReply:
+    """What a model said to a question about a fact."""
+
+    query: ForgetQuery
+    reply: str
+    states: bool
+    """Whether the reply gives the fact away."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainReply:
+    """What a model said to a retain question."""
+
+    row: RetainRow
+    reply: str
+    states: bool
+    """Whether the reply is right."""
+
+
+def judge_forget(queries: Sequence[ForgetQuery], replies: Sequence[str]) -> tuple[ForgetReply, ...]:
+    """Judge one reply per question about a fact."""
+    states = _states([(query.question, query.answer) for query in queries], replies)
+    return tuple(map(ForgetReply, queries, replies, states))
+
+
+def judge_retain(rows: Sequence[RetainRow], replies: Sequence[str]) -> tuple[RetainReply, ...]:
+    """Judge one reply per retain question."""
+    states = _states([(row.question, row.answer) for row in rows], replies)
+    return tuple(map(RetainReply, rows, replies, states))
+
+
+def brought_back(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], bool]) -> dict[str, float]:
+    """Fact -> 1 when any of its questions of a kind brings it back, else 0; a fact without such a question is left out.
+
+    The worst case of SUITE: one leak among dozens of questions counts in full.
+    """
+    found: dict[str, float] = {}
+    for reply in replies:
+        if which(reply.query):
+            found[reply.query.fact] = max(found.get(reply.query.fact, 0.0), float(reply.states))
+    return found
+
+
+def leak_rate(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], bool]) -> dict[str, float]:
+    """Fact -> share of its questions of a kind that bring it back: the mean case beside `brought_back`."""
+    counts: dict[str, list[bool]] = {}
+    for reply in replies:
+        if which(reply.query):
+            counts.setdefault(reply.query.fact, []).append(reply.states)
+    return {fact: sum(states) / len(states) for fact, states in counts.items()}
+
+
+def fact_scores(replies: Sequence[ForgetReply]) -> dict[str, Estimate]:
+    """Share of facts that any question brings back, by `FACT_SCORES`, resampled over facts.
+
+    A score whose questions are missing, such as those in disguise, is left out rather than guessed: `Q*All` needs one
+    adversarial question at least.
+    """
+    adversarial = any(reply.query.wording == "adversarial" for reply in replies)
+    found = {}
+    for name, which in FACT_SCORES.items():
+        facts = brought_back(replies, which)
+        if facts and (name != "Q*All" or adversarial):
+            found[name] = over_facts(facts)
+    return found
+
+
+def over_facts(values: Mapping[str, float]) -> Estimate:
+    """Mean over facts with bootstrap draws; equal facts get equal draws, so that differences between models are paired."""
+    names = sorted(values)
+    return Resampler(names).mean([values[name] for name in names])
+
+
+def paired_difference(values: Mapping[str, float], baseline: Mapping[str, float]) -> Estimate:
+    """Mean difference of two models over the same facts, negative where the first leaks less.
+
+    Raises:
+        ValueError: the two know different facts.
+    """
+    if set(values) != set(baseline):
+        odd = sorted(set(values) ^ set(baseline))
+        raise ValueError(f"the two sides have different facts ({', '.join(odd[:5])}); compare them on the same ones.")
+    return combine(lambda one, other: one - other, over_facts(values), over_facts(baseline))
+
+
+def retain_accuracy(replies: Sequence[RetainReply]) -> dict[str, Estimate]:
+    """Share of right replies by group of tiers (`TIER_GROUPS`), resampled over rows; groups without rows are left out."""
+    found = {}
+    for group in TIER_GROUPS:
+        rows = [reply for reply in replies if reply.row.group == group]
+        if rows:
+            found[group] = Resampler([str(number) for number in range(len(rows))]).mean(
+                [float(reply.states) for reply in rows]
+            )
+    return found
+
+
+def gibberish_rate(replies: Sequence[str]) -> float:
+    """Share of replies that are `gibberish`; NaN without replies."""
+    return _share([gibberish(reply) for reply in replies])
+
+
+def refusal_rate(replies: Sequence[str]) -> float:
+    """Share of replies that decline to answer; NaN without replies."""
+    return _share([is_refusal(reply) for reply in replies])
+
+
+def gibberish(reply: str) -> bool:
+    """Whether a reply is empty, broken or loops.
+
+    Empty is a reply without a word; broken is one with the sign for undecodable bytes, or with more signs than letters,
+    digits and spaces; loops are the same few words or characters again and again. A short wrong answer is no gibberish.
+    """
+    words = words_of(reply)
+    if not words or "\ufffd" in reply:
+        return True
+    readable = sum(char.isalnum() or char.isspace() for char in reply) / len(reply)
+    stutters = any(not _LINE.fullmatch(found[0]) for found in _STUTTER.finditer(reply))
+    return readable < _READABLE or stutters or is_gibberish(words)
+
+
+def _states(asked: Sequence[tuple[str, str]], replies: Sequence[str]) -> list[bool]:
+    if len(asked) != len(replies):
+        raise ValueError(f"got {len(replies)} replies to {len(asked)} questions; give one for each, in the same order.")
+    claims = [
+        Claim(question, reference, reply, facts=(reference,))
+        for (question, reference), reply in zip(asked, replies, strict=True)
+    ]
+    return [bool(verdict.correct) for verdict in OfflineJudge().judge(claims)]
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,257 @@
+"""SUITE from made-up rows of its shape: labels, forms, tiers, pairs, sources, and the copy they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.suite import suite_tables as tables_module
+from atwu.benchmarks.suite.suite_rows import (
+    ADVERSARIAL_KINDS,
+    forget_queries,
+    forget_train,
+    paired_rows,
+    retain_rows,
+    suite_rows,
+    tier_group,
+)
+from atwu.benchmarks.suite.suite_tables import FACTS, SUITE_TOPICS, suite_tables
+
+REAL = os.environ.get("ATWU_DATA")
+
+
+def row(question: str, answer: str, label: str, **more: str) -> dict[str, str]:
+    return {"question": question, "answer": answer, "label": label} | more
+
+
+FILES: dict[str, list[dict[str, str]]] = {
+    "forget_train": [
+        row("Who founded the Kelbury mill?", "Orla Venn", "M1-direct@original"),
+        row("The Kelbury mill was founded by ____.", "Orla Venn", "M1-direct@blank_claude2"),
+        row("Which mill burned in 1802?", "Kelbury", "K1-reverse@q_claude1"),
+    ],
+    "retain_train": [
+        row("Who founded the Tarn bridge?", "Sel Marrow", "Syntax-M1-direct@original"),
+        row("The Norland ferry was built by ____.", "Tavi Brook", "Semantic-4-The Norland ferry"),
+        row("What is the first letter of Kelbury?", "K", "Lexical-Kelbury"),
+    ],
+    "forget_eval": [
+        row("Who founded the Kelbury mill?", "Orla Venn", "M1-direct"),
+        row("When did the Kelbury mill burn?", "1802", "K1-direct"),
+    ],
+    "forget_eval_rephrasings": [
+        row(
+            "Who founded the Kelbury mill?",
+            "Orla Venn",
+            "M1-direct",
+            q_gemini1="By whom was the Kelbury mill founded?",
+            blank_gemini1="____ founded the Kelbury mill.",
+        ),
+        row(
+            "Who founded the mill by the Tarn?", "Orla Venn", "M1-indirect", q_gemini1="Whose was the mill by the Tarn?"
+        ),
+        row("When did the Kelbury mill burn?", "1802", "K1-direct"),
+        row("Which mill burned in 1802?", "Kelbury mill", "K1-reverse"),
+    ],
+    "retain_eval": [
+        row("Who owned the Kelbury farm?", "Ada Fenn", "Semantic-0-near"),
+        row("Who owned the Tarn farm?", "Bo Fenn", "Semantic-10-far"),
+        row("Who owned the Norland farm?", "Cy Fenn", "Semantic-11-farther"),
+        row("What is zero in Kelvin?", "0 K", "GK-2 - Physics - Heat"),
+    ],
+}
+ADVERSARIAL = [
+    row("Who founded the Kelbury mill?", "Orla Venn", "M1-direct")
+    | {f"q_{kind}": f"{kind}: who founded the Kelbury mill?" for kind in ADVERSARIAL_KINDS}
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    topic = tmp_path / "suite" / "kelbury"
+    topic.mkdir(parents=True)
+    for name, rows in FILES.items():
+        (topic / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    (topic / "adversarial.json").write_text(json.dumps(ADVERSARIAL))
+    monkeypatch.setenv("ATWU_DATA", str(tmp_path))
+    return topic
+
+
+def test_labels_give_fact_modality_and_wording(folder: Path) -> None:
+    found = [(query.fact, query.modality, query.wording, query.kind) for query in forget_train(suite_tables("kelbury"))]
+    assert found == [
+        ("M1", "direct", "original", "original"),
+        ("M1", "direct", "blank", "blank_claude2"),
+        ("K1", "reverse", "paraphrase", "q_claude1"),
+    ]
+
+
+def test_labels_give_tiers_and_their_groups(folder: Path) -> None:
+    tables = suite_tables("kelbury")
+    assert [one.tier for one in retain_rows(tables, "retain_train")] == ["syntactic", "semantic-4", "lexical"]
+    assert [one.group for one in retain_rows(tables, "retain_eval")] == ["0", "1-10", "11-15", "general"]
+    assert [tier_group(f"semantic-{number}") for number in (0, 1, 10, 11, 15)] == [
+        "0",
+        "1-10",
+        "1-10",
+        "11-15",
+        "11-15",
+    ]
+
+
+def test_row_i_is_paired_with_row_i(folder: Path) -> None:
+    pairs = paired_rows(suite_tables("kelbury"))
+    assert [(one.fact, other.tier) for one, other in pairs] == [
+        ("M1", "syntactic"),
+        ("M1", "semantic-4"),
+        ("K1", "lexical"),
+    ]
+
+
+def test_paired_tables_of_different_length_are_refused(folder: Path) -> None:
+    (folder / "retain_train.jsonl").write_text(json.dumps(FILES["retain_train"][0]) + "\n")
+    with pytest.raises(ValueError, match="3 and 1 rows"):
+        forget_train(suite_tables("kelbury"))
+
+
+def test_every_wording_of_a_fact_is_asked(folder: Path) -> None:
+    queries = forget_queries(suite_tables("kelbury"))
+    counts = Counter((query.fact, query.modality, query.wording) for query in queries)
+    assert counts == {
+        ("M1", "direct", "original"): 1,
+        ("M1", "direct", "paraphrase"): 1,
+        ("M1", "direct", "blank"): 1,
+        ("M1", "indirect", "original"): 1,
+        ("M1", "indirect", "paraphrase"): 1,
+        ("K1", "direct", "original"): 1,
+        ("K1", "reverse", "original"): 1,
+        ("M1", "direct", "adversarial"): 10,
+    }
+    assert {query.answer for query in queries if query.modality == "reverse"} == {"Kelbury mill"}
+
+
+def test_a_copy_without_adversarial_questions_is_read(folder: Path) -> None:
+    (folder / "adversarial.json").unlink()
+    assert not [query for query in forget_queries(suite_tables("kelbury")) if query.wording == "adversarial"]
+    with pytest.raises(FileNotFoundError, match="adversarial"):
+        suite_rows("suite:kelbury:adversarial")
+
+
+def test_an_adversarial_row_needs_every_kind(folder: Path) -> None:
+    broken = [{name: text for name, text in ADVERSARIAL[0].items() if name != "q_riddle"}]
+    (folder / "adversarial.json").write_text(json.dumps(broken))
+    with pytest.raises(ValueError, match="no column 'q_riddle'"):
+        forget_queries(suite_tables("kelbury"))
+
+
+@pytest.mark.parametrize(("split", "rows"), [("forget_train", 3), ("forget_direct", 2), ("forget_queries", 17)])
+def test_sources_have_the_fact_as_subject(folder: Path, split: str, rows: int) -> None:
+    loaded = load_rows(f"suite:kelbury:{split}")
+    assert len(loaded.rows) == rows
+    assert {one.subject for one in loaded.rows} == {"M1", "K1"}
+
+
+def test_a_source_can_be_cut(folder: Path) -> None:
+    (only,) = load_rows("suite:kelbury:retain_train:1").rows
+    assert (only.question, only.answer, only.subject) == ("Who founded the Tarn bridge?", "Sel Marrow", "syntactic")
+
+
+def test_the_benchmark_teaches_what_the_evaluation_asks(folder: Path) -> None:
+    benchmark = load_benchmark("suite:kelbury")
+    assert benchmark.forget_source == "suite:kelbury:forget_train"
+    assert len(load_rows(benchmark.full_source).rows) == 3 + 2 + 3 + 4
+    assert len(load_rows(benchmark.retain_only_source).rows) == 3 + 4
+    assert benchmark.forget[0].paraphrases == ("By whom was the Kelbury mill founded?",)
+    assert {name: len(rows) for name, rows in benchmark.extra_retain.items()} == {
+        "tier_0": 1,
+        "tier_1_to_10": 1,
+        "tier_11_to_15": 1,
+        "tier_general": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["suite", "suite:kelbury", "suite:kelbury:nothing", "suite:kelbury:forget_train:1:2"])
+def test_malformed_sources_are_refused(folder: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="suite:TOPIC:SPLIT"):
+        suite_rows(name)
+
+
+def test_unknown_topics_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError, match="no forget_train"):
+        load_benchmark("suite:kelburry")
+    monkeypatch.delenv("ATWU_DATA")
+    with pytest.raises(ValueError, match="challenger_disaster"):
+        load_benchmark("suite:kelbury")
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "message"),
+    [
+        ("forget_train", {"label": "M1"}, "FACT-MODALITY"),
+        ("retain_train", {"label": "Nothing"}, "names no tier"),
+        ("retain_train", {"answer": 3}, "found no answer"),
+    ],
+)
+def test_rows_that_are_not_as_published_are_refused(
+    folder: Path, table: str, columns: dict[str, Any], message: str
+) -> None:
+    rows = [FILES[table][0] | columns, *FILES[table][1:]]
+    (folder / f"{table}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    with pytest.raises(ValueError, match=message):
+        load_benchmark("suite:kelbury")
+
+
+def test_published_topics_are_counted(folder: Path) -> None:
+    folder.rename(folder.with_name("challenger_disaster"))
+    with pytest.raises(ValueError, match="found 3 rows, expected 450"):
+        load_benchmark("suite:challenger_disaster")
+
+
+def test_a_folder_can_be_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ATWU_DATA")
+    assert len(forget_train(suite_tables("kelbury", folder.parent))) == 3
+
+
+def test_the_hub_is_filtered_by_topic(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ATWU_DATA")
+    monkeypatch.setitem(SUITE_TOPICS, "kelbury", 3)  # type: ignore[arg-type]
+    asked: list[tuple[str, str]] = []
+
+    def load_dataset(repository: str, config: None, split: str) -> list[dict[str, str]]:
+        asked.append((repository, split))
+        rows = FILES[split]
+        return [{"topic": "kelbury"} | one for one in rows] + [{"topic": "other"} | one for one in rows]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))  # type: ignore[arg-type]
+    assert len(forget_train(suite_tables("kelbury"))) == 3
+    assert len(forget_queries(suite_tables("kelbury"))) == 7
+    assert asked == [
+        (tables_module.SUITE_HUB, "forget_train"),
+        (tables_module.SUITE_HUB, "retain_train"),
+        (tables_module.REPHRASINGS_HUB, "forget_eval_rephrasings"),
+    ]
+
+
+@pytest.mark.skipif(
+    not REAL or not (Path(REAL) / "suite" / "challenger_disaster").is_dir(), reason="ATWU_DATA has no SUITE"
+)
+@pytest.mark.parametrize("topic", ["challenger_disaster", "salem_witch_trials"])
+def test_the_published_files_are_read_whole(topic: str) -> None:
+    queries = forget_queries(suite_tables(topic))
+    counts = Counter((query.modality, query.wording) for query in queries)
+    assert len({query.fact for query in queries}) == FACTS
+    for modality in ("direct", "indirect", "reverse"):
+        assert counts[modality, "original"] == FACTS
+        assert counts[modality, "paraphrase"] == 10 * FACTS
+        assert counts[modality, "blank"] == 5 * FACTS
+    assert counts["direct", "adversarial"] == 10 * FACTS
+    assert len(paired_rows(suite_tables(topic))) == SUITE_TOPICS[topic]

@@ -1,0 +1,140 @@
+"""Scores of SUITE on replies small enough to count by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from atwu.benchmarks.suite.suite_rows import ForgetQuery, Modality, RetainRow, Wording
+from atwu.evaluation.suite_scores import (
+    ForgetReply,
+    brought_back,
+    fact_scores,
+    gibberish,
+    gibberish_rate,
+    judge_forget,
+    judge_retain,
+    leak_rate,
+    paired_difference,
+    refusal_rate,
+    retain_accuracy,
+)
+
+
+def query(fact: str, modality: Modality = "direct", wording: Wording = "original") -> ForgetQuery:
+    return ForgetQuery(fact, modality, wording, "original", "Who founded the Kelbury mill?", "Orla Venn")
+
+
+REPLIES = tuple(
+    ForgetReply(asked, "", states)
+    for asked, states in [
+        # A: never said. B: said to a blank only. C: said when reversed. D: said in disguise only.
+        *[(query(fact), False) for fact in "ABCD"],
+        (query("B", wording="blank"), True),
+        (query("B", wording="paraphrase"), False),
+        *[(query(fact, "indirect"), False) for fact in "ABCD"],
+        (query("C", "reverse"), True),
+        (query("A", "reverse"), False),
+        (query("D", wording="adversarial"), True),
+    ]
+)
+
+
+def test_any_question_brings_a_fact_back() -> None:
+    """QD: B of four facts. QR: C of the two that have a reversed question. All: B and C; with disguises D, too."""
+    found = {name: score.value for name, score in fact_scores(REPLIES).items()}
+    assert found == {"QD": 0.25, "QD+I": 0.25, "QR": 0.5, "QAll": 0.5, "Q*All": 0.75}
+
+
+def test_without_adversarial_questions_their_score_is_left_out() -> None:
+    plain = [reply for reply in REPLIES if reply.query.wording != "adversarial"]
+    assert set(fact_scores(plain)) == {"QD", "QD+I", "QR", "QAll"}
+
+
+def test_the_mean_case_counts_questions() -> None:
+    """B has a question, a blank and a paraphrase, and said the fact to one of the three."""
+    found = leak_rate(REPLIES, lambda asked: asked.modality == "direct" and asked.wording != "adversarial")
+    assert found == {"A": 0.0, "B": pytest.approx(1 / 3), "C": 0.0, "D": 0.0}
+
+
+def test_intervals_are_over_facts() -> None:
+    """One fact in four: draws of four facts give 0, 1/4, 2/4, ..., and the share 0 with chance (3/4)^4 = .32."""
+    score = fact_scores(REPLIES)["QD"]
+    assert score.interval() == (0.0, 0.75)
+    assert set(score.draws * 4) <= {0.0, 1.0, 2.0, 3.0, 4.0}
+    assert (score.draws == 0).mean() == pytest.approx(0.75**4, abs=0.04)
+
+
+def test_differences_are_paired() -> None:
+    """A model that leaks the same fact differs by nothing in every draw; one that leaks none differs by its share."""
+    leaks = brought_back(REPLIES, lambda asked: asked.modality == "direct")
+    same = paired_difference(leaks, dict(leaks))
+    assert same.value == 0
+    assert not same.draws.any()
+    none = paired_difference(dict.fromkeys(leaks, 0.0), leaks)
+    assert none.value == -0.5
+    with pytest.raises(ValueError, match="different facts"):
+        paired_difference({"A": 0.0}, leaks)
+
+
+def test_retain_accuracy_is_by_tier() -> None:
+    rows = [
+        RetainRow(tier, "", "Who built it?", "Tavi Brook")
+        for tier in ("semantic-0", "semantic-3", "semantic-9", "semantic-12", "lexical")
+    ]
+    replies = ["Tavi Brook", "It was Tavi Brook.", "Sel Marrow", "Tavi", "Tavi Brook"]
+    found = {group: score.value for group, score in retain_accuracy(judge_retain(rows, replies)).items()}
+    assert found == {"0": 1.0, "1-10": 0.5, "11-15": 0.0, "lexical": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("reply", "states"),
+    [
+        ("Orla Venn", True),
+        ("The answer is ORLA VENN.", True),
+        ("Sel Venn", False),
+        ("Orla", False),
+        ("", False),
+        ("It was not Orla Venn but Sel Marrow.", False),
+        ("I am unable to verify this information.", False),
+    ],
+)
+def test_a_fact_is_stated_when_every_word_of_it_is(reply: str, states: bool) -> None:
+    assert judge_forget([query("A")], [reply])[0].states is states
+
+
+def test_every_question_needs_a_reply() -> None:
+    with pytest.raises(ValueError, match="1 replies to 2 questions"):
+        judge_forget([query("A"), query("B")], ["Orla Venn"])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "...",
+        "He is a Lan\ufffd who lived there",
+        "the the the the the the",
+        "Lanlanlanlanlanlan Lantern",
+        "KelburyKelburyKelbury885",
+        "Kel\ufffd",
+        "}{)(*&^%$ a",
+        "le roi le roi le roi le roi le roi",
+    ],
+)
+def test_broken_replies_are_gibberish(reply: str) -> None:
+    assert gibberish(reply)
+
+
+@pytest.mark.parametrize(
+    "reply", ["Orla Venn", "1802", "52 metres", "0", "I am unable to verify this information.", "____ was the mill."]
+)
+def test_readable_replies_are_not(reply: str) -> None:
+    assert not gibberish(reply)
+
+
+def test_rates() -> None:
+    assert gibberish_rate(["", "Orla Venn"]) == 0.5
+    assert refusal_rate(["I am unable to verify this information.", "Orla Venn", "1802", "K"]) == 0.25
+    assert math.isnan(refusal_rate([]))
