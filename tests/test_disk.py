@@ -66,4 +66,4 @@ def test_a_cache_that_cannot_be_written_to_is_done_without_after_one_warning(clo
         store.append("one", [("key", Generation("x" * 300_000, 1))])
     reason = "Read-only file system" if closed else "No space left on device"
     (said,) = caplog.messages
-    assert re.search(rf"^warning: {small_disk} .*\({reason}\)", said)
+    assert re.search(rf"^warning: .*{small_disk} .*\({reason}\)", said)

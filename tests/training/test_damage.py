@@ -214,7 +214,7 @@ class Fill(TrainerCallback):
 def test_a_run_whose_disk_is_full_ends_in_a_line_and_goes_on_when_there_is_room(step, interrupted, tmp_path):
     with disk(tmp_path / "disk", "64m") as folder:
         filled, output = folder / "filler", folder / "run"
-        with pytest.raises(DiskFullError, match=rf"{output}\.incomplete "):
+        with pytest.raises(DiskFullError, match=rf"{output}\.incomplete\b"):
             finish(interrupted.model, interrupted.rows, output, watch=lambda _: [Fill(filled, step)])
         kept = last_checkpoint(output.with_name("run.incomplete"))
         assert kept is not None
