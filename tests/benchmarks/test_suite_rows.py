@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.suite import suite_tables as tables_module
 from atwu.benchmarks.suite.suite_rows import (

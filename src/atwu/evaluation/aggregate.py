@@ -44,7 +44,7 @@ def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricV
         direction=column[1].direction_on(OVERALL),
         low=low,
         high=high,
-        clusters=min(this.weights(split).clusters for split, _ in found.used),
+        clusters=min(this.resampler_of(split).clusters for split, _ in found.used),
         unscored=sum(this.rows[split].unscored.get(name, 0) for split, name in found.used),
         digits=column[1].digits,
     )

@@ -31,7 +31,7 @@ class Recorded:
 @lru_cache(maxsize=32)
 def resampler(split: str, subjects: tuple[str, ...]) -> Resampler:
     """Return the bootstrap resampler of a set; its draws depend only on the set's name and the rows' subjects."""
-    # Sets that were renamed keep the draws of their old names, and with them the recorded intervals.
+    # Seeded by the former name of a set, so that intervals recorded before the renaming are reproduced.
     for new, old in (("holdout_rows", "unseen"), ("other_prompts", "reworded"), ("general_text", "prose")):  # old name
         split = split.replace(new, old)
     return Resampler(subjects, seed=zlib.crc32(split.encode()))
@@ -52,7 +52,7 @@ class RowMetrics:
         """Return one value per row, NaN where undefined."""
         return as_floats(self.rows[split].metrics[metric])
 
-    def weights(self, split: str) -> Resampler:
+    def resampler_of(self, split: str) -> Resampler:
         """Return the bootstrap resampler of a set."""
         return resampler(split, self.rows[split].subjects)
 
@@ -61,7 +61,7 @@ class RowMetrics:
         values = self.values(split, metric)
         if where is not None:
             values = np.where(np.isfinite(where), values, np.nan)
-        return self.weights(split).mean(values)
+        return self.resampler_of(split).mean(values)
 
     def derived(self, formula: Callable[..., Any], used: Sequence[tuple[str, str]]) -> AggregateMetric | None:
         """Apply a formula to the means of (set, column) pairs; None without pairs, or if one was not measured."""
@@ -105,7 +105,7 @@ def set_values(
                 continue
             values = as_floats(kept.values)
             known = values[np.isfinite(values)]
-            draws = numbers.weights(split)
+            draws = numbers.resampler_of(split)
             low, high = draws.mean(values).interval() or (None, None)
             shown.setdefault(split, {})[name] = MetricValue(
                 value=float(known.mean()) if known.size else None,

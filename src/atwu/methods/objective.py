@@ -43,7 +43,7 @@ class UnlearningLoss:
     terms: LossTerms
     """Inputs of the forget loss."""
     factor: Tensor | None
-    """Weights that learned scores were multiplied by, or None."""
+    """Weights combined with the learned scores, one per token; None unless two weightings are combined and one is learned."""
     outputs: TokenOutputs
     """Output of the forward pass for the forget rows."""
 
@@ -85,7 +85,7 @@ def recipe_loss(
     counts, inputs = denominators or NormalizationCounts(), inputs or LossInputs(Reference())
     rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
-    if loss.trained_answer == "alternate":
+    if loss.trained_answer == "alternate":  # the alternate answer takes the place of the forget answer from here on
         rows["forget"] = rows.pop("alternate")
     comparisons = {"forget": loss.comparison(rows["forget"], inputs)}
     preserver = recipe.preserver
@@ -158,7 +158,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     compared = loss.reference_specs().get("forget")
     if compared is not None and compared.logps:
         if reference.forget_logps is None:
-            raise ValueError(f"method {recipe.name!r} needs the reference of the original model, which is missing.")
+            raise ValueError(f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows.")
         ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
     if alternate is not None:
         assert reference.alternate_logps is not None

@@ -35,11 +35,11 @@ _T = TypeVar("_T")
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
 MIN_PROGRESS = 0.08
-"""Share of the way to the goal below which an evaluation step counts as slow progress."""
+"""Progress is slow if an evaluation step advances less than this fraction of the distance from start to goal."""
 MAX_ROLLBACKS = 4
-"""Rollbacks to the best weights, at most; then training ends."""
+"""Training ends at the first rollback after this many."""
 MAX_EVAL_STEPS = 40
-"""Evaluation steps of a run, at most."""
+"""Evaluation steps after which a run ends that has not reached its goal; a rollback counts as one more."""
 USUAL_EVAL_STEPS = 8
 """Expected number of evaluation steps, until measurements give a better estimate."""
 HISTORY_SCHEMA: Final = "atwu.history/2"
@@ -85,13 +85,13 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Goals of a run, and the limit on retained data."""
+    """Goals of a run, and its limit on the retain loss increase."""
 
     probability: float
     """Goal: mean `key_token_probability` of holdout rows."""
     accuracy: float
-    """Goal: `key_token_accuracy` of holdout rows, upper end of its interval. Parts of a word follow from the parts before,
-    so the mean is not reachable."""
+    """Goal: `key_token_accuracy` of holdout rows, upper end of its interval. The upper end, because later
+    sub-word tokens are predictable from earlier ones, so accuracy rarely falls to the mean."""
     recall: float
     """Goal: `key_token_recall` of holdout rows, upper end of its interval."""
     retain_loss_increase: float
@@ -107,8 +107,8 @@ class ControllerRows:
     retain: tuple[Sequence[EncodedRow], ...]
     """Sets of retained data."""
     recall: Callable[[Any], float]
-    """Returns the mean `key_token_recall` of a model on the forget rows, of the set where it is higher. It generates answers,
-    which is slow, so it is called only when every other goal is reached."""
+    """Returns the mean `key_token_recall` of a model on the forget rows, the higher of as written and with other prompts. It
+    generates answers, which is slow, so it is called only when every other goal is reached."""
 
 
 class AdaptiveController(TrainerCallback):
@@ -121,7 +121,7 @@ class AdaptiveController(TrainerCallback):
         rows: rows to measure.
         limits: goals, and the limit on retained data.
         every: optimizer steps between two evaluation steps.
-        adapt: change the learning rate.
+        adapt: change the learning rate; only used with `stop`.
         stop: end training at the goal, and roll back above the limit.
         history_file: file for the training history, written when training ends; None for none.
         say: receives one line per evaluation step.
@@ -143,7 +143,7 @@ class AdaptiveController(TrainerCallback):
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.eval_steps: list[EvalStep] = []
         self.best: EvalStep | None = None
-        """The best evaluation step within the limit."""
+        """The evaluation step closest to the goal among those within the limit; the later one of a tie."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
         trainer.stateful.append(self)
@@ -209,7 +209,7 @@ class AdaptiveController(TrainerCallback):
             )
             write_json(self.history_file, dataclasses.asdict(history))
 
-    # What it does
+    # Measurements and actions
 
     def _evaluate(self, step: int) -> EvalStep:
         measured = self._from_first_process(lambda: self._measure(step))
