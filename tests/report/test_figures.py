@@ -354,11 +354,11 @@ def test_every_attack_has_a_panel(drawn) -> None:
         "probes: worst family",
         "sampling: best of 8",
         "relearned: forget rows",
-        "rounded: 8 bits",
-        "rounded: 4 bits",
+        "quantized: 8 bits",
+        "quantized: 4 bits",
         "relearned: forget rows",
-        "rounded: 8 bits",
-        "rounded: 4 bits",
+        "quantized: 8 bits",
+        "quantized: 4 bits",
     ]
     assert drawn["attack_families"].tips.keys() == {
         f"series-{label}--leak_prefix_injection" for label in ("atwu", "wga", "npo")

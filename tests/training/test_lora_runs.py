@@ -102,7 +102,7 @@ def test_result_folders_are_complete_and_cards_name_no_machine(results, model_fo
     assert f"needs `{model_folder.name}`" in cards["adapter"]
     for card in cards.values():
         assert card.count("# Unlearned with atwu") == 1
-        assert "LoRA adapters of rank 2 (alpha 4) on every linear layer of the decoder" in card
+        assert "LoRA adapters of rank 2 (alpha 4) on all linear layers of the decoder" in card
         assert not re.search(r"(?<![\w`])/\w+/", card)
     assert str(model_folder.parent) not in (results / "merged" / "config.json").read_text()
 

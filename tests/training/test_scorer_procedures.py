@@ -196,7 +196,7 @@ def test_warm_start_takes_everything_but_the_schedule_from_the_earlier_scorer(mo
 
 def test_a_scorer_of_another_width_is_refused(model_folder, tmp_path):
     TokenScorer(48).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"width 48.* 32"):
+    with pytest.raises(ValueError, match=r"size 48.* 32"):
         make_trainer(model_folder, tmp_path, method="atwu", scorer_from=str(tmp_path))
 
 
