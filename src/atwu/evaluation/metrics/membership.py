@@ -254,7 +254,7 @@ def _attacks(numbers: RowMetrics) -> list[str]:
 
 
 def _area(numbers: RowMetrics, forget: FloatArray, holdout: FloatArray) -> Estimate:
-    weights = numbers.resampler_of(FORGET).weights, numbers.weights(HOLDOUT).weights
+    weights = numbers.resampler_of(FORGET).weights, numbers.resampler_of(HOLDOUT).weights
     return Estimate(float(attack_auc(forget, holdout)), np.asarray(attack_auc(forget, holdout, weights)))
 
 
