@@ -29,7 +29,7 @@ class DemoCommand:
         """Run the demo and print its table."""
         import time
 
-        from atwu.experiments.demonstration import COLUMNS, LEARNING_RATE, run_demo
+        from atwu.experiments.demonstration import DEMO_COLUMNS, LEARNING_RATE, run_demo
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.terminal_tables import models_terminal_table
 
@@ -46,7 +46,7 @@ class DemoCommand:
         counts = next(iter(made.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
         console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
-        console.print(models_terminal_table(made.results, COLUMNS))
+        console.print(models_terminal_table(made.results, DEMO_COLUMNS))
         console.print()
         render_terminal(made.scored[:3], console)
         console.print()

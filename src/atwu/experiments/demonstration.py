@@ -33,7 +33,7 @@ HEATMAP: Mapping[str, str] = {"wga": "saturation", "atwu": "scorer"}
 """Scores of unlearned models shown in the heat map."""
 MEASURED, SHOWN = 100, 40
 """Number of evaluated rows per set, and of forget rows in the heat map."""
-COLUMNS: Mapping[MetricKey, str] = {
+DEMO_COLUMNS: Mapping[MetricKey, str] = {
     ("forget", "extraction_strength"): "forget\nES",
     ("forget", "probability"): "forget\nprob.",
     ("forget", "rouge_l_recall"): "forget\nROUGE",
