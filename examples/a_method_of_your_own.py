@@ -10,7 +10,7 @@ import atwu
 from atwu.cli import main
 
 
-class LaterCheck(atwu.Weighting):
+class Later(atwu.Weighting):
     """Weight that grows along the answer, since key tokens tend to come late."""
 
     formula = "t / n"
@@ -24,7 +24,7 @@ class Hinge(atwu.ForgetLoss):
 
     formula = "w max(0, log p + τ)"
     tau: float = atwu.number(
-        3.0, symbol="τ", search=atwu.Range(1.0, 6.0), help=("surprisal at which a token is no longer trained")
+        3.0, symbol="τ", search=atwu.Range(1.0, 6.0), help="surprisal that ends training of a token"
     )
 
     def values(self, terms, weights):
@@ -32,7 +32,7 @@ class Hinge(atwu.ForgetLoss):
 
 
 def register():
-    atwu.register_weighting("later", LaterCheck)
+    atwu.register_weighting("later", Later)
     atwu.register_forget_loss("hinge", Hinge)
     atwu.register_method("hinge", atwu.Method("Hinge", "later", "hinge", "nll", "your paper"))
 

@@ -1,9 +1,7 @@
 """A custom metric in one file: the number of words in an answer, and the share of answers that are too long.
 
-`python examples/a_metric_of_your_own.py evaluate --metrics answer_length ...` is `atwu evaluate` with this metric;
-`compare` and
-`report` work too. Installed packages register it as an entry point: group `atwu.metrics`, `answer_length =
-"module:AnswerLength"`.
+`python examples/a_metric_of_your_own.py evaluate --metrics answer_length ...` adds this metric; `compare` and `report`
+work too. Installed packages register it as an entry point: group `atwu.metrics`, `answer_length = "module:AnswerLength"`.
 """
 
 from atwu import Column, Metric, MetricSetting, register_metric

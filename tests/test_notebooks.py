@@ -64,7 +64,7 @@ def test_own_rows_end_in_a_verdict_tables_and_pictures(done):
     found = done["own-rows-in-python"]
     page = shown(found, "text/html")
     assert re.search(r"<p><b>(partly |not )?forgotten</b>", page)
-    assert "telling words said" in page
+    assert "key-token recall" in page
     assert 'class="heat-map"' in page
     assert len(shown(found, "image/png")) > 1000
     assert "training" in said(found, "stderr")
@@ -84,6 +84,6 @@ def test_pages_have_code_and_what_it_showed(done, tmp_path):
     nbformat.write(done["own-rows-in-python"], path)
     page = site_notebooks.page(path, run=False)
     assert page.startswith("# Own rows, in Python\n")
-    assert "```python\noutcome\n```" in page
+    assert "```python\nresult\n```" in page
     assert 'src="data:image/png;base64,' in page
     assert "\r" not in page

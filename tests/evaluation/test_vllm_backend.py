@@ -153,12 +153,12 @@ def test_the_copy_of_this_process_is_off_the_device_while_the_engine_is_awake(
 ) -> None:
     where: list[str] = []
 
-    class PlacedRow(torch.nn.Linear):
+    class Placed(torch.nn.Linear):
         def to(self, device: Any) -> None:  # type: ignore[override]
             where.append(str(device))
 
     there = VllmGenerator(folder)
-    there.beside = PlacedRow(1, 1, device="meta")  # stands for a GPU
+    there.offloaded_model = Placed(1, 1, device="meta")  # stands for a GPU
     texts(there, Decoding(max_new_tokens=8))
     assert where == ["cpu", "meta"]
     monkeypatch.setattr(LLM, "generate", lambda *_, **__: 1 / 0)

@@ -40,8 +40,6 @@ def test_repetitiveness_is_marked_below_95_percent_of_the_starting_models(now, m
 def test_answers_are_marked_where_they_have_less_than_half_of_the_starting_models_words(now, marked):
     original = result(instructions={"open_words": 100.0})
     found = list(warnings(result(instructions={"open_words": now}), original))
-    said = f"open answers have {now:.0f} words where the starting model's have 100: generation degraded."
-    assert [sentence.endswith(said) for sentence in found] == [True] * marked
     assert [re.search(rf"\b{now:.0f} words.*\b100\b", sentence) is not None for sentence in found] == [True] * marked
 
 

@@ -192,7 +192,7 @@ def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, na
     assert 0 < np.concatenate(found).mean() < 1
 
 
-class LaterCheck(Weighting):
+class Later(Weighting):
     """As in examples/a_method_of_your_own.py."""
 
     formula = "t / n"
@@ -215,7 +215,7 @@ class Numbered(Weighting):
 @pytest.fixture
 def own(monkeypatch):
     """Weightings that somebody registered."""
-    for name, weighting in (("later", LaterCheck), ("numbered", Numbered)):
+    for name, weighting in (("later", Later), ("numbered", Numbered)):
         monkeypatch.setitem(WEIGHTINGS, name, weighting)
 
 
@@ -245,11 +245,11 @@ def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, ow
 
 
 def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatch):
-    monkeypatch.setattr(LaterCheck, "needs", ("alternates",))
+    monkeypatch.setattr(Later, "needs", ("alternates",))
     assert "later" not in available(worked.met_needs)
     with pytest.raises(ValueError, match="'later'"):
         token_scores(worked, ["later"])
-    monkeypatch.setattr(LaterCheck, "scored", False)
+    monkeypatch.setattr(Later, "is_score", False)
     assert "later" not in scored_weightings()
 
 

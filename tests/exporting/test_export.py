@@ -98,6 +98,6 @@ def test_a_full_disk_ends_in_a_line_and_leaves_nothing(form: str, run: Path, row
             if line.startswith("writing"):
                 filler.write_bytes(bytes(shutil.disk_usage(folder).free - 30_000))
 
-        with pytest.raises(DiskFullError, match=rf"{folder / 'out'} "):
+        with pytest.raises(DiskFullError, match=re.escape(str(folder / "out"))):
             exported(run, form, folder / "out", rows, say=fill)
         assert list(folder.iterdir()) == [filler]

@@ -279,7 +279,9 @@ def read_preset(path: Path) -> None:
 def read_set(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
     command = parsed(TuneCommand, ["--method", "atwu", "--setting", "people-tiny", "--set", f"rho={text}"], name="tune")
-    tuning = plan_tuning(command.method, scale=command.scale, options=dict(_setting(each) for each in command.fixed))
+    tuning = plan_tuning(
+        command.method, setting=command.setting, options=dict(_setting(each) for each in command.fixed)
+    )
     rho = tuning.lines[0].options["rho"]
     assert 0 < rho < 1, f"rho is {rho}"
 

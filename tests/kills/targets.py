@@ -71,7 +71,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
             (
                 *("unlearn", "--model", f"{place}/model", *inside, "--output", "out", "--method", "atwu"),
                 *("--steps", "12", "--batch-size", "4", "--lr", "1e-3", "--scorer-every", "2", "--save-steps", "3"),
-                *("--holdout", f"{place}/unseen.jsonl", "--disable-tqdm"),
+                *("--holdout", f"{place}/holdout.jsonl", "--disable-tqdm"),
             ),
             "out.incomplete/checkpoint-*",
         ),

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.modeling.fast_paths import abilities_of
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import forward_tokens
 
 
@@ -44,7 +44,7 @@ def check(rank):
         fully_shard(layer, mesh=mesh)
     fully_shard(sharded, mesh=mesh)
     (got,) = forward_tokens(sharded, [rows])
-    abilities = abilities_of(sharded, torch.device("cpu"))
+    abilities = fast_path_support(sharded, torch.device("cpu"))
     assert abilities.fused_head and abilities.packed and abilities.last_mlp, abilities
     torch.testing.assert_close(got.logps, expected.logps)
     got.logps.sum().backward()

@@ -22,7 +22,7 @@ _COLOURS = {"red": 31, "yellow": 33}
 
 _PLAIN = str.maketrans("–−×·’‘“”↑↓²ℓΔ₀₁", "--x*''\"\"^v2lD01") | str.maketrans(
     {"±": "+-", "…": "...", "→": "->", "√": "sqrt", "Σ": "sum", "‖": "||", "α": "alpha", "β": "beta", "γ": "gamma"}
-    | {"δ": "delta", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau"}
+    | {"↕": "v^", "δ": "delta", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau"}
 )
 """ASCII replacements for terminals with another encoding."""
 

@@ -158,7 +158,9 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     compared = loss.reference_specs().get("forget")
     if compared is not None and compared.logps:
         if reference.forget_logps is None:
-            raise ValueError(f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows.")
+            raise ValueError(
+                f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
+            )
         ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
     if alternate is not None:
         assert reference.alternate_logps is not None

@@ -176,7 +176,7 @@ def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_p
         f"{{like: people-tiny, target: {folder / 'model'}, benchmark: {{forget: {rows}, retain: people:tiny:retain}}, "
         "training: {max_steps: 1, save_strategy: 'no'}}"
     )
-    study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {setting}\n"
+    study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nsetting: {setting}\n"
     (tmp_path / "own.yaml").write_text(study)
     printed = run(environment, "run", tmp_path / "own.yaml", "--output", tmp_path / "own")
     assert re.search("gt_ga .*forget_spans", printed)
@@ -187,7 +187,7 @@ def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_p
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_no_run_can_begin_without_ends_the_command(folder, environment, tmp_path, processes):
     (tmp_path / "bad.yaml").write_text(
-        f"methods: [wga]\nseeds: 2\nmetrics: [memorization]\nscale: {{like: people-tiny, target: {tmp_path / 'missing'}, "
+        f"methods: [wga]\nseeds: 2\nmetrics: [memorization]\nsetting: {{like: people-tiny, target: {tmp_path / 'missing'}, "
         "training: {max_steps: 1}}\n"
     )
     printed = run(

