@@ -282,7 +282,7 @@ def read_set(path: Path) -> None:
     tuning = plan_tuning(
         command.method, setting=command.setting, options=dict(_setting(each) for each in command.fixed)
     )
-    rho = tuning.lines[0].options["rho"]
+    rho = tuning.variants[0].options["rho"]
     assert 0 < rho < 1, f"rho is {rho}"
 
 

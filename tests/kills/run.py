@@ -44,7 +44,16 @@ NOT_RESULT = re.compile(
 )
 """Times and what is made of them (the page draws them, manifests digest them), and the search's own files."""
 TIMES = (
-    *("seconds", "started", "made", "train_seconds", "peak_memory_bytes", "resumed_from_step", "total_flos"),
+    *(
+        "seconds",
+        "started",
+        "prepared_at",
+        "created_at",
+        "train_seconds",
+        "peak_memory_bytes",
+        "resumed_from_step",
+        "total_flos",
+    ),
     *("train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second"),
 )
 _TIMED = re.compile(rf'"({"|".join(TIMES)})": [^,\n}}]+')

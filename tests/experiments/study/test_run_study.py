@@ -75,7 +75,7 @@ def finished(folder, environment) -> Path:
     """The study, run without interruption by two workers."""
     printed = run(environment, "run", folder / "mine.yaml", "--output", folder / "whole", "--processes", 2)
     assert re.search("6 of 6 runs.*2 in parallel", printed)
-    assert "tuning: published values" in printed
+    assert "tuning budget: published values" in printed
     return folder / "whole"
 
 

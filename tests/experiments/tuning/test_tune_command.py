@@ -79,7 +79,7 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
         "study", "run", str(study), *at, "--presets", str(tmp_path / "tuned"), "--output", str(tmp_path / "out")
     )
     assert done.exit_code == 0, done.output
-    assert "tuning: 1 trial at micro" in " ".join(done.output.split())
+    assert "tuning budget: 1 trial at micro" in " ".join(done.output.split())
     written = json.loads((tmp_path / "out" / "study.json").read_text())
     options = {line["label"]: line["options"] for line in written["variants"]}
     for label, name in (("by rarity", "by_rarity"), ("satga", "satga")):
