@@ -36,7 +36,7 @@ import atwu
 
 class Patient(atwu.Weighting):
     formula = "1, as soon as somebody says so"
-    scored = False
+    is_score = False
 
     def weights(self, seen):
         here = Path(__file__).parent

@@ -134,7 +134,7 @@ def continued(finished, folder, environment) -> Path:
     output = folder / "stopped"
     stopped = stop_with(signal.SIGTERM, after=1, folder=folder, output=output, environment=environment)
     assert stopped.returncode == 128 + signal.SIGTERM
-    last = r"atwu study run: stopped by SIGTERM at runs: \d of 6 runs; the same command continues"
+    last = r"atwu study run: stopped by SIGTERM at runs: \d of 6 runs; the same command \w+"
     assert re.fullmatch(last, stopped.stderr.splitlines()[-1])
     assert "Traceback" not in stopped.stderr
     assert len(list(output.glob("runs/*/eval.json"))) < 8
@@ -163,7 +163,7 @@ def test_other_settings_are_refused_and_done_again_on_request(continued, folder,
 
 def test_compare_says_which_orderings_hold(finished, environment):
     printed = run(environment, "compare", finished)
-    assert "micro beside: " in printed
+    assert "micro compared with: " in printed
     assert "atwu ahead of wga" in printed
     assert "ES_delta: " in printed
     assert "open" in printed  # an untrained model has nothing to forget: all differences are 0
