@@ -164,7 +164,7 @@ def test_other_settings_are_refused_and_done_again_on_request(continued, folder,
 def test_compare_says_which_orderings_hold(finished, environment):
     printed = run(environment, "compare", finished)
     assert "micro compared with: " in printed
-    assert "atwu ahead of wga" in printed
+    assert "atwu better than wga" in printed
     assert "ES_delta: " in printed
     assert "open" in printed  # an untrained model has nothing to forget: all differences are 0
 
