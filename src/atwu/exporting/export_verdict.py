@@ -11,6 +11,7 @@ import numpy as np
 from atwu.evaluation.aggregate import paired_differences
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
+from atwu.request.terminal_text import retain_loss_sentence
 from atwu.request.verdict import (
     DECISIVE_METRICS,
     GENERAL,
@@ -22,7 +23,6 @@ from atwu.request.verdict import (
     holdout_limit,
     read_request_verdict,
     retain_loss_metric,
-    retain_loss_sentence,
     verdict_metrics,
 )
 

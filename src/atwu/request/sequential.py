@@ -24,9 +24,10 @@ from atwu.request.regression_check import (
     utility_drift,
 )
 from atwu.request.request_folder import RequestFolder, RowsUsed
+from atwu.request.terminal_text import next_lines
 from atwu.request.unlearn import UnlearnResult, run_request
 from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest
-from atwu.request.verdict import FORGOTTEN, NOTHING, next_lines
+from atwu.request.verdict import FORGOTTEN, NOTHING
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say, logged, silent

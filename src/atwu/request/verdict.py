@@ -6,7 +6,6 @@ import dataclasses
 import html
 import itertools
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import STRICT, EvalResult
 from atwu.request.metric_intervals import metric_interval, metric_value
+from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +48,6 @@ ANSWERS_STORED = {FORGET: 3, GENERAL: 1}
 """Set -> number of questions whose answers are stored."""
 ANSWERS_SHOWN = 3
 """Number of questions whose answers are printed."""
-VERDICT_WIDTH = 80
-"""Columns of a terminal."""
 VERDICT_SCHEMA: Final = "atwu.verdict/2"
 
 FORGOTTEN = "forgotten"
@@ -132,15 +130,15 @@ class RequestVerdict:
         """Return the verdict as plain text, 80 columns wide."""
         out = [
             f"VERDICT: {self.outcome.upper()}",
-            *_wrapped(self.reason),
+            *wrap_text(self.reason),
             "",
             *_table(self.metrics),
         ]
         for each in self.answers[:ANSWERS_SHOWN]:
-            out += ["", f"Q       {_short(each.question)}", f"before  {_short(each.before)}"]
-            out += [f"after   {_short(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
+            out += ["", f"Q       {shorten(each.question)}", f"before  {shorten(each.before)}"]
+            out += [f"after   {shorten(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
         if self.not_tested:
-            out += ["", "Not tested:", *(line for each in self.not_tested for line in _item(each))]
+            out += ["", "Not tested:", *(line for each in self.not_tested for line in wrap_item(each))]
         return "\n".join([*out, *next_lines(self.next_steps)])
 
     def to_pandas(self) -> pd.DataFrame:
@@ -257,13 +255,6 @@ def decide_verdict(
     steps = (*filter(None, [advice]), *next_commands)
     cost = retain_loss_sentence(increase, max_retain_increase)
     return RequestVerdict(outcome, f"{reason} {cost}", metrics, answers, steps, limits, not_tested)
-
-
-def retain_loss_sentence(increase: float, limit: float) -> str:
-    """Say how much the loss on retained data rose, in nats/token."""
-    if math.isnan(increase):
-        return f"Loss on retained data is not a number any more (limit {limit:g} nats/token)."
-    return f"Loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {limit:g})."
 
 
 def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
@@ -404,44 +395,3 @@ def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
             cells = f"{figure(line.before):>7}{figure(line.after):>7}  {interval:<14}{figure(line.limit):>7} {met}"
             out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
     return out
-
-
-def figure(value: float | None) -> str:
-    """Return a number in at most six characters; empty for None."""
-    if value is None:
-        return ""
-    size = abs(value)
-    return (
-        f"{value:.3f}"
-        if size < 10
-        else f"{value:.1f}"
-        if size < 1000
-        else f"{value:.0f}"
-        if size < 1e5
-        else f"{value:.0e}"
-    )
-
-
-def next_lines(steps: Sequence[str]) -> list[str]:
-    """Return the next steps under a heading; a command stays on one line, to be copied."""
-    if not steps:
-        return []
-    lines = [
-        line
-        for step in steps
-        for line in ([f"  {step}"] if step.startswith(("atwu ", "llama-server ")) else _item(step))
-    ]
-    return ["", "Next:", *lines]
-
-
-def _item(text: str) -> list[str]:
-    return _wrapped(text, "  ", "    ")
-
-
-def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(text, VERDICT_WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-
-
-def _short(text: str, width: int = 70) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
