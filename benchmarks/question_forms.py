@@ -66,7 +66,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     sets = {"forget": load_rows(given.forget).rows}
-    sets["neighbours"] = tuple(itertools.chain.from_iterable(load_rows(name).rows[:8] for name in given.neighbours))
+    neighbours = tuple(itertools.chain.from_iterable(load_rows(name).rows[:8] for name in given.neighbours))
+    sets |= {"neighbours": neighbours} if neighbours else {}
     records, first = [], None
     for name in given.models:
         model, tokenizer = open_model(name, ModelLoadArgs(), device=torch.device("cpu"))
