@@ -203,5 +203,5 @@ def test_draws_follow_from_set_and_subjects_so_that_two_models_are_paired(judged
         aggregate_metrics(ModelComparison(judged(14.5, 40.3), original=judged(93.1, 43.0)))["UQ"] for _ in range(2)
     )
     np.testing.assert_array_equal(one.estimate.draws, other.estimate.draws)
-    forget, retain = (judged(14.5, 40.3).weights(split).weights for split in ("forget", "retain"))
+    forget, retain = (judged(14.5, 40.3).resampler_of(split).weights for split in ("forget", "retain"))
     assert (forget != retain).any()
