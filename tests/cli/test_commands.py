@@ -155,7 +155,7 @@ def test_help_teaches(command):
 
 
 def test_help_shows_what_people_use_and_the_rest_on_request():
-    used = ("--forget-weight", "--scorer-every", "--lr, --learning-rate", "--config", "--lora-r")
+    used = ("--forget-weight", "--rho", "--lr, --learning-rate", "--config", "--lora-r")
     rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--eval-steps")
     shown, everything = atwu("unlearn", "--help"), atwu("unlearn", "--help-all")
     for flag in used:
