@@ -1,21 +1,15 @@
 """Check that the code computes the same results as at an earlier commit, by running fixed commands with both.
 
-    python scripts/same_numbers.py --base COMMIT [--only methods,resume,files]   # two cases, and not their printed
-    output
+    python scripts/same_numbers.py --base COMMIT [--only methods,resume,files]   # two cases, and not their printed output
 
 A refactoring must not change behaviour. So only the command line is used, and two things are compared: the files that
-commands
-write, with all values in them, tensors bit by bit ("files"; for pages, figures and logs only that they exist), and the
-numbers
-that they print, regardless of layout ("printed"). same_numbers.yaml lists the commands, renamed keys and intended
-changes.
-`different` or `missing` values fail, `added` or `intended` ones do not.
+commands write, with all values in them, tensors bit by bit ("files"; for pages, figures and logs only that they exist),
+and the numbers that they print, regardless of layout ("printed"). same_numbers.yaml lists the commands, renamed keys and
+intended changes. `different` or `missing` values fail, `added` or `intended` ones do not.
 
-Equal bits are possible because both sides run on one machine, with the same packages and one thread. The base runs
-once; its
-results are stored under --keep, and a case runs again when its commands change. One process per side imports the
-libraries once
-and runs every command in a fork; that process is this file too, started with --inside.
+Equal bits are possible because both sides run on one machine, with the same packages and one thread. The base runs once;
+its results are stored under --keep, and a case runs again when its commands change. One process per side imports the
+libraries once and runs every command in a fork; that process is this file too, started with --inside.
 """
 
 from __future__ import annotations
