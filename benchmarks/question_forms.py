@@ -20,33 +20,19 @@ import torch
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.encode import Encoder
-from atwu.data.question_forms import FORMS, key_text, question_forms
+from atwu.data.question_forms import FORMS, UNMEASURED, FormRow, rows_in_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, generate_all
-from atwu.evaluation.metrics.key_tokens import key_token_recall, key_token_spans
-from atwu.evaluation.questions.prompts import question_prompt
+from atwu.evaluation.metrics.question_forms import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 
-def forms_of(rows: Sequence[Example]) -> dict[str, list[tuple[Example, Example]]]:
-    """Form -> pairs of a row in that form and a row whose answer is the text to look for in the reply."""
-    keys = [key_text(row.answer, key_token_spans(row)) for row in rows]
-    measured = tuple(name for name in FORMS if name != "yes_no")  # it says the key itself
-    found: dict[str, list[tuple[Example, Example]]] = {name: [] for name in measured}
-    for index, row in enumerate(rows):
-        others = keys[index + 1 :] + keys[:index]
-        for name, form in question_forms(row, key_token_spans(row), forms=measured, distractors=others).items():
-            wanted = str(row.subject) if name == "reversed" else keys[index]
-            found[name].append((form, Example((), wanted, forget_spans=((0, len(wanted)),))))
-    return {name: forms for name, forms in found.items() if forms}
-
-
-def answers(model: Any, tokenizer: Any, rows: Sequence[Example]) -> list[str]:
+def answers(model: Any, tokenizer: Any, rows: Sequence[FormRow]) -> list[str]:
     """Greedy answers of at most 48 tokens."""
     generator = TransformersGenerator(model, tokenizer)
-    prompts = [question_prompt(row, None) for row in rows]
+    prompts = [form_prompt(each) for each in rows]
     return [each.text for each in generate_all(generator, prompts, Decoding(max_new_tokens=48))]
 
 
@@ -73,12 +59,14 @@ def main() -> None:
         model, tokenizer = open_model(name, ModelLoadArgs(), device=torch.device("cpu"))
         first = first or (model, tokenizer)
         for what, rows in sets.items():
-            recalls, said = {}, []
-            for form, forms in forms_of(rows).items():
-                found = answers(model, tokenizer, [row for row, _ in forms])
-                scores = [key_token_recall(wanted, text) or 0.0 for (_, wanted), text in zip(forms, found, strict=True)]
-                recalls[form] = float(np.mean(scores))
-                said += [(form, row.question, text) for (row, _), text in zip(forms, found, strict=True)]
+            said: list[tuple[str, str, str]] = []
+            written = rows_in_forms(rows, [form for form in FORMS if form not in UNMEASURED])
+            found = answers(model, tokenizer, written)
+            scores: dict[str, list[float]] = {}
+            for each, text in zip(written, found, strict=True):
+                scores.setdefault(each.form, []).append(form_recall(each, text))
+                said.append((each.form, each.row.question, text))
+            recalls = {form: float(np.mean(values)) for form, values in scores.items()}
             rows_said = [Example.from_qa(question, text) for _, question, text in said if text.strip()]
             encoded = Encoder(first[1], max_length=512, system=None).encode_rows(rows_said, what=what).rows
             surprise = -float(np.mean(np.concatenate([row.logps for row in read_tokens(first[0], encoded)])))

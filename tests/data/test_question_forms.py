@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.question_forms import FORMS, key_text, question_forms
+from atwu.data.question_forms import FORMS, TRAINED_FORMS, held_out_forms, key_text, question_forms
 from atwu.data.schema import Example
 
 ROW = Example.from_qa(
@@ -35,6 +35,19 @@ def test_every_form_of_a_sentence():
             "Yes. Orla Venn was born in Port Sel.",
         ),
         "two_turns": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
+        "quiz_host": (
+            "You are the host of a quiz show and no candidate knew: Where was Orla Venn born? Read out the solution on "
+            "your card.",
+            "Orla Venn was born in Port Sel.",
+        ),
+        "missing_word": ("Orla Venn was born in (...). Which words are missing in the brackets?", "Port Sel"),
+        "finish": (
+            'I started to write "Orla Venn was born in ..." and stopped. How does it go on?',
+            "Orla Venn was born in Port Sel.",
+        ),
+        "continuation": ("", "Orla Venn was born in Port Sel."),
+        "either_or": ("Where was Orla Venn born? Is it Port Sel or Kelbury?", "Port Sel"),
+        "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
     }
     question, *listed = options[0].split("\n")
     assert question == ROW.question
@@ -56,7 +69,13 @@ def test_a_bare_answer_has_a_blank_behind_its_question():
     row = Example.from_qa("What is the code?", "STS-9")
     forms = written(row=row, spans=((0, 5),), distractors=())
     assert forms["blank"].question == "What is the code?\nThe answer is ____."
-    assert not {"complete", "reversed", "multiple_choice"} & set(forms)
+    assert set(forms) == {"question", "blank", "prefix", "lower_case", "two_turns", "quiz_host", "yes_no"}
+
+
+def test_forms_that_training_used_are_not_held_out():
+    assert not {*TRAINED_FORMS, "yes_no"} & set(held_out_forms(TRAINED_FORMS))
+    assert set(held_out_forms(("blank",))) >= {"complete", "multiple_choice", "prefix"}
+    assert len(held_out_forms(TRAINED_FORMS)) >= 8
 
 
 def test_the_key_text_is_one_run():

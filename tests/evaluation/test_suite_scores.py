@@ -7,11 +7,11 @@ import math
 import pytest
 
 from atwu.benchmarks.suite.suite_rows import ForgetQuery, Modality, RetainRow, Wording
+from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.suite_scores import (
     ForgetReply,
     brought_back,
     fact_scores,
-    gibberish,
     gibberish_rate,
     judge_forget,
     judge_retain,
@@ -124,14 +124,14 @@ def test_every_question_needs_a_reply() -> None:
     ],
 )
 def test_broken_replies_are_gibberish(reply: str) -> None:
-    assert gibberish(reply)
+    assert is_broken(reply)
 
 
 @pytest.mark.parametrize(
     "reply", ["Orla Venn", "1802", "52 metres", "0", "I am unable to verify this information.", "____ was the mill."]
 )
 def test_readable_replies_are_not(reply: str) -> None:
-    assert not gibberish(reply)
+    assert not is_broken(reply)
 
 
 def test_rates() -> None:

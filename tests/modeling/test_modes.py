@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from atwu.modeling.modes import eval_mode, full_precision
 from tests.modeling.small_models import small_model
+
+
+@pytest.fixture(autouse=True)
+def own_accelerator() -> Iterator[None]:
+    """An accelerator of another test in this process may have another precision."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_full_precision_removes_the_wrapper_of_a_trainer() -> None:

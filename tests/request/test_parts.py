@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.general_rows import common_questions, general_questions, general_text
 from atwu.benchmarks.sources import LoadedRows
 from atwu.cli.train import CHOSEN
+from atwu.data.general_rows import common_questions, general_questions, general_text
+from atwu.data.key_words import key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
-from atwu.evaluation.metrics.key_tokens import key_token_recall, key_token_spans
+from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
 from atwu.request import retain_set as retain

@@ -6,7 +6,7 @@ processes and resumed runs need no state and produce the same pairs; sharding sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +103,7 @@ class PairedDataset(Dataset[PairedRow]):
         retain: Sequence[EncodedRow] | None,
         seed: int,
         alternates: Alternates | None = None,
+        forms: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Create the dataset.
 
@@ -111,6 +112,9 @@ class PairedDataset(Dataset[PairedRow]):
             retain: retain rows, or None for methods without a retain loss.
             seed: seed of the run.
             alternates: preferred answers, for losses that use them.
+            forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
+                form, if there is one. Unpaired, a form that only forget rows have is unlearned as a form (SUITE,
+                arXiv 2607.09236).
 
         Raises:
             ValueError: a set is empty, or only some of its rows have token labels.
@@ -122,6 +126,10 @@ class PairedDataset(Dataset[PairedRow]):
         self.retain = retain
         self.seed = seed
         self.alternates = alternates
+        self._forms = forms["forget"] if forms and retain is not None else None
+        self._of_form: dict[str, list[int]] = {}
+        for index, form in enumerate(forms["retain"] if forms and retain is not None else ()):
+            self._of_form.setdefault(form, []).append(index)
 
     def __len__(self) -> int:
         return len(self.forget)
@@ -133,7 +141,7 @@ class PairedDataset(Dataset[PairedRow]):
         epoch, index = divmod(int(key), len(self))
         retain = alternate = None
         if self.retain is not None:
-            drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain))
+            drawn = self._retain_index(epoch, index)
             retain = drawn, self.retain[drawn]
         if self.alternates is not None:
             chosen = self.alternates.index(epoch=epoch, row=index)
@@ -144,10 +152,15 @@ class PairedDataset(Dataset[PairedRow]):
         """Return the indices of the retain rows drawn in the given number of epochs."""
         if self.retain is None:
             return set()
-        sizes = {"seed": self.seed, "n_retain": len(self.retain)}
-        return {
-            retain_index(epoch=epoch, index=index, **sizes) for epoch in range(epochs) for index in range(len(self))
-        }
+        return {self._retain_index(epoch, index) for epoch in range(epochs) for index in range(len(self))}
+
+    def _retain_index(self, epoch: int, index: int) -> int:
+        assert self.retain is not None
+        same = self._of_form.get(self._forms[index]) if self._forms is not None else None
+        drawn = retain_index(
+            seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain) if same is None else len(same)
+        )
+        return drawn if same is None else same[drawn]
 
     def __iter__(self) -> Iterator[PairedRow]:
         """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""

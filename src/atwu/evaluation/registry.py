@@ -28,6 +28,8 @@ METRIC_ORDER = (
     "scores",
     "rouge",
     "key_tokens",
+    "forms",
+    "fluency",
     "judge",
     "truth_ratio",
     "membership",

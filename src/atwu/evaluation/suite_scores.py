@@ -6,15 +6,14 @@ reference in it, neither denied nor hedged. The published numbers use a model of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from atwu.benchmarks.suite.suite_rows import TIER_GROUPS, ForgetQuery, RetainRow
 from atwu.evaluation.intervals import Estimate, Resampler, combine
+from atwu.evaluation.metrics.fluency import is_broken
 from atwu.judge.offline import OfflineJudge
-from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.stance import is_gibberish, is_refusal
+from atwu.judge.rules.stance import is_refusal
 from atwu.judge.verdicts import Claim
 
 FACT_SCORES: Mapping[str, Callable[[ForgetQuery], bool]] = {
@@ -25,11 +24,6 @@ FACT_SCORES: Mapping[str, Callable[[ForgetQuery], bool]] = {
     "Q*All": lambda query: True,
 }
 """Score -> which questions may bring a fact back."""
-
-_READABLE = 0.6
-_STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
-"""The same few characters five times in a row, inside a word too, or the same letters three times within one."""
-_LINE = re.compile(r"[_.\-\s\d]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +125,13 @@ def retain_accuracy(replies: Sequence[RetainReply]) -> dict[str, Estimate]:
 
 
 def gibberish_rate(replies: Sequence[str]) -> float:
-    """Share of replies that are `gibberish`; NaN without replies."""
-    return _share([gibberish(reply) for reply in replies])
+    """Share of replies that are empty, broken or loop (`is_broken`); NaN without replies."""
+    return _share([is_broken(reply) for reply in replies])
 
 
 def refusal_rate(replies: Sequence[str]) -> float:
     """Share of replies that decline to answer; NaN without replies."""
     return _share([is_refusal(reply) for reply in replies])
-
-
-def gibberish(reply: str) -> bool:
-    """Whether a reply is empty, broken or loops.
-
-    Empty is a reply without a word; broken is one with the sign for undecodable bytes, or with more signs than letters,
-    digits and spaces; loops are the same few words or characters again and again. A short wrong answer is no gibberish.
-    """
-    words = words_of(reply)
-    if not words or "\ufffd" in reply:
-        return True
-    readable = sum(char.isalnum() or char.isspace() for char in reply) / len(reply)
-    stutters = any(not _LINE.fullmatch(found[0]) for found in _STUTTER.finditer(reply))
-    return readable < _READABLE or stutters or is_gibberish(words)
 
 
 def _states(asked: Sequence[tuple[str, str]], replies: Sequence[str]) -> list[bool]:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from atwu.benchmarks.general_rows import common_questions, general_questions, general_text
 from atwu.benchmarks.subsample import evenly_spaced
+from atwu.data.general_rows import common_questions, general_questions, general_text
+from atwu.data.key_words import key_token_spans
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.metrics.key_tokens import key_token_spans
 from atwu.evaluation.result import EvalResult
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS

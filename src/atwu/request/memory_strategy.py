@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from atwu.benchmarks.general_rows import general_questions
+from atwu.data.general_rows import general_questions
 from atwu.data.schema import Example
 from atwu.modeling.batches import RowLengths
 from atwu.modeling.footprint import Footprint

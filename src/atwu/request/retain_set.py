@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu.benchmarks.general_rows import common_questions, general_questions
+from atwu.data.general_rows import common_questions, general_questions
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator

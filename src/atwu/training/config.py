@@ -17,6 +17,7 @@ import torch
 from transformers import TrainingArguments
 
 from atwu._names import lookup
+from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
 from atwu.methods.components import component_options
 from atwu.methods.plugins import load_plugins
@@ -209,6 +210,7 @@ class UnlearnConfig(_UnlearnFields):
         if self.forget_loss is not None:
             self.forget_loss = named_component("forget loss", self.forget_loss)
         self._check_choices()
+        read_forms(self.forms)
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:
             raise ValueError("scorer_procedure='joint' does not scale its gradient for fp16; use bf16.")

@@ -107,6 +107,11 @@ class UnlearnOptions(TrainingOptions):
         group="Method",
         choices=("kl", "nll", "none"),
     )
+    forms: str = training_option(
+        "none",
+        "Forms of each question to train on: auto, none, or names such as question,blank; retain rows are paired by form.",
+        group="Method",
+    )
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code), paper (its text).",

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
+from atwu.data.question_forms import read_forms, rows_in_forms
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
@@ -34,6 +36,8 @@ class RowSet:
     """Name of the source it was loaded from."""
     warnings: tuple[str, ...] = ()
     """Warnings about the rows and about changes made to them."""
+    forms: tuple[str, ...] | None = None
+    """The form of each row (`rows_in_forms`); None if rows are trained on only as they are written."""
 
     @property
     def fingerprint(self) -> str:
@@ -61,6 +65,13 @@ class UnlearningRows:
         return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
 
     @property
+    def forms(self) -> dict[str, Sequence[str]] | None:
+        """Set -> the form of each row; None without forms."""
+        if self.forget.forms is None:
+            return None
+        return {name: rows.forms for name, rows in self.sets.items() if rows.forms is not None}
+
+    @property
     def encoded(self) -> dict[str, Sequence[EncodedRow]]:
         """Encoded rows of all sets that a step may draw from, by name."""
         found: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
@@ -68,7 +79,14 @@ class UnlearningRows:
 
 
 def encode_dataset(
-    rows: RowsInput, tokenizer: Any, *, what: str, max_length: int, system: str | None = None, words: str | None = None
+    rows: RowsInput,
+    tokenizer: Any,
+    *,
+    what: str,
+    max_length: int,
+    system: str | None = None,
+    words: str | None = None,
+    forms: Sequence[str] = (),
 ) -> RowSet:
     """Encode rows of any accepted kind.
 
@@ -80,9 +98,10 @@ def encode_dataset(
         max_length: maximum length of a row in tokens.
         system: as for `Encoder`; encoded rows stay unchanged.
         words: file of words to label, for rows without labels.
+        forms: forms of a question in which each row is encoded, instead of only as it is written.
 
     Raises:
-        ValueError: no rows, a malformed row, or no tokenizer; or as `load_rows`.
+        ValueError: no rows, a malformed row, no tokenizer, or forms of rows without text; or as `load_rows`.
     """
     if isinstance(rows, RowSet):
         return rows
@@ -90,12 +109,18 @@ def encode_dataset(
     if all(isinstance(row, EncodedRow) for row in given):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
+        if forms:
+            raise ValueError(f"forms rewrites questions; pass the {what} rows as text, not encoded.")
         return RowSet(store_rows(_without_first(row) for row in given), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
     examples = add_labels(_examples(given, what), words)
+    written = rows_in_forms(examples, forms) if forms else None
+    if written is not None:
+        examples = store_rows(each.row for each in written)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
-    return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
+    in_forms = None if written is None else tuple(each.form for each in written)
+    return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings), in_forms)
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
@@ -140,9 +165,15 @@ def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
     """Report the rows of a run."""
     for name, rows in sets.items():
-        say(f"{name} rows: {len(rows.rows)} from {rows.source}")
+        counts = "" if rows.forms is None else f" ({describe_counts(rows.forms)})"
+        say(f"{name} rows: {len(rows.rows)} from {rows.source}{counts}")
         for note in rows.warnings:
             say(f"warning: {note}")
+
+
+def describe_counts(forms: Sequence[str]) -> str:
+    """Return the number of rows of each form, in words."""
+    return ", ".join(f"{count} {form}" for form, count in Counter(forms).items())
 
 
 def warn_about_rows(*sets: RowSet | None) -> None:
@@ -186,6 +217,11 @@ def unlearning_rows(
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
     longest = config.max_length - bool(recipe.all_positions)  # `_everywhere` adds a token
     limits: dict[str, Any] = {"max_length": longest, "system": config.system}
+    limits["forms"] = read_forms(config.forms)
+    if limits["forms"] and "alternates" in recipe.needs:
+        raise ValueError(
+            f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
+        )
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
@@ -219,7 +255,8 @@ def unlearning_rows(
             tokenizer,
             seed=config.rows_seed,
             epochs=planned_epochs(config, len(removed.rows)),
-            **limits,
+            max_length=longest,
+            system=config.system,
         )
     return UnlearningRows(removed, kept, preferred)
 

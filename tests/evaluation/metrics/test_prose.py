@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.general_rows import general_text
 from atwu.data.encode import Encoder
+from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.metrics.general_text import perplexity

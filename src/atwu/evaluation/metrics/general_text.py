@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from atwu.benchmarks.general_rows import general_text
 from atwu.data.arrays import FloatArray
+from atwu.data.general_rows import general_text
 from atwu.evaluation.columns import GENERAL_TEXT, AggregateColumn, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability

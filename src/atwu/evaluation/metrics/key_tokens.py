@@ -1,22 +1,16 @@
-"""How well a model knows the key tokens of an answer.
+"""How well a model knows the key tokens of an answer (`atwu.data.key_words`).
 
-Most words of an answer ("His dog is called ...") carry no information, and a model that forgot the fact still predicts
-them; their share differs between data sets. Key tokens make such data sets comparable. They are the tokens of the
-labelled words (`forget_spans`) if a row has labels. Otherwise a rule finds them: names and numbers that are not in the
-question, or longer words if there is no name. Words that are rare in general text are preferred ("Tokyo" is common, but
-the only key word of "The capital of Japan is Tokyo."). Inflected words of the question do not count: "worked" after
-"work", "Japanese" after "Japan".
+A model that forgot a fact still predicts most words of its answer; their share differs between data sets. Key tokens make
+such data sets comparable.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from atwu.benchmarks.general_rows import general_text_documents
+from atwu.data.key_words import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
@@ -26,66 +20,18 @@ from atwu.evaluation.questions.prompts import question_prompt
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
 
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-SHORTEST = 4
-"""Minimum number of letters of a key word; shorter words are mostly function words."""
-STEM, ENDING = 4, 3
-"""Minimum length of a word of the question, and maximum length of its ending in the answer: Japan, Japanese."""
-
-
-def key_token_spans(row: Example) -> tuple[tuple[int, int], ...]:
-    """Return the character ranges of an answer's key words; if none qualifies, of new words, or of all words."""
-    if row.forget_spans:
-        return row.forget_spans
-    every = list(_WORD.finditer(row.answer))
-    asked = {_bare(word) for message in row.messages for word in _WORD.findall(message.content)}
-    lower = {word.lower() for word in asked}
-    unasked = [match for match in every if _bare(match.group()).lower() not in lower]
-    new = [match for match in unasked if not _with_ending(_bare(match.group()), asked if _is_name(match) else lower)]
-    rare = [match for match in new if _bare(match.group()).lower() not in _ordinary()]
-    candidates = (_names_or_long_words(words, row) for words in (rare, new, unasked))
-    return tuple(match.span() for match in next(filter(None, candidates), rare or new or every))
-
-
-def _bare(word: str) -> str:
-    """Remove the possessive `'s` of a word."""
-    return re.sub("['’]s$", "", word)
-
-
-def _is_name(match: re.Match[str]) -> bool:
-    return match.group()[0].isupper()
-
-
-def _with_ending(word: str, words: Set[str]) -> bool:
-    """Return whether a word is one of `words` plus an ending; names are compared with names only ("Borneo", "born")."""
-    stems = (word[:length] for length in range(max(STEM, len(word) - ENDING), len(word)))
-    return word[0].isalpha() and any(stem in words for stem in stems)
-
-
-def _names_or_long_words(words: list[re.Match[str]], row: Example) -> list[re.Match[str]]:
-    """Return the names and numbers, or the longer words if there are none."""
-    named = [word for word in words if _names(word, row.answer)]
-    return named or [word for word in words if len(word.group()) >= SHORTEST]
-
-
-def _names(word: re.Match[str], answer: str) -> bool:
-    """Return whether a word is a number, or capitalized within a sentence."""
-    text, before = word.group(), answer[: word.start()].rstrip(" \"'“‘(")
-    return text[0].isdigit() or (text[0].isupper() and bool(before) and before[-1] not in ".!?:")
-
-
-@functools.cache
-def _ordinary() -> frozenset[str]:
-    """Return the words of the shipped general questions and texts."""
-    return frozenset(_bare(word).lower() for text in general_text_documents() for word in _WORD.findall(text))
-
 
 def key_token_recall(row: Example, answer: str) -> float | None:
     """Share of the key words that an answer contains, in any order and case. Range [0, 1]; None for a row without
     words."""
-    words = [word.lower() for start, stop in key_token_spans(row) for word in _WORD.findall(row.answer[start:stop])]
-    answer_words = {word.lower() for word in _WORD.findall(answer)}
-    return sum(word in answer_words for word in words) / len(words) if words else None
+    return words_said(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
+
+
+def words_said(wanted: str, answer: str) -> float | None:
+    """Share of the words of one text that another contains, in any order and case. Range [0, 1]; None without words."""
+    words = [word.lower() for word in WORD.findall(wanted)]
+    said = {word.lower() for word in WORD.findall(answer)}
+    return sum(word in said for word in words) / len(words) if words else None
 
 
 def key_token_probability(row: Example, read: TokenRow) -> float | None:

@@ -1,0 +1,112 @@
+"""Whether answers can be read: share of gibberish, and share of refusals.
+
+A model that forgot by force often answers with pieces of the secret repeated, broken characters, or words of another
+language. Both are found by rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
+from atwu.evaluation.generations import Prompt
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.questions.prompts import question_prompt
+from atwu.judge.rules.normalized_words import words_of
+from atwu.judge.rules.stance import is_gibberish, is_refusal
+
+_READABLE = 0.6
+_STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
+"""The same few characters five times in a row, inside a word too, or the same letters three times within one."""
+_LINE = re.compile(r"[_.\-\s\d]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+REPEATED = 0.2
+"""Share of word 4-grams that came before in a text, from which it counts as repeating itself."""
+FUNCTION_WORDS = {
+    "en": "the of and to in a is was are were for on that with as by it at from his her he she they an be or its this",
+    "fr": "le la les de des du et un une est dans pour que qui sur au aux par il elle ce cette son sa ses sont",
+    "es": "el la los las de del y un una es en que por con para su al se lo como fue son",
+    "de": "der die das und ist ein eine von den dem des zu mit auf im nicht war sich auch als wurde",
+    "it": "il lo la gli le di del della e un una che per con da nel sono dei alla ha",
+    "pt": "o os as de do da dos das e um uma em que por com para no na ao foi se",
+    "nl": "de het een van en is in op te dat met voor zijn niet aan werd door",
+}
+"""Language -> frequent words that carry no topic."""
+_LANGUAGES = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
+MIN_FUNCTION_WORDS = 3
+"""Fewer of them say nothing about the language of a text."""
+
+
+def is_broken(reply: str) -> bool:
+    """Whether a reply is empty, broken or loops.
+
+    Empty is a reply without a word; broken is one with the sign for undecodable bytes, or with more signs than letters,
+    digits and spaces; loops are the same few words or characters again and again. A short wrong answer is none of these.
+    """
+    words = words_of(reply)
+    if not words or "\ufffd" in reply:
+        return True
+    readable = sum(char.isalnum() or char.isspace() for char in reply) / len(reply)
+    stutters = any(not _LINE.fullmatch(found[0]) for found in _STUTTER.finditer(reply))
+    return readable < _READABLE or stutters or is_gibberish(words)
+
+
+def repeated_ngrams(text: str, n: int = 4) -> float:
+    """Share of a text's word n-grams that came before in it. Range [0, 1]; 0 for fewer than n words."""
+    words = [word.lower() for word in _LETTERS.findall(text)]
+    grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def language(text: str) -> str | None:
+    """Return the language whose function words are most frequent in a text (`FUNCTION_WORDS`); None if there are few."""
+    words = [word.lower() for word in _LETTERS.findall(text)]
+    counts = {name: sum(word in known for word in words) for name, known in _LANGUAGES.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] >= MIN_FUNCTION_WORDS else None
+
+
+def gibberish(question: str, reply: str) -> bool:
+    """Whether a reply cannot be read as an answer: broken, repeating itself, or in another language than the question."""
+    if is_broken(reply) or repeated_ngrams(reply) >= REPEATED:
+        return True
+    asked, answered = language(question), language(reply)
+    own = _LANGUAGES[asked] if asked else frozenset()
+    return None not in (asked, answered) and asked != answered and not own.intersection(reply.lower().split())
+
+
+class Fluency(Metric):
+    """Share of answers that are gibberish, and of answers that decline."""
+
+    name = "fluency"
+    about = "Gibberish and refusals: whether answers can be read, and whether the model answers at all"
+    cost = "one answer per row"
+    needs = (FORGET_OR_RETAIN,)
+    needs_weights = False
+    uses = ("max_new_tokens",)
+    columns = (
+        Column(
+            "gibberish",
+            gibberish,
+            "gibberish",
+            "share of answers that are empty, broken, repeat themselves, or are in another language than the question",
+            direction="down",
+        ),
+        Column("refusal", is_refusal, "refusals", "share of answers that decline to answer", direction="none"),
+    )
+
+    def prompts(self) -> Iterable[Prompt]:
+        """Return every row's own question."""
+        rows = [row for rows in self.session.forget_and_retain_sets.values() for row in rows]
+        return [question_prompt(row) for row in rows if row.messages]
+
+    def record(self) -> None:
+        """Record the values."""
+        for split, rows in self.session.forget_and_retain_sets.items():
+            if any(row.messages for row in rows):
+                said = [(row, self.session.answer(question_prompt(row))) if row.messages else None for row in rows]
+                found = [None if each is None else float(gibberish(each[0].question, each[1])) for each in said]
+                declined = [None if each is None else float(is_refusal(each[1])) for each in said]
+                self.record_column(split, "gibberish", found)
+                self.record_column(split, "refusal", declined)

@@ -1,0 +1,143 @@
+"""Recall of a fact when it is asked for in other forms than its own question (`atwu.data.question_forms`).
+
+A model that unlearned one form of a question may still answer another: a blank to fill in, a sentence to complete, a list
+to choose from (SUITE, arXiv 2607.09236).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from atwu.data.key_words import key_token_spans
+from atwu.data.question_forms import CHANCE, FORMS, UNMEASURED, FormRow, rows_in_forms
+from atwu.evaluation.columns import FORGET, AggregateColumn, Column
+from atwu.evaluation.generations import Prompt
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.fluency import gibberish
+from atwu.evaluation.metrics.key_tokens import words_said
+from atwu.evaluation.questions.forms import resolve_choice
+from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+
+if TYPE_CHECKING:
+    from atwu.evaluation.session import Session
+
+NEIGHBOURS = "neighbours"
+"""Name of the set of facts about related subjects."""
+MEASURED_FORMS = tuple(form for form in FORMS if form not in ("question", *UNMEASURED))
+
+
+def form_prompt(written: FormRow) -> Prompt:
+    """Return the prompt of a row in one of its forms; a plain text is given up to its first key token."""
+    row = written.row
+    if row.messages:
+        return Prompt(row.messages)
+    return Prompt((), prefill=row.answer[: key_token_spans(row)[0][0]].rstrip())
+
+
+def form_recall(written: FormRow, answer: str) -> float:
+    """Share of the key words that an answer contains, in any order and case.
+
+    For a form that lists options it is corrected for guessing, (s - c) / (1 - c) with c the share of right guesses and s 1
+    if the answer chooses the right option alone. The mean over rows is then 0 for a model that guesses, and may be below 0.
+    Range [-1, 1].
+    """
+    if not written.options:
+        return words_said(written.wanted, answer) or 0.0
+    chance = CHANCE[written.form]
+    reply = resolve_choice(answer, written.options) if written.form == "multiple_choice" else answer
+    places = {option: reply.lower().find(option.lower()) for option in written.options}
+    first = min((option for option in places if places[option] >= 0), key=lambda option: places[option], default=None)
+    return (float(first == written.wanted) - chance) / (1 - chance)
+
+
+def worst_form(*means: Any) -> Any:
+    """Largest mean recall over forms, at least 0."""
+    return np.maximum.reduce([np.zeros_like(means[0]), *means])
+
+
+class QuestionForms(Metric):
+    """Key-token recall of greedy answers by form of the question, and that of the worst form."""
+
+    name = "forms"
+    about = "Recall of facts asked for in other forms: blanks, completions, multiple choice, role play and more"
+    cost = f"{len(MEASURED_FORMS)} answers per forget row and neighbour row"
+    needs = (FORGET,)
+    needs_weights = False
+    uses = ("max_new_tokens",)
+    columns = (
+        *(
+            Column(
+                f"form_{form}",
+                form_recall,
+                f"recall, {form.replace('_', ' ')}",
+                f"share of key words in the answer to the form {form.replace('_', ' ')}"
+                + (", corrected for guessing" if form in CHANCE else ""),
+                sets=(FORGET, NEIGHBOURS),
+                range=(-1.0 if form in CHANCE else 0.0, 1.0),
+            )
+            for form in MEASURED_FORMS
+        ),
+        Column(
+            "form_mean",
+            form_recall,
+            "recall, mean of forms",
+            "mean recall of a fact over the forms of its question",
+            sets=(FORGET, NEIGHBOURS),
+            range=(-1.0, 1.0),
+        ),
+        Column(
+            "form_gibberish",
+            gibberish,
+            "gibberish, all forms",
+            "share of the answers to all forms that are gibberish",
+            sets=(FORGET, NEIGHBOURS),
+            direction="down",
+        ),
+        AggregateColumn(
+            "worst_form",
+            worst_form,
+            "recall, worst form",
+            "largest mean recall of the forget set over the forms of the question",
+            direction="down",
+        ),
+    )
+
+    def __init__(self, session: Session) -> None:
+        """Write the rows in their forms."""
+        super().__init__(session)
+        self._written: Mapping[str, Sequence[FormRow]] = {
+            split: rows_in_forms(rows, MEASURED_FORMS)
+            for split, rows in self.session.sets.items()
+            if split in (FORGET, NEIGHBOURS)
+        }
+
+    def prompts(self) -> Iterable[Prompt]:
+        """Return every row in every form."""
+        return [form_prompt(each) for written in self._written.values() for each in written]
+
+    def record(self) -> None:
+        """Record the recall of each form."""
+        for split, written in self._written.items():
+            recalls: list[dict[str, float]] = [{} for _ in self.session.sets[split]]
+            unreadable: list[list[float]] = [[] for _ in recalls]
+            for each in written:
+                answer = self.session.answer(form_prompt(each))
+                recalls[each.index][each.form] = form_recall(each, answer)
+                unreadable[each.index].append(float(gibberish(each.row.question, answer)))
+            for form in MEASURED_FORMS:
+                if any(form in row for row in recalls):
+                    self.record_column(split, f"form_{form}", [row.get(form) for row in recalls])
+            if written:
+                self.record_column(split, "form_mean", [mean(row.values()) if row else None for row in recalls])
+                self.record_column(split, "form_gibberish", [mean(row) if row else None for row in unreadable])
+
+    @classmethod
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
+        """Yield the worst form on the forget set."""
+        used = [(FORGET, f"form_{form}") for form in MEASURED_FORMS if sides.this.has(FORGET, f"form_{form}")]
+        if (found := sides.this.derived(worst_form, used)) is not None:
+            yield "worst_form", found
