@@ -24,6 +24,10 @@ from scripts import site_notebooks  # noqa: E402
 
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)]*)?\)")
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+CELL = re.compile(r"<td(.*?)>(.*?)</td>", re.DOTALL)
+NUMBERS = re.compile(r"[-+−±–/.,:%()\[\]\d\seGBM]{,26}")
+CODE = re.compile(r"<code>([^<\n]+)</code>")
 PICTURE = re.compile(r'(src|srcset)="docs/([^"]+)"')
 
 
@@ -48,6 +52,31 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Redirect links from `docs/` to other repository files to their generated pages."""
     return markdown if page.file.generated_by else resolved(markdown, f"docs/{page.file.src_uri}")
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Name what `assets/site.css` does not break (numbers, short code, options) and columns of text that need some width."""
+    return CODE.sub(code, TABLE.sub(lambda table: cells(table[0]), html))
+
+
+def code(match: re.Match[str]) -> str:
+    """Give short inline code, and the options in longer one, a class."""
+    if len(match[1]) <= 30:
+        return f'<code class="short">{match[1]}</code>'
+    options = re.sub(r"--[\w-]+", r'<span class="short">\g<0></span>', match[1])
+    return f"<code>{options}</code>"
+
+
+def cells(table: str) -> str:
+    """Give cells of numbers and, in tables of more than two columns, of long text a class."""
+    wide = table.count("<th") > 3  # <thead> and three columns
+
+    def cell(match: re.Match[str]) -> str:
+        text = re.sub("<.*?>", "", match[2])
+        kind = "numbers" if NUMBERS.fullmatch(text) else "prose" if wide and len(text) > 40 else ""
+        return f'<td{match[1]} class="{kind}">{match[2]}</td>' if kind else match[0]
+
+    return CELL.sub(cell, table)
 
 
 def target(link: str, origin: str) -> str:

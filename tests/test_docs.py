@@ -101,19 +101,26 @@ def test_what_is_covered_elsewhere_is_there():
 
 
 def columns_markdown(name: str) -> str:
-    """The columns of a metric as docs/metrics.md shows them."""
+    """The columns of a metric as docs/metrics.md shows them: those of one meaning, but for the probe or attack, together."""
     arrows = {"up": "↑", "down": "↓", "none": ""}
-    told: dict[tuple[str, ...], list[str]] = {}
+    told: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
     for column in find_metric(name).columns:
         if column.shown:
             low, high = column.range
-            between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
+            to = " to " if low else "–"
+            between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g}{to}{high:g}"
             both = column.direction is None and column.sets == (FORGET_OR_RETAIN,)
             better = "forget ↓, others ↑" if both else arrows[column.direction_on(column.sets[0])]
-            facts = (column.meaning, between, better, f"`{column.where.rpartition('/')[2]}`")
-            told.setdefault(facts, []).append(f"`{column.name}`")
+            meaning = re.sub(r"the [a-z ]+ probe(?= \()", "this probe", column.meaning)
+            meaning = re.sub(r"relearning on \w+ rows|\d-bit quantization", "this attack", meaning)
+            meaning = re.sub(r", (official|port) settings", "", meaning)
+            names, formulas = told.setdefault((meaning, between, better), ([], []))
+            names.append(f"`{column.name}`")
+            formulas.append(f"`{column.where.rpartition('/')[2]}`")
     lines: list[tuple[str, ...]] = [("column", "meaning", "range", "better", "formula"), ("---",) * 5]
-    lines += [(", ".join(names), *facts) for facts, names in told.items()]
+    lines += [
+        (", ".join(names), *facts, ", ".join(dict.fromkeys(formulas))) for facts, (names, formulas) in told.items()
+    ]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
