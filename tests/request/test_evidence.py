@@ -207,4 +207,4 @@ def test_the_shipped_thresholds_are_printed_to_start_from(environment: dict[str,
     from atwu.request.thresholds import read_thresholds
 
     (tmp_path / "mine.yaml").write_text(run_command(["evidence", "--print-thresholds"], env=environment).stdout)
-    assert read_thresholds(tmp_path / "mine.yaml").limits == read_thresholds(None).limits
+    assert read_thresholds(tmp_path / "mine.yaml").thresholds == read_thresholds(None).thresholds

@@ -36,15 +36,15 @@ def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool =
 def test_the_shipped_file_says_what_it_measures() -> None:
     found = read_thresholds(None)
     assert found.sha256 == hashlib.sha256(shipped_text().encode()).hexdigest()
-    assert {metric_of(limit) for limit in found.limits} >= {"key_tokens", "sampling", "quantization", "relearning"}
+    assert {metric_of(limit) for limit in found.thresholds} >= {"key_tokens", "sampling", "quantization", "relearning"}
     assert set(found.attacks) == {"sampling", "quantization", "relearning"}
-    assert {limit.split for limit in found.limits} >= {"forget", "other_prompts", "general", "texts"}
+    assert {limit.split for limit in found.thresholds} >= {"forget", "other_prompts", "general", "texts"}
 
 
 def test_settings_of_attacks_are_part_of_the_bar() -> None:
     text = "thresholds: {forget.leak_best_of_3: at most 10}\nattacks: [relearning]\nsettings: {samples: 3, relearn_steps: 5}"
     found = parse_thresholds(text, name="mine.yaml")
-    assert found.limits == (Threshold("forget", "leak_best_of_3", "at most", 10.0),)
+    assert found.thresholds == (Threshold("forget", "leak_best_of_3", "at most", 10.0),)
     assert found.config.relearn_steps == 5
     assert found.attacks == ("relearning",)
     assert "leak_best_of_3" in metrics_on("forget", found.config)
