@@ -10,7 +10,7 @@ import torch
 import atwu
 from atwu.data.encode import EncodedRow
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.objective import recipe_loss
+from atwu.methods.objective import micro_batch_loss
 from atwu.methods.recipe import recipe
 from tests.methods.test_objective import FORGET, RETAIN, RUNNING_P, SCORES, WEIGHTS, FixedProbabilities
 
@@ -67,15 +67,15 @@ def test_without_any_weight_it_is_the_retain_loss_on_forget_rows(tiny_llama, bat
 def test_micro_batches_with_shared_counts_add_up(tiny_llama, batch):
     model, decided = tiny_llama().double().eval(), recipe("atwu_satga", preserve="nll", preserve_weight=2.0)
     rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain"))}
-    whole = recipe_loss(model, rows, decided)
+    whole = micro_batch_loss(model, rows, decided)
     tokens = {name: float((rows[name]["labels"][:, 1:] != -100).sum()) for name in rows}
     counts = NormalizationCounts(tokens["forget"], tokens["retain"], 4, 4)
     halves = [
-        recipe_loss(
+        micro_batch_loss(
             model,
             {name: {key: value[part] for key, value in each.items()} for name, each in rows.items()},
             decided,
-            denominators=counts,
+            batch_counts=counts,
         )
         for part in (slice(0, 2), slice(2, 4))
     ]

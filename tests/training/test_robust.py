@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from atwu import UnlearnConfig
-from atwu.methods.objective import recipe_loss
+from atwu.methods.objective import micro_batch_loss
 from atwu.training.weight_perturbation import (
     gaussian_noise,
     loss_at_perturbed_weights,
@@ -99,7 +99,7 @@ def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_fo
     def parts(network, recipe):
         given = trainer.precomputed.given(model, inputs, layout="auto")
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, denominators=counts)
+            return micro_batch_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, batch_counts=counts)
 
     recipe = trainer.recipe
     factors = recipe.factors

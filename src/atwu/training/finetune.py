@@ -97,9 +97,9 @@ class FinetuneTrainer(TokenTrainer):
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}
 
-    def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
+    def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         (out,) = forward_tokens(model, [inputs], layout=self.args.layout)  # type: ignore[arg-type]
-        return token_mean(nll(out.logps), out.mask, count=denominators.retain_tokens)
+        return token_mean(nll(out.logps), out.mask, count=batch_counts.retain_tokens)
 
 
 def run_finetune(
