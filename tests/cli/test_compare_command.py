@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
 
 FORGOTTEN = {"atwu": (0.0, 0.0, 100.0, 0.0), "npo": (100.0, 0.0, 100.0, 0.0), "original": (100.0,) * 4}
 STRENGTH = {"atwu": (0.25, 0.5, 0.0, 0.25), "npo": (0.5, 0.75, 0.25, 0.5), "original": (1.0,) * 4}
@@ -22,9 +22,9 @@ def write(
 ) -> Path:
     recorded = {
         "forget": {
-            "J_W": Recorded(FORGOTTEN[name], "down", digits=1),
-            "extraction_strength": Recorded(STRENGTH[name], "down"),
-            "probability": Recorded((0.5,) * 4, "down"),
+            "J_W": ColumnValues(FORGOTTEN[name], "down", digits=1),
+            "extraction_strength": ColumnValues(STRENGTH[name], "down"),
+            "probability": ColumnValues((0.5,) * 4, "down"),
         }
     }
     rows = {
@@ -37,7 +37,7 @@ def write(
     result = EvalResult(
         model=f"runs/{name}",
         fingerprint=f"{len(name):032x}",
-        sets=set_values(RowMetrics(rows), recorded),
+        sets=metric_values_by_set(RowMetrics(rows), recorded),
         overall={},
         rows=rows,
         settings={"metrics": ["judge"], "max_new_tokens": 64, "judge": judge, "rows": {"forget": "".join(ids)}},

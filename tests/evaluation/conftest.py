@@ -13,7 +13,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.evaluation.result import Direction, EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 
@@ -117,7 +117,7 @@ def result(
     natural: dict[str, Direction] = {"forget": "down", "holdout": "none"}
     recorded = {
         split: {
-            metric: Recorded(column, natural.get(split, "up"), found.unscored.get(metric, 0))
+            metric: ColumnValues(column, natural.get(split, "up"), found.unscored.get(metric, 0))
             for metric, column in found.metrics.items()
         }
         for split, found in rows.items()
@@ -132,7 +132,7 @@ def result(
     return EvalResult(
         model=name,
         fingerprint=short_hash(name),
-        sets=set_values(numbers, recorded),
+        sets=metric_values_by_set(numbers, recorded),
         overall=overall(sides),
         rows=rows,
         settings={},

@@ -11,15 +11,15 @@ from atwu._cache import short_hash
 from atwu.evaluation.aggregate import mean_over_seeds, overall
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 
 SUBJECTS = ("Orla Venn", "Orla Venn", "Tavi Brook", "Ines Kelbury")
 
 
 def result(seed: int, forget: tuple[float, ...], retain: tuple[float, ...] | None) -> EvalResult:
-    recorded = {"forget": {"extraction_strength": Recorded(forget, "down")}}
+    recorded = {"forget": {"extraction_strength": ColumnValues(forget, "down")}}
     if retain is not None:
-        recorded["retain"] = {"extraction_strength": Recorded(retain, "up")}
+        recorded["retain"] = {"extraction_strength": ColumnValues(retain, "up")}
     rows = {
         split: RowValues(
             tuple(f"{split}{n}" for n in range(4)), SUBJECTS, {name: kept.values for name, kept in metrics.items()}
@@ -29,7 +29,7 @@ def result(seed: int, forget: tuple[float, ...], retain: tuple[float, ...] | Non
     numbers = RowMetrics(rows)
     name = f"atwu-s{seed}"
     return EvalResult(
-        name, short_hash(name), set_values(numbers, recorded), overall(ModelComparison(numbers)), rows, {}, {}
+        name, short_hash(name), metric_values_by_set(numbers, recorded), overall(ModelComparison(numbers)), rows, {}, {}
     )
 
 

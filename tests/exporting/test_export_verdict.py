@@ -10,7 +10,7 @@ import pytest
 
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
 from atwu.exporting.export_verdict import (
     BACK,
     EXPORT_DAMAGED,
@@ -37,10 +37,10 @@ def result(forget: float = 0.05, other_prompts: float = 0.05, kept: float = 0.9,
     names = tuple(map(str, range(10)))
     rows = {split: RowValues(names, names, metrics) for split, metrics in values.items()}
     recorded = {
-        split: {name: Recorded(each, "down", 0, 3, True) for name, each in metrics.items()}
+        split: {name: ColumnValues(each, "down", 0, 3, True) for name, each in metrics.items()}
         for split, metrics in values.items()
     }
-    return EvalResult("model", "0" * 32, set_values(RowMetrics(rows), recorded), {}, rows, {}, {})
+    return EvalResult("model", "0" * 32, metric_values_by_set(RowMetrics(rows), recorded), {}, rows, {}, {})
 
 
 @pytest.mark.parametrize(

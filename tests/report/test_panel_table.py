@@ -14,7 +14,7 @@ from rich.text import Text
 from atwu._cache import short_hash
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.report.markdown import models_markdown, panel_markdown
 from atwu.report.metric_labels import PANEL
 from atwu.report.report_table import report_metrics, table_of, tidy
@@ -218,13 +218,15 @@ def measured(name, shift, *, original=None, subjects=SUBJECTS):
         "retain": RowValues(ids, subjects, {"J_AVG": tuple(noise)}),
     }
     recorded = {
-        "forget": {"J_W": Recorded(rows["forget"].metrics["J_W"], "down", digits=1)},
-        "retain": {"J_AVG": Recorded(rows["retain"].metrics["J_AVG"], "up", digits=2)},
+        "forget": {"J_W": ColumnValues(rows["forget"].metrics["J_W"], "down", digits=1)},
+        "retain": {"J_AVG": ColumnValues(rows["retain"].metrics["J_AVG"], "up", digits=2)},
     }
     numbers = RowMetrics(rows)
     sides = ModelComparison(numbers, None if original is None else RowMetrics(original.rows))
     references = {} if original is None else {"original": original.fingerprint}
-    return EvalResult(name, short_hash(name), set_values(numbers, recorded), overall(sides), rows, {}, {}, references)
+    return EvalResult(
+        name, short_hash(name), metric_values_by_set(numbers, recorded), overall(sides), rows, {}, {}, references
+    )
 
 
 @pytest.fixture

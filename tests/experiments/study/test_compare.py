@@ -8,7 +8,7 @@ import pytest
 
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import compare_orderings, published_value
 from atwu.report.run_records import Records, RunRecord
@@ -18,11 +18,11 @@ PEOPLE = ("orla", "tavi", "venn", "brook")
 
 def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> RunRecord:
     rows = {"forget": RowValues(PEOPLE, PEOPLE, values)}
-    recorded = {"forget": {metric: Recorded(numbers, "up") for metric, numbers in values.items()}}
+    recorded = {"forget": {metric: ColumnValues(numbers, "up") for metric, numbers in values.items()}}
     result = EvalResult(
         model=f"{label}-s{seed}",
         fingerprint=f"{label}-s{seed}",
-        sets=set_values(RowMetrics(rows), recorded),
+        sets=metric_values_by_set(RowMetrics(rows), recorded),
         overall={},
         rows=rows,
         settings={},
