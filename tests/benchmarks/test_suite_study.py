@@ -112,7 +112,7 @@ def part(generator: torch.Generator) -> dict[str, Any]:
 
 def trained(losses: ModuleType, name: str) -> dict[str, Tensor]:
     """Probabilities of the labels after descending one objective on free logits."""
-    setting = losses.CONFIGURATIONS[name]
+    setting = losses.VARIANTS[name]
     generator = torch.Generator().manual_seed(0)
     given = {kind: part(generator) for kind in losses.KINDS}
     given["refusal"]["labels"] = torch.randint(0, 40, (16,), generator=generator)
