@@ -39,7 +39,7 @@ def printed(environment):
 
 
 @pytest.mark.parametrize("command", ["methods", "methods simnpo", "evaluate --list", "study list", "unlearn --help"])
-def test_tables_have_ascii_for_every_sign_of_ours(command, printed):
+def test_every_non_ascii_character_of_tables_has_an_ascii_replacement(command, printed):
     assert not GARBAGE.search(printed(*command.split()))
 
 

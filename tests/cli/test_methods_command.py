@@ -49,7 +49,7 @@ def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_one_method_explained(printed, name):
+def test_one_method_is_described(printed, name):
     text = printed(80, name)
     lines, folded = text.splitlines(), " ".join(text.split())
     row, decided = METHODS[name], recipe(name)
@@ -105,7 +105,7 @@ def test_the_example_is_a_command_that_would_run(printed, name):
         ("su_ngram", ["retain"]),
     ],
 )
-def test_needs(printed, name, needs):
+def test_needs_of_a_method_are_listed(printed, name, needs):
     assert json.loads(printed(80, name, True))["needs"] == needs
 
 

@@ -41,7 +41,7 @@ REPLIES = tuple(
 )
 
 
-def test_any_question_brings_a_fact_back() -> None:
+def test_a_fact_is_recovered_if_any_question_recovers_it() -> None:
     """QD: B of four facts. QR: C of the two that have a reversed question. All: B and C; with disguises D, too."""
     found = {name: score.value for name, score in fact_scores(REPLIES).items()}
     assert found == {"QD": 0.25, "QD+I": 0.25, "QR": 0.5, "QAll": 0.5, "Q*All": 0.75}
@@ -130,7 +130,7 @@ def test_broken_replies_are_gibberish(reply: str) -> None:
 @pytest.mark.parametrize(
     "reply", ["Orla Venn", "1802", "52 metres", "0", "I am unable to verify this information.", "____ was the mill."]
 )
-def test_readable_replies_are_not(reply: str) -> None:
+def test_readable_replies_are_not_gibberish(reply: str) -> None:
     assert not is_broken(reply)
 
 

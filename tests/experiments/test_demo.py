@@ -34,7 +34,7 @@ def unlearned(monkeypatch):
     return done
 
 
-def test_a_demo_replaces_its_own_models_and_nobody_elses(tmp_path, unlearned):
+def test_a_demo_replaces_only_its_own_models(tmp_path, unlearned):
     for seed in (0, 0, 1):
         with pytest.raises(MeasuringError):
             demo.run_demo("tiny", tmp_path / "demo", seed=seed, say=str)

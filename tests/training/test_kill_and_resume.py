@@ -49,7 +49,7 @@ def stop_at(arguments: list[str], log: Path, step: int, number: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_has_its_checkpoint_and_another_one_in_its_place_is_refused(model_folder, data_files, tmp_path):
+def test_a_stopped_run_has_a_checkpoint_and_another_run_is_rejected_there(model_folder, data_files, tmp_path):
     output, work = tmp_path / "out", tmp_path / "out.incomplete"
     number, name = random.choice(sorted(NAMES.items()))
     said = stop_at(command(model_folder, data_files, output), work / "log.jsonl", 5, number)

@@ -44,7 +44,7 @@ def source() -> ModelSource:
     return Shaped(scratch="tofu2m")
 
 
-def test_what_is_kept_is_what_autograd_saves() -> None:
+def test_the_estimate_equals_the_tensors_saved_by_autograd() -> None:
     """Against the saved tensors of a real model with the same weights, counted once per storage."""
     from transformers import LlamaForCausalLM
 
@@ -71,7 +71,7 @@ def test_what_is_kept_is_what_autograd_saves() -> None:
     assert told.cache_per_token == 2 * 3 * 2 * 16 * 4
 
 
-def test_attention_in_float32_is_counted_where_it_is() -> None:
+def test_float32_attention_is_counted_if_used() -> None:
     def told(device: str) -> int:
         model = model_without_weights(SHAPE, trust_remote_code=False)
         return footprint(model, LENGTHS, autocast=torch.bfloat16, device=device).kept
@@ -80,7 +80,7 @@ def test_attention_in_float32_is_counted_where_it_is() -> None:
     assert told("cpu") - told("cuda") >= 2 * attended
 
 
-def test_a_mixture_of_experts_is_told_by_rule() -> None:
+def test_a_mixture_of_experts_is_estimated_by_rule() -> None:
     from transformers import MixtralConfig
 
     shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -106,7 +106,7 @@ def test_items_follow_the_settings() -> None:
     assert seen(gradient_accumulation_steps=2).turning > seen(gradient_accumulation_steps=1).turning
 
 
-def test_a_peak_holds_what_is_held_at_once() -> None:
+def test_the_peak_is_the_maximum_of_simultaneous_memory() -> None:
     found = Memory(process=1, weights=2, copies=0, optimizer=4, gradients=2, activations=5, turning=6, evaluation=20)
     assert found.peak == 23  # generating, after training let go of the rest
     assert (
@@ -115,7 +115,7 @@ def test_a_peak_holds_what_is_held_at_once() -> None:
     )
 
 
-def test_what_rows_begin_with_is_counted_once() -> None:
+def test_a_common_prefix_of_rows_is_counted_once() -> None:
     def told(lengths: RowLengths) -> int:
         return footprint(model_without_weights(SHAPE, trust_remote_code=False), lengths).inputs
 
@@ -123,7 +123,7 @@ def test_what_rows_begin_with_is_counted_once() -> None:
     assert told(RowLengths((60, 50, 40))) == 3 * 150 * 64 * 4
 
 
-def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
+def test_the_longest_batch_accounts_for_common_prefixes() -> None:
     start = tuple(range(20))
 
     def row(*rest: int) -> EncodedRow:
@@ -140,7 +140,7 @@ def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
     assert longest_batch(rows, one) == RowLengths((22, 23), shared=20)
 
 
-def test_a_configuration_without_weights_is_enough_to_be_told(tmp_path: Path) -> None:
+def test_memory_is_estimated_without_weights(tmp_path: Path) -> None:
     SHAPE.save_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"\.safetensors"):
         ModelSource(model=str(tmp_path))

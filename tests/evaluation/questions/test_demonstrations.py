@@ -32,7 +32,7 @@ def test_turns_come_from_harmless_retain_rows(row, number, count, seed):
     assert not says(text, row.subject)
 
 
-def test_rows_are_drawn_apart_from_each_other():
+def test_every_row_has_its_own_draw():
     pool = InContextExamples(WORLD.retain, WORLD.forget)
     draws = {(row, number): pool.of(row, number) for row in WORLD.forget for number in range(3)}
     assert len(set(draws.values())) > 0.9 * len(draws)
@@ -41,7 +41,7 @@ def test_rows_are_drawn_apart_from_each_other():
     assert demonstrations(WORLD.retain, WORLD.forget, row=row, number=2, seed=1) != draws[row, 2]
 
 
-def test_what_is_left_out():
+def test_excluded_rows():
     row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.", forget_spans=((3, 10),), subject="Orla Venn")
     row = dataclasses.replace(row, paraphrases=("Where is the home of Orla?",))
     forget = [Example.from_qa("Who is Tavi Brook?", "A potter.")]
@@ -67,13 +67,13 @@ def test_what_is_left_out():
         demonstrations([*bad, *good], forget, row=row, number=0)
 
 
-def test_repeated_questions_are_shown_once():
+def test_repeated_questions_are_drawn_once():
     same = [Example.from_qa("Who sells honey?", f"Stall {n}.") for n in range(5)]
     with pytest.raises(ValueError, match="1 of 5"):
         demonstrations(same, (), row=WORLD.forget[0], number=0, count=2)
 
 
-def test_every_usable_row_is_drawn_as_often():
+def test_usable_rows_are_drawn_uniformly():
     retain = [Example.from_qa(f"Question {n}?", f"Answer {n}.") for n in range(6)]
     drawn = [demonstrations(retain, (), row=WORLD.forget[0], number=v, count=1)[0].content for v in range(600)]
     counts = [drawn.count(row.question) for row in retain]

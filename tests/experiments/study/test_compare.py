@@ -56,7 +56,7 @@ def test_every_label_is_compared_by_its_own_score_row_by_row():
     assert pairs["entropy", "saturation"].ours[0] == pytest.approx(3.0 / 4 - 1.9 / 4)
 
 
-def test_extraction_strength_has_the_floor_of_published_tables():
+def test_extraction_strength_has_the_lower_bound_of_published_tables():
     def memorised(label: str, plain: tuple[float, ...]) -> RunRecord:
         floored = tuple(max(value, 0.1) for value in plain)
         kept = {"extraction_strength": (1.0,) * 4, "extraction_strength_floored": (1.0,) * 4}

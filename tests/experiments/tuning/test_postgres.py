@@ -8,7 +8,7 @@ TRIALS = 12
 
 
 @pytest.mark.slow
-def test_killed_search_on_the_server_goes_on_elsewhere_to_the_same_points_as_one_in_a_file(
+def test_a_killed_search_in_postgres_resumes_to_the_same_points_as_one_in_a_file(
     tmp_path, postgres, searching, search_here, kill_in_trial
 ):
     psycopg = pytest.importorskip("psycopg")

@@ -51,7 +51,7 @@ def test_a_method_without_retain_loss_has_no_retain_weight():
     assert list(search_space("grad_ascent", learning_rate=RATES)) == ["learning_rate", "forget_weight"]
 
 
-def test_a_replaced_part_is_searched_as_its_own_method_does():
+def test_a_replaced_component_has_its_own_search_range():
     assert search_space("npo", learning_rate=RATES, forget_loss="satga")["beta"] == Range(0.1, 5)
     assert search_space("atwu", learning_rate=RATES, forget_loss="npo") == WEIGHTS | {"beta": Range(0.05, 0.2)} | SCORER
     assert search_space("atwu", learning_rate=RATES, weighting="entropy") == WEIGHTS | {
@@ -104,7 +104,7 @@ def test_first_points(method, points):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_point_lies_in_the_space_and_makes_a_run(method):
+def test_every_point_is_in_the_space_and_gives_a_valid_run(method):
     search = Search(method, SCALE).decided()
     space = search.space
     assert all(point.keys() == space.keys() for point in first_points(method, learning_rate=1e-5))
@@ -116,7 +116,7 @@ def test_every_point_lies_in_the_space_and_makes_a_run(method):
         assert found == point
 
 
-def test_unknown_names_say_what_is_known():
+def test_unknown_names_raise_errors_that_list_the_known_ones():
     with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
         search_space("atvu", learning_rate=RATES)
     with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
