@@ -1,5 +1,7 @@
-"""Means and bootstrap intervals of one model's metrics. All models measured on the same rows share the resampled
-rows."""
+"""Means and bootstrap intervals of the metrics of one model.
+
+All models measured on the same rows share the resampled rows.
+"""
 
 from __future__ import annotations
 

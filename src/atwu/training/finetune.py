@@ -1,5 +1,4 @@
-"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models: the trainer, and a complete
-run."""
+"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models."""
 
 from __future__ import annotations
 
