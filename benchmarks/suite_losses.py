@@ -250,15 +250,15 @@ def _logit_gradient(loss: Tensor, logps: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One line of the study's table."""
+    """One row of the study's table."""
 
     loss: Callable[[Parts], Tensor]
     kinds: tuple[str, ...] = ("forget", "retain")
-    """Which rows it reads."""
+    """Kinds of rows that it reads."""
     paired: bool = True
-    """Whether a forget row's own retain row stands beside it."""
+    """Whether each forget row comes with the retain row of its pair."""
     rate_of: str | None = None
-    """Variant whose learning rate it takes over."""
+    """Variant whose learning rate it uses."""
 
 
 _PRESERVE = Variant(_preserve)

@@ -51,6 +51,7 @@ class Member:
     """One run."""
 
     configuration: str
+    """Name of the variant; a key of the result files."""
     topic: str
     seed: int
     style: str

@@ -1,4 +1,4 @@
-"""The cache gives back what was put in, or builds it again: nothing damaged, stale or half-written is ever believed."""
+"""The cache returns what was stored or builds it again; damaged, stale or incomplete files are never used."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _write_together(folder, other, own):
 
     def build():
         own.touch()
-        while not other.exists():  # both are past the look-up before either writes
+        while not other.exists():  # both have looked up the key before either writes
             time.sleep(0.001)
         return {"x": torch.arange(200_000.0)}
 

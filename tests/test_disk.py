@@ -1,4 +1,4 @@
-"""A full disk and a folder that cannot be written to, on real file systems: one line, and nothing that was there is lost."""
+"""A full disk and an unwritable folder, on real file systems: one line, and no data is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation does what it says: Python and commands of its pages run, and its links lead somewhere."""
+"""The documentation is right: Python examples and commands run, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
 
 @pytest.fixture
 def tables():
-    """Forgets what a page registers."""
+    """Remove components that a page registers."""
     panel.all_metrics()  # lists them, the first time
     before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES, panel._METRICS)]
     yield

@@ -1,4 +1,4 @@
-"""Every method against plain code: full logits, one row after another, one token after another, in float64."""
+"""Every method against plain code: full logits, one row and one token at a time, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what killed processes leave of those that did not appear."""
+"""Atomic writes, and temporary files of killed processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks of the tutorials: kept without outputs, run in a real kernel, and shown as pages."""
+"""The notebooks of the tutorials: stored without outputs, run in a real kernel, and shown as pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress where no terminal is: a line at once, one now and then, and how long it took."""
+"""Progress without a terminal: a line at once, further ones rarely, and the duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks by name: which sources they name, which rows they measure, and what they refuse."""
+"""Benchmarks by name: their sources, their evaluation rows, and rejected names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded benchmark: exact secrets, disjoint people, equal rows for equal seeds."""
+"""The built-in benchmark: exact key tokens, disjoint people, equal rows for equal seeds."""
 
 from __future__ import annotations
 

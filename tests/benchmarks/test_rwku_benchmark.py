@@ -1,4 +1,4 @@
-"""RWKU as a benchmark: what its sources hold, that nothing forgotten is kept, and what is reported as checked."""
+"""RWKU as a benchmark: its sources, disjoint forget and retain sets, and the reported checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes of RWKU: reading them for chosen subjects, caps, and faulty files."""
+"""Probes of RWKU: selection by subject, row limits, and faulty files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of RWKU from a small folder of invented people: which rows, which are dropped, and what is counted."""
+"""Rows of RWKU from a small folder of invented people: which rows are read, dropped and counted."""
 
 from __future__ import annotations
 

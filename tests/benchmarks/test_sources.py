@@ -1,4 +1,4 @@
-"""Files, benchmarks, Hub names and several of these into rows: every odd file has a defined outcome."""
+"""Row sources: files, benchmarks, Hub names and joined sources; every unusual file has a defined outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SUITE from made-up rows of its shape: labels, forms, tiers, pairs, sources, and the copy they come from."""
+"""SUITE from invented rows: labels, forms, tiers, pairs, sources, and the folder or Hub they come from."""
 
 from __future__ import annotations
 

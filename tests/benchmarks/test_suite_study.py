@@ -1,4 +1,4 @@
-"""The SUITE study's models side by side against transformers, and its objectives on logits small enough to train directly."""
+"""The model ensemble of the SUITE study against transformers, and its objectives on logits trained directly."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def adapter(base):
 
 @pytest.fixture(scope="module")
 def orphan(adapter):
-    """The adapter, with a base model that is not where it says."""
+    """The adapter, whose recorded base model does not exist."""
     folder = shutil.copytree(adapter, adapter.parent / "missing")
     (folder / "manifest.json").unlink()  # it is edited
     file = folder / "adapter_config.json"

@@ -1,4 +1,4 @@
-"""Where a terminal takes ASCII only: no command ends for it, and signs that matter are still read."""
+"""Terminals with ASCII only: no command fails, and important signs have replacements."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_numbers_and_rows_are_printed(printed, models, rows, tmp_path):
     assert "|  ES_delta ^ " in said
     assert not GARBAGE.search(said)
     heat = printed("tokens", "--model", models.unlearned, "--data", rows, "--score", "entropy", "--device", "cpu")
-    assert "Where was Zo\\xeb born?" in heat  # what is not ours is shown as it is, not replaced by a question mark
+    assert (
+        "Where was Zo\\xeb born?" in heat
+    )  # characters of the data are printed unchanged, not replaced by a question mark
     assert "Kelbury" in heat
 
 

@@ -16,7 +16,7 @@ from tests.commands import run_command
 
 
 def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
-    """Run the command in a process of its own; returns what it printed, with white space folded."""
+    """Run the command in its own process; return its output with white space folded."""
     done = run_command(arguments, env=os.environ | {"COLUMNS": "200"} | environment, cwd=cwd)
     assert done.returncode == code, done.stdout + done.stderr
     return " ".join((done.stdout + done.stderr).split())

@@ -1,4 +1,4 @@
-"""`atwu compare` on small results made by hand."""
+"""`atwu compare` on small handmade results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`atwu evaluate`, run as a user runs it, on models that know nothing."""
+"""`atwu evaluate`, run as a user runs it, on untrained models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole_panel(models) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What the whole panel printed, and its files as they were written first."""
+    """Output of an evaluation with all metrics, and its files as first written."""
 
     folder: Path
     printed: str
@@ -71,7 +71,7 @@ def test_all_metrics_with_both_reference_models(panel):
     )
     assert {"model_utility", "mia_auc_loss", "mia_auc_reference", "forget_quality_p"} <= set(result["overall"])
     assert "win_rate" in result["sets"]["instructions"]
-    assert "metric unlearned original" in panel.printed  # what was asked about comes first
+    assert "metric unlearned original" in panel.printed  # metrics that were requested come first
     assert "forget (n = 6)" in panel.printed
     assert re.search(r"\b4 subjects", panel.printed)
 

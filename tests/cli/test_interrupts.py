@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: real signals to real commands, which say one line and end with 128 + the signal."""
+"""Ctrl-C, SIGTERM and SIGHUP: real signals to real commands, which print one line and exit with 128 + the signal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def caught(process: int) -> set[int]:
 
 
 def starting(ignored: int | None = None) -> subprocess.Popen[str]:
-    """A command that has its handlers and begins to import."""
+    """A command that has installed its signal handlers and starts to import."""
     command = [sys.executable, "-m", "atwu", "evaluate", "--model", "nowhere", "--forget", "people:tiny:forget"]
 
     def dispositions() -> None:

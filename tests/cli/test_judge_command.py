@@ -62,7 +62,7 @@ def test_disagreements_are_shown(atwu, tmp_path):
 
 def test_against_a_second_judge(atwu, server, tmp_path):
     own = write(tmp_path / "own.jsonl")
-    # The server says yes to everything: two of four times where the rules say no.
+    # The server always answers yes; the rules answer no in two of four cases.
     arguments = ("judge", "agreement", "--data", own, "--judge", "openai:m", "--judge-url", server.url())
     printed = atwu(*arguments, "--against", "offline")
     assert re.search("openai:m .*offline", printed)
@@ -125,7 +125,7 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
             new.subject,
         )
     asked = server.count("paraphrases")
-    assert asked == 2 + 6  # one call per row, one per wording that passed the other checks
+    assert asked == 2 + 6  # one call per row, one per paraphrase that passed the other checks
     assert "--overwrite" in atwu(*arguments, "--output", output, code=1)
     content = output.read_bytes()
     atwu(*arguments, "--output", output, "--count", "2", "--overwrite")

@@ -1,4 +1,4 @@
-"""Dataclasses as commands: flags, YAML, defaults, and what is said about mistakes."""
+"""Dataclasses as commands: flags, YAML, defaults, and error messages."""
 
 from __future__ import annotations
 

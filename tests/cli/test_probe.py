@@ -1,4 +1,4 @@
-"""`atwu probe` around a tiny untrained model."""
+"""`atwu probe` with a tiny untrained model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands start quickly: what is slow to import waits until it is needed."""
+"""Commands start quickly: slow imports wait until they are needed."""
 
 from __future__ import annotations
 

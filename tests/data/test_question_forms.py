@@ -1,4 +1,4 @@
-"""Forms of a question: each as text, what a row does not allow, and labels that move with the answer."""
+"""Forms of a question: the text of each, forms that a row does not support, and labels that move with the answer."""
 
 from __future__ import annotations
 

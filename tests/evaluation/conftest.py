@@ -1,4 +1,4 @@
-"""Stand-ins for models and judges whose every answer is known, and results made of chosen row values."""
+"""Scripted models and judges, and results made of chosen row values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def number_of(*parts: object) -> int:
 
 
 class Speaker:
-    """A generator whose texts follow from prompt and decoding; keeps what it was asked."""
+    """A generator whose texts depend on prompt and decoding; it records its prompts."""
 
     def __init__(self, identity: str = "speaker", say: Callable[[Prompt], str] | None = None) -> None:
         self.identity = identity
@@ -40,7 +40,7 @@ class Speaker:
 
 
 class Dice:
-    """A judge whose verdicts follow from the claim; `verdicts` are what it draws from."""
+    """A judge whose verdicts depend on the claim and are drawn from `verdicts`."""
 
     def __init__(self, verdicts: Sequence[bool | None] = (True, False, False), name: str = "dice") -> None:
         self.verdicts = verdicts

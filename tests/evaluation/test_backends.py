@@ -1,4 +1,4 @@
-"""Backends: the ids that generation starts from, what becomes of a text, and when an identity changes."""
+"""Backends: prompt ids of a generation, processing of its text, and changes of the identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every distinct prompt is generated once: in one call, over calls, after a kill, with several processes at a time."""
+"""Every distinct prompt is generated once: in one call, over calls, after a kill, by concurrent processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(question: str, **more: object) -> Prompt:
 
 
 class Reverser:
-    """Says the question backwards, last prompt first, `batch` prompts at a time."""
+    """Return the question reversed, last prompt first, `batch` prompts at a time."""
 
     def __init__(self, batch: int = 2, identity: str = "reverser", fail_after: int | None = None) -> None:
         self.batch = batch
@@ -56,7 +56,7 @@ class Reverser:
 
 
 class Counted:
-    """A generator, and what it newly said."""
+    """A generator, and the texts it generated."""
 
     def __init__(self, generator: Any) -> None:
         self.generator, self.identity = generator, generator.identity
@@ -250,7 +250,7 @@ def test_concurrent_writers_lose_no_text(tmp_path: Path) -> None:
 
 
 def generate_everything(generator: TransformersGenerator, folder: Path) -> None:
-    """Generate 80 distinct texts twice; says in a file what was new and what came out."""
+    """Generate 80 distinct texts twice; write new texts and results to a file."""
     torch.set_num_threads(1)
     spent = Counted(generator)
     prompts = [ask(text, draw=draw) for draw in range(2) for text in HIVES] * 2

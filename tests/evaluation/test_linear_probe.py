@@ -1,4 +1,4 @@
-"""The linear probe finds what was planted and nothing else, on the right states, across subjects only."""
+"""The linear probe finds only planted directions, on the right states, across subjects."""
 
 from __future__ import annotations
 

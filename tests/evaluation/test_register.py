@@ -1,4 +1,4 @@
-"""A metric from outside: one file adds it everywhere, and one that cannot be added leaves everything as it was."""
+"""An external metric: one file adds it everywhere, and a failed registration changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
 
 @pytest.fixture
 def table():
-    """Forgets what a test registers."""
+    """Remove metrics that a test registers."""
     before = dict(all_metrics())
     yield before
     panel._METRICS.clear()

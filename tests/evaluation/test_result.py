@@ -1,4 +1,4 @@
-"""Result files: what is read is what was written; a wrong file is refused with its name, the place and what may be there."""
+"""Result files: written results are read back; a wrong file is rejected with its name, the place and the allowed values."""
 
 from __future__ import annotations
 

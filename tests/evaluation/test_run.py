@@ -1,4 +1,4 @@
-"""`evaluate` on a real tiny model: schema, nothing done twice, and the numbers of plain code."""
+"""`evaluate` on a real tiny model: schema, no repeated work, and values equal to a plain computation."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_all_metrics_satisfy_the_schema_and_do_not_change_the_model(world, tmp_p
 
 
 class Counting:
-    """A generator that keeps what it generated."""
+    """A generator that records its texts."""
 
     def __init__(self, model, tokenizer):
         self._inner = TransformersGenerator(model, tokenizer)
@@ -177,7 +177,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     assert kept
     assert {(*prompt.messages, prompt.prefill, prompt.draw) for prompt in told} == {
         (system, *prompt.messages, prompt.prefill, prompt.draw) for prompt in plain - kept
-    }  # the row's own turn stays, and its answers are found in the store
+    }  # the row's own system turn is kept, and its answers come from the store
     assert again == set()
     assert results[1] == results[2]
     assert results[1].settings["system"] == system.content

@@ -1,4 +1,4 @@
-"""Means over seeds: what they are of when a seed lacks a metric."""
+"""Means over seeds if a seed lacks a metric."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def query(fact: str, modality: Modality = "direct", wording: Wording = "original
 REPLIES = tuple(
     ForgetReply(asked, "", states)
     for asked, states in [
-        # A: never said. B: said to a blank only. C: said when reversed. D: said in disguise only.
+        # A: never stated. B: only for the blank. C: only for the reversed form. D: only for the adversarial question.
         *[(query(fact), False) for fact in "ABCD"],
         (query("B", wording="blank"), True),
         (query("B", wording="paraphrase"), False),
@@ -53,7 +53,7 @@ def test_without_adversarial_questions_their_score_is_left_out() -> None:
 
 
 def test_the_mean_case_counts_questions() -> None:
-    """B has a question, a blank and a paraphrase, and said the fact to one of the three."""
+    """B has a question, a blank and a paraphrase, and states the fact for one of the three."""
     found = leak_rate(REPLIES, lambda asked: asked.modality == "direct" and asked.wording != "adversarial")
     assert found == {"A": 0.0, "B": pytest.approx(1 / 3), "C": 0.0, "D": 0.0}
 

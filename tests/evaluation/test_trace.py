@@ -1,4 +1,4 @@
-"""Looking at a run's weights: what is seen, and that looking changes nothing."""
+"""Tracing token weights during a run: recorded values, and no effect on training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stop(TrainerCallback):
 
 
 def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6, saved=None, killed=False):
-    """Weights after a run, and what was seen.
+    """Return the weights after a run, and its trace.
 
     Args:
         saved: checkpoint to continue from.

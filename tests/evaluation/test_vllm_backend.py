@@ -38,7 +38,7 @@ class LoRARequest(NamedTuple):
 
 
 class LLM:
-    """Greedy texts; notes what it was asked for and when."""
+    """Return greedy texts; record requests and their order."""
 
     started: list[LLM]
 

@@ -1,4 +1,4 @@
-"""Scores of all weightings: hand-worked values, what they need, and that they are what training weighs with."""
+"""Scores of all weightings: worked values, inputs, and equality with the weights of training."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def worked():
         # Trigrams: forget 1 everywhere; retain 1, 1/2 (met after She), 1, then 0; |differences| 0, 1/2, 0, 1, 1, 1 have
         # the mean 7/12, and each token above it takes the two before it along.
         ("ngram_difference", [0, 1, 1, 1, 1, 1]),
-        # |differences| .02, .85, .2, .01, 0, 0 have the mean .18; what is above takes the two before it along.
+        # |differences| .02, .85, .2, .01, 0, 0 have the mean .18; values above it include the two tokens before.
         ("model_difference", [1, 1, 1, 0, 0, 0]),
         ("nouns", [0, 0, 1, 1, 0, 0]),
         # Retain counts 2 1 1 0 2 2: the fewer, the higher the rank, and ties share theirs.
@@ -202,7 +202,7 @@ class Later(Weighting):
 
 
 class Numbered(Weighting):
-    """What else a weighting may look at, not all of it below 1."""
+    """Further inputs of a weighting, some above 1."""
 
     formula = "k H exp(log p) of odd tokens"
     factor: float = number(3.0, help="k")
@@ -214,7 +214,7 @@ class Numbered(Weighting):
 
 @pytest.fixture
 def own(monkeypatch):
-    """Weightings that somebody registered."""
+    """Registered weightings."""
     for name, weighting in (("later", Later), ("numbered", Numbered)):
         monkeypatch.setitem(WEIGHTINGS, name, weighting)
 

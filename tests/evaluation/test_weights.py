@@ -1,4 +1,4 @@
-"""`restored`: whatever happens inside, the model comes out as it went in."""
+"""`restored`: the model is unchanged after the block, also after errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: a worker is killed, a node is taken away and brought back."""
+"""A real Ray cluster of two nodes on this machine: a worker is killed, a node is removed and added again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Patient(atwu.Weighting):
 def register():
     atwu.register_weighting("patient", Patient)
 """
-"""A weighting that says on which node it is at work, and waits there."""
+"""A weighting that reports its node, and waits."""
 
 
 @pytest.fixture(scope="module")

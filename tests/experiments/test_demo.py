@@ -1,4 +1,4 @@
-"""What the demonstration may replace; it is run as a whole in `tests/cli/test_commands.py`."""
+"""Which folders the demo may replace; `tests/cli/test_commands.py` runs all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atwu.experiments import demonstration as demo
 
 
 class MeasuringError(Exception):
-    """Ends a demonstration behind its last model."""
+    """Ends a demo after its last model."""
 
 
 @pytest.fixture

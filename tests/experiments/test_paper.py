@@ -1,4 +1,4 @@
-"""The page of the paper's tables: every published table is on it, and every command plans."""
+"""The page on the paper's tables lists every published table, and every command on it can be planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published tables agree with themselves, with one another and with what they are made of."""
+"""The published tables are consistent in themselves and with each other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_differences_equal_those_of_their_columns(table):
                 assert row[whole] == pytest.approx(row[kept] - row[left], abs=0.0016), label
         if {"FQ", "RD", "UQ"} <= row.keys():
             assert row["UQ"] == pytest.approx(max(row["FQ"] - row["RD"], 0), abs=0.11), label
-        # Scores are printed rounded, so are the quotients; the starting model's J_W is 90 to 100, its J_AVG 41 to 69.
+        # Printed scores and quotients are rounded; the original model's J_W is 90 to 100, its J_AVG 41 to 69.
         for relative, score in (("FQ", "J_W"), ("RD", "J_AVG")):
             if score in row and label != "original":
                 assert row[relative] == pytest.approx(max(0, 100 * (1 - row[score] / original[score])), abs=0.25), label

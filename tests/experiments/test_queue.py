@@ -1,4 +1,4 @@
-"""The queue on one machine: several processes, one that dies, errors that come back."""
+"""The queue on one machine: several processes, dead workers, errors of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export from command to verdict: what quantization brings back, and what a full disk leaves."""
+"""A complete export by command: a verdict on quantization, and a full disk."""
 
 from __future__ import annotations
 

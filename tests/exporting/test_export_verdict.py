@@ -1,4 +1,4 @@
-"""The words of an export's verdict, from results made by hand."""
+"""The text of an export's verdict, from handmade results."""
 
 from __future__ import annotations
 

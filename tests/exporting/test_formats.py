@@ -1,4 +1,4 @@
-"""What an export writes, format by format: read back, it is the run, within the format's quantization error."""
+"""Export formats: the exported model equals the run within the quantization error of the format."""
 
 from __future__ import annotations
 

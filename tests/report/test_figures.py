@@ -1,4 +1,4 @@
-"""Figures: what they show, that their words do not collide, and what goes into a page."""
+"""Figures: their data, labels that do not overlap, and their use in a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report's table in every format: the numbers are those of the JSON, and what is needed to read them stands beside."""
+"""The table of a report in every format: numbers equal those of the JSON, and captions are complete."""
 
 from __future__ import annotations
 

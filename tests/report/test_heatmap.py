@@ -1,4 +1,4 @@
-"""Heat maps: what the terminal shows with and without colour, and that the page is valid, safe and self-contained."""
+"""Heat maps: in the terminal with and without colour, and as a valid, safe and self-contained page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a report: whole, self-contained, the same every time, without secrets, with the numbers of its records."""
+"""The report page: complete, self-contained, deterministic, without secrets, with the numbers of its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: from disk, by mouse and keyboard, in both themes and on a phone."""
+"""The report page in a real browser: from disk, by mouse and keyboard, in both themes and on a phone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def shown(build_records: Callable[..., Records]) -> Records:
-    """Records whose runs were looked at on different steps, one row being hostile."""
+    """Records of runs that were traced at different steps; one row contains hostile text."""
     made = build_records()
     runs = []
     for run in made.runs:
@@ -222,7 +222,7 @@ def choose(page: Any, row: int) -> None:
 
 
 def look_at(steps: Sequence[int], share: float) -> int:
-    """Index of the look nearest to a share of the training, the earlier of two that are equally near."""
+    """Return the index of the traced step nearest to a share of the training; of two equally near ones, the earlier."""
     return min(range(len(steps)), key=lambda place: abs(steps[place] - share * steps[-1]))
 
 

@@ -1,4 +1,4 @@
-"""The rows on a page: words with their scores, answers with their question, and that a row's text stays text."""
+"""Rows on a page: words with scores, answers with their question, and escaped text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page says of its methods: who leads, whether that is sure, and what is left out."""
+"""The summary of a page: the best method, its significance, and what is left out."""
 
 from __future__ import annotations
 

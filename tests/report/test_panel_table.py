@@ -1,4 +1,4 @@
-"""The panel of several models: marks, intervals, differences."""
+"""The table of several models: marks, intervals, differences."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     expected = compared["atwu"].overall["UQ"].value - compared["npo"].overall["UQ"].value
     assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")
     assert bold(shown["overall UQ ↑"])
-    assert column(table, 1)["overall UQ ↑"].plain == "–"  # the starting model has none
+    assert column(table, 1)["overall UQ ↑"].plain == "–"  # the original model has none
 
 
 def test_differences_of_derived_metrics_need_the_references(compared) -> None:

@@ -1,4 +1,4 @@
-"""Reading studies: several in one report, and one that is still going on."""
+"""Reading studies: several in one report, and one in progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Build = Callable[..., Records]
 
 
 def save(records: Records, folder: Path, **about: Any) -> Path:
-    """A study's folder; `study.json` says `about` instead of what it would."""
+    """Write the folder of a study; `about` replaces keys of `study.json`."""
     study = {**records.study, "name": folder.name, "title": f"title of {folder.name}", **about}
     write_study(dataclasses.replace(records, study=study), folder)
     if "runs" in about:  # which write_study lists from the finished ones

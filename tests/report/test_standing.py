@@ -1,4 +1,4 @@
-"""Models that no longer work, or that were not changed, are named as such and win nothing."""
+"""Models that are destroyed or unchanged are marked as such and not ranked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RESULTS = {
     [
         (result("", 0.1, 0.6), ""),
         (result("", 0.0, 0.39), DESTROYED),
-        (result("", 0.0, 0.39, retain_probability=0.41), ""),  # one measure of what should stay is left
+        (result("", 0.0, 0.39, retain_probability=0.41), ""),  # one measure of retained knowledge is left
         (result("", 0.9, 0.39), DESTROYED),  # before: untouched
         (result("", 0.88, 0.8), UNTOUCHED),
         (result("", 0.88, 0.8, forget_probability=0.5), ""),

@@ -1,4 +1,4 @@
-"""`atwu evidence` on a real run: what was set beforehand, what is measured now, what cannot be, and what is refused."""
+"""`atwu evidence` on a real run: thresholds, measurements made now, unavailable measurements, and errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, environment: 
 
 
 def evidence(folder: Path, environment: dict[str, str], *more: object, run: str = "run", code: int = 0) -> Any:
-    """What the command said."""
+    """Output of the command."""
     done = run_command(["evidence", run, *more], env=environment, cwd=folder)
     assert done.returncode == code, done.stdout + done.stderr
     return done

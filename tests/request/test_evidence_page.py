@@ -1,4 +1,4 @@
-"""The page of evidence: what it says in words, that it holds no row unless asked, and how it looks to a browser."""
+"""The evidence page: its text, no rows unless requested, and its layout in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests in a row on one model: each goes on with the last one's model, heeds the earlier ones and measures them again."""
+"""Several requests on one model: each continues from the last one's model, respects earlier ones and measures them again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from atwu.request.unlearning_request import RequestOptions
 from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
-"""Asked by one of the shipped general questions."""
+"""Subject of one of the shipped general questions."""
 STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
 Apply = Callable[..., SequentialResult]
@@ -84,7 +84,7 @@ def started(apply: Apply, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain(ledger: Path) -> list[dict[str, Any]]:
-    """What a ledger says, without times and places."""
+    """Contents of a ledger, without times and paths."""
     found = [dataclasses.asdict(entry) for entry in Ledger(ledger).entries()]
     for entry in found:
         for name in ("prepared_at", "finished_at", "command", "key"):
@@ -208,7 +208,7 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="requests"):
         gather._ledger(EvidenceSession(alone))
-    # Its rows are looked for where the ledger is now.
+    # Its rows are read from the present folder of the ledger.
     moved = shutil.copytree(started, tmp_path / "moved")
     assert EvidenceSession(moved / "models" / "0001").every_row
     shutil.rmtree(moved / "rows")

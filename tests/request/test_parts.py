@@ -1,4 +1,4 @@
-"""What a request is made of: key tokens, neighbours, choices, and the words of a verdict."""
+"""Parts of a request: key tokens, neighbours, automatic settings, and the text of a verdict."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_neighbours_are_similar_and_never_about_the_subject() -> None:
         ("Where was Jean-Luc's mother born?", {"jean", "luc"}),
         ("Who taught Orla O'Brien?", {"orla", "brien"}),
         ("Where does Ósk live?", {"ósk"}),
-        ("Jean-Luc lived where?", {"luc"}),  # a capital letter at the beginning tells nothing
+        ("Jean-Luc lived where?", {"luc"}),  # a capital letter at the beginning does not indicate a name
         ("where was he born?", set()),
     ],
 )

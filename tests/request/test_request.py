@@ -1,4 +1,4 @@
-"""`atwu unlearn` with nothing but a model and rows: it forgets, says so, and says so when there was nothing to do."""
+"""`atwu unlearn` with only a model and rows: it forgets, prints a verdict, and stops if there is nothing to forget."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_python_function_runs_the_same_request(
     said: list[str] = []
 
     def say(line: str) -> None:
-        if not said:  # somebody writes another file meanwhile; what was asked for is what is forgotten
+        if not said:  # the file is replaced meanwhile; the rows of the request are still the ones that are forgotten
             write_rows(tmp_path / "forget.jsonl", rows[:2])
         said.append(line)
 

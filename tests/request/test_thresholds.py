@@ -1,4 +1,4 @@
-"""Thresholds: what a file may say, and what comes of each against measurements."""
+"""Thresholds: entries of a file, and their comparison with measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auxiliary models in the cache: found when whole, and trained again when damaged."""
+"""Auxiliary models in the cache: found if intact, trained again if damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run configuration: presets, and refusals before anything is loaded."""
+"""Training configs: presets, and values rejected before anything is loaded."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Interrupt(TrainerCallback):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A run that was stopped behind its checkpoints 2 and 4, and what comes out of one that was not."""
+    """A run that was stopped after its checkpoints 2 and 4, and the result of one that was not."""
 
     work: Path
     model: Path

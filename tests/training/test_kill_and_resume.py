@@ -1,4 +1,4 @@
-"""A run that was stopped by a signal: its line, its checkpoint, and who may go on there."""
+"""A run stopped by a signal: its message, its checkpoint, and which run may resume from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def last_step(log: Path) -> int:
 
 
 def stop_at(arguments: list[str], log: Path, step: int, number: int) -> str:
-    """Send a run a signal at a step; gives what it wrote to standard error."""
+    """Send a run a signal at a step; return its standard error."""
     process = Started(arguments, env=ENVIRONMENT)
     deadline = time.monotonic() + 120
     while last_step(log) < step:

@@ -1,4 +1,4 @@
-"""RMU on models whose layers and MLP outputs go by other names than Llama's."""
+"""RMU on models whose layers and MLP outputs have other names than Llama's."""
 
 from __future__ import annotations
 

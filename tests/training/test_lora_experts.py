@@ -1,4 +1,4 @@
-"""LoRA on mixtures of experts: experts have adapters, and these are saved, resumed, merged and exported like any."""
+"""LoRA on mixtures of experts: experts get adapters, which are saved, resumed, merged and exported."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_merged_unmerged_and_exported_results_are_the_same_model(folder, data_fi
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stand-in for a kill."""
 
 
 def test_a_killed_run_resumes_to_the_same_adapters(folder, data_files, tmp_path, monkeypatch):

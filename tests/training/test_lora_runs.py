@@ -1,4 +1,4 @@
-"""Runs that train LoRA adapters: what is written, what they start and go on from, what is refused beforehand."""
+"""Runs that train LoRA adapters: output files, base models, resuming, and rejected combinations."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_sharded_results_are_merged_from_disk(results, model_folder, tmp_path):
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stand-in for a kill."""
 
 
 def test_a_killed_run_resumes_to_the_same_adapters(model_folder, data_files, tmp_path, monkeypatch):

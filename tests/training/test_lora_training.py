@@ -1,4 +1,4 @@
-"""Training LoRA adapters: what changes, against which reference, and which adapters a configuration asks for."""
+"""Training LoRA adapters: trained weights, the reference, and the adapters of a config."""
 
 from __future__ import annotations
 

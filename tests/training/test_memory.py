@@ -1,4 +1,4 @@
-"""Memory that is foretold: exact where it can be counted, and never less where less was kept."""
+"""Memory estimates: exact where tensors can be counted, and never lower for settings that need more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKENS = LENGTHS.tokens
 
 
 def seen(**how: object) -> Memory:
-    """What a run of these settings takes on a CPU."""
+    """Memory of a run with these settings on a CPU."""
     config = UnlearnConfig(**{"use_cpu": True, **how})
     return memory(measure_footprint(source(), config, LENGTHS, device="cpu"), config, device="cpu")
 
@@ -65,7 +65,7 @@ def test_the_estimate_equals_the_tensors_saved_by_autograd() -> None:
     told = footprint(model_without_weights(SHAPE, trust_remote_code=False), LENGTHS)
     assert told.weights == told.trained == sum(parameter.nbytes for parameter in real.parameters())
     assert told.parameters == sum(parameter.numel() for parameter in real.parameters())
-    assert told.kept == pytest.approx(sum(saved.values()), rel=0.05)  # what lives beside: positions, the output itself
+    assert told.kept == pytest.approx(sum(saved.values()), rel=0.05)  # further tensors: positions, the output itself
     assert told.tied
     assert told.inputs == 3 * TOKENS * 64 * 4
     assert told.cache_per_token == 2 * 3 * 2 * 16 * 4

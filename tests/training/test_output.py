@@ -1,4 +1,4 @@
-"""The output folder: what is replaced, what never is, and who may work in it."""
+"""The output folder: which folders are replaced, and which process may write to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an output may go: links, odd and long names; and the modes of what lies there."""
+"""Output paths: links, unusual and long names, and file modes."""
 
 from __future__ import annotations
 

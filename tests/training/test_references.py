@@ -1,4 +1,4 @@
-"""Where the starting model's numbers come from changes no result: a disk cache, a second model, or adapters switched off."""
+"""The source of reference outputs changes no result: a disk cache, a second model, or disabled adapters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = [
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stand-in for a kill."""
 
 
 class KilledAfter(TrainerCallback):
@@ -227,7 +227,7 @@ CHANGES = {
 
 
 def other_positions(folder):
-    """Equal weights, other numbers: nothing in the weights tells how positions are encoded."""
+    """Equal weights with other outputs: weights do not determine how positions are encoded."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""The forget loss beside the weights: by hand, against plain passes over moved copies of a model, and over whole runs."""
+"""The forget loss at perturbed weights: by hand, against plain passes over perturbed copies, and over whole runs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def gradients(loss, model):
 @pytest.mark.parametrize("method", ["atwu", "wga", "npo", "simnpo", "undial", "grad_ascent", "rmu"])
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
 def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_folder, tmp_path):
-    # A model that knows nothing has no saturated token, whose loss would be left to look at.
+    # An untrained model has no saturated tokens.
     beta = {"beta": 0.3} if method in ("atwu", "wga", "simnpo") else {}
     trainer = make_trainer(model_folder, tmp_path, method=method, bf16=bf16, cache_dir=str(tmp_path), **beta, **how)
     model = trainer.model.train()

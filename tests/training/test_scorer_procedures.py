@@ -1,4 +1,4 @@
-"""How a scorer can be trained: jointly, frozen, pretrained, warm, from a prior, with a minimum of updates."""
+"""Procedures of scorer training: joint, frozen, pretrained, warm-started, with a prior, with a minimum of updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainer's steps: scaling under accumulation, what changes and what does not, the scorer's schedule."""
+"""Training steps: scaling under accumulation, trained weights, and the schedule of the scorer."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def test_the_scorer_is_updated_after_the_model_on_schedule(model_folder, tmp_pat
     rates = []
     trainer = make_trainer(model_folder, tmp_path, method="atwu", num_train_epochs=3, scorer_every=3)
 
-    class AdaptiveController(TrainerCallback):
+    class RateLogger(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             rates.append(
                 (state.global_step, trainer.alternation.updates, trainer.alternation.optimizer.param_groups[0]["lr"])
             )
 
-    trainer.add_callback(AdaptiveController())
+    trainer.add_callback(RateLogger())
     trainer.train()
     assert trainer.state.max_steps == 18
     assert [updates for _, updates, _ in rates] == [step // 3 for step in range(1, 19)]
@@ -114,7 +114,7 @@ def test_the_scorer_is_updated_after_the_model_on_schedule(model_folder, tmp_pat
 
 
 def test_the_scorer_uses_the_states_of_the_model_step(model_folder, tmp_path):
-    """No forward pass belongs to the scorer: the model runs once per micro-batch, whatever the method."""
+    """The scorer needs no forward pass: the model runs once per micro-batch with every method."""
     for method in ("grad_diff", "atwu"):
         trainer = make_trainer(model_folder, tmp_path, method=method, gradient_accumulation_steps=3)
         fast_path_support(trainer.model, trainer.args.device)  # the trial passes before the first step
@@ -140,7 +140,7 @@ def test_gradient_checkpointing_and_autocast_train_to_nearly_the_same(bf16, mode
 
 @pytest.mark.parametrize("weighting", ["nouns+rarity", "nouns*rarity", "logprob_mask*labels"])
 def test_two_fixed_weightings_average_over_their_common_weight(weighting, model_folder, tmp_path):
-    """The trainer's masked loss is that of `unlearning_loss` with the weights it says it used."""
+    """The trainer's masked loss equals `unlearning_loss` with the weights that it reports."""
     trainer = make_trainer(
         model_folder,
         tmp_path,

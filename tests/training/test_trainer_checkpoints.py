@@ -1,4 +1,4 @@
-"""Where training stops and goes on: numbers that are not finite, checkpoints, what they hold and what they never hold."""
+"""Stopping and resuming: non-finite values, checkpoints, and their contents."""
 
 from __future__ import annotations
 

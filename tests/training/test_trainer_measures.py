@@ -1,4 +1,4 @@
-"""`trainer.evaluate()`: our metrics on the same kinds of rows, by transformers' names, also while training."""
+"""`trainer.evaluate()`: our metrics on the same kinds of rows, with transformers' names, also during training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows a trainer is given: their labels, length and system turn, and too few of them."""
+"""Rows of a trainer: labels, length, system turn, and too few rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_system_turn_is_added_to_every_row(model_folder, tmp_path):
 
 
 def test_references_are_found_with_dropped_last_batches(model_folder, tmp_path):
-    """With `dataloader_drop_last` a run of fixed length begins more epochs and draws other retain rows."""
+    """With `dataloader_drop_last` a run of fixed length has more epochs and other retain rows."""
     trainer = make_trainer(
         model_folder,
         tmp_path,

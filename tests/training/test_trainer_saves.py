@@ -1,4 +1,4 @@
-"""`trainer.save_model` leaves the folder of the command: weights, record, log and card."""
+"""`trainer.save_model` writes the folder of the command: weights, record, log and card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.training.conftest import make_rows
 
 SETTINGS = {"method": "atwu", "max_steps": 3, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 DIFFERS = {"started", "train_seconds", "peak_memory_bytes", "config"}
-"""Of a record: what is of this run alone; settings differ in `output_dir`."""
+"""Keys of a record that differ between runs; settings differ in `output_dir`."""
 
 
 def files_of(folder) -> set[str]:

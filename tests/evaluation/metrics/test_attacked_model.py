@@ -1,4 +1,4 @@
-"""All attacks on one tiny model: rounding changes little, one row brings back what the others share, nothing stays."""
+"""All attacks on one tiny model: quantization changes little, relearning recovers related rows, the model is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extraction strength and exact memorization: the specification's examples, and greedy decoding as the witness."""
+"""Extraction strength and exact memorization: worked examples, and agreement with greedy decoding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_teacher_forced_pass_equals_greedy_decoding() -> None:
             total = int(torch.randint(1, 8, (1,), generator=draw))
             answer = torch.randint(8, (total,), generator=draw).tolist()
             known = int(torch.randint(0, total + 1, (1,), generator=draw))
-            # From `known` on, the answer is what the model says, so that every strength occurs.
+            # From `known` on, the answer is the output of the model, so that every strength occurs.
             answer[known:] = _greedy(model, question + answer[:known], total - known)
 
             logits = model(input_ids=torch.tensor([question + answer])).logits[0]

@@ -1,4 +1,4 @@
-"""The nine families: what they say, what they must not say, and letters turned into options."""
+"""The nine families of adversarial questions: their texts, no revealed answers, and lettered options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient norms of rows: the mean over tensors, and nothing left behind in the model."""
+"""Gradient norms of rows: the mean over tensors, and no change of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judged metrics without a model: scripted answers, dice for verdicts, everything recomputed with loops."""
+"""Judged metrics without a model: scripted answers, random verdicts, everything recomputed with loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
 
 @pytest.fixture(scope="module")
 def rows(stage):
-    options = {"per_subject": 2, "paraphrases": 3}  # one more than is asked for
+    options = {"per_subject": 2, "paraphrases": 3}  # one more than requested
     return {"forget": stage.people(12, "F", **options), "retain": stage.people(14, "R", **options)}
 
 

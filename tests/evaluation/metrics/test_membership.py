@@ -1,4 +1,4 @@
-"""Membership scores, the attack's AUC with bootstrap weights, and the moments that Min-K%++ needs."""
+"""Membership scores, the attack's AUC with bootstrap weights, and the moments for Min-K%++."""
 
 from __future__ import annotations
 

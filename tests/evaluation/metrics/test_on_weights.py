@@ -1,4 +1,4 @@
-"""Groups that read the weights, against plain loops over single answers on a tiny model."""
+"""Metrics that read the weights, against plain loops over single answers on a tiny model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relearning on a model that has forgotten, the choice of rows, and the share that comes back."""
+"""The relearning attack on an unlearned model, its choice of rows, and the recovered share."""
 
 from __future__ import annotations
 

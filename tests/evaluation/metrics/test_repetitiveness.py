@@ -1,4 +1,4 @@
-"""n-gram entropy, and the instructions it is measured on."""
+"""Repetitiveness (n-gram entropy), and the instructions it is measured on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ROUGE-L recall in both flavours: the worked example, the edges, and where the flavours must agree."""
+"""ROUGE-L recall in both flavours: the worked example, edge cases, and where the flavours agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RWKU's scores: how probes are put and decoded, and recalls and means by the paper's example and by hand."""
+"""RWKU's scores: prompts and decoding of probes, recalls, and means by the paper's example and by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness on a tiny random model and task files made here, against a plain loop; nothing is fetched."""
+"""lm-evaluation-harness on a tiny random model and local task files, against a plain loop; no download."""
 
 from __future__ import annotations
 

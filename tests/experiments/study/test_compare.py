@@ -1,4 +1,4 @@
-"""A study's numbers beside published ones."""
+"""Numbers of a study compared with published ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> R
 
 
 def test_every_label_is_compared_by_its_own_score_row_by_row():
-    nothing = (0.0,) * 4  # what the other labels' scores reach in a run must not be taken
+    nothing = (0.0,) * 4  # values of other labels' scores in a run must not be used
     runs = []
     for seed, more in ((1, 0.0), (2, 0.1)):
         mine = (0.6 + more, 0.7 + more, 0.8 + more, None)

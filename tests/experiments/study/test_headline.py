@@ -1,4 +1,4 @@
-"""The headline study at its smallest: methods of every kind, the table, the page; by day the demo shows the same in small."""
+"""The headline study at its smallest: methods of every kind, the table, and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orderings of a published table that hold in our results."""
+"""Pairwise orderings of a published table compared with those of a study."""
 
 from __future__ import annotations
 

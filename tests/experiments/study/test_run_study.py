@@ -1,4 +1,4 @@
-"""A whole study through the command: planned, run by two workers, stopped, continued, skipped, compared."""
+"""A complete study by command: planned, run by two workers, stopped, resumed, skipped, compared."""
 
 from __future__ import annotations
 

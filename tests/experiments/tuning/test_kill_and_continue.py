@@ -1,4 +1,4 @@
-"""A search by two processes, in SQLite, really killed in the middle of a trial, and continued."""
+"""A search by two processes with SQLite, killed during a trial and resumed."""
 
 from __future__ import annotations
 

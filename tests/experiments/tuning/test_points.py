@@ -1,4 +1,4 @@
-"""Points: inside their ranges, and the same whenever the same is known."""
+"""Points are within their ranges, and equal for equal known results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search on a PostgreSQL server: killed, continued in another folder, and the same as one in a file."""
+"""A search on a PostgreSQL server: killed, resumed in another folder, and equal to one in a file."""
 
 from __future__ import annotations
 

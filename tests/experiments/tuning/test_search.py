@@ -1,4 +1,4 @@
-"""The budget is exact, and a search that was stopped goes on as if it had not been."""
+"""The budget is exact, and a stopped search resumes as if it had not been stopped."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from atwu.experiments.tuning.trials import definition_differences
 from atwu.methods.component_options import Range
 from tests.experiments.tuning.searching import run_trials, value
 
-SCALE = find_setting("people-tiny")
+SETTING = find_setting("people-tiny")
 MODELS = Models(load_benchmark("people:tiny"), "model", None)
 
 
 class Objective:
-    """Largest where all numbers are 0.7; it fails at some places the first time it comes there."""
+    """Maximal where all numbers are 0.7; fails at some trials the first time."""
 
     def __init__(self, *, fail_at: dict[int, BaseException] | None = None) -> None:
         self.fail_at = dict(fail_at or {})
@@ -45,7 +45,7 @@ class Objective:
 
 
 def search_for(method: str = "atwu", **changes: object) -> Search:
-    return Search(method, **{"setting": SCALE, "trials": 13, **changes}).decided()
+    return Search(method, **{"setting": SETTING, "trials": 13, **changes}).decided()
 
 
 def run(search: Search, objective: object, folder: Path) -> SearchResult:
@@ -128,8 +128,8 @@ def test_the_best_trial_is_the_earliest_of_equal_ones_or_none_if_all_were_pruned
             r"space\.beta\.high .*10\.0 .*9\.0",
         ),
         (
-            {"setting": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
-            f"num_train_epochs .*{SCALE.training['num_train_epochs']} .*2",
+            {"setting": dataclasses.replace(SETTING, training={"num_train_epochs": 2})},
+            f"num_train_epochs .*{SETTING.training['num_train_epochs']} .*2",
         ),
     ],
 )
@@ -144,7 +144,9 @@ def test_other_versions_of_result_relevant_packages_are_rejected(tmp_path):
     search = search_for(trials=1)
     what = search_definition(search, MODELS)
     run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=what)
-    before = {name: value for name, value in what.items() if name != "points"}  # begun when points were drawn otherwise
+    before = {
+        name: value for name, value in what.items() if name != "points"
+    }  # started with another version of the sampler
     with pytest.raises(ValueError, match="points "):
         run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=before)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
@@ -158,7 +160,7 @@ def rows(*answers: str) -> tuple[Example, ...]:
 
 @pytest.fixture
 def models(tmp_path) -> Models:
-    """Rows and a starting model; sources and model are files that a test may change."""
+    """Rows and an original model; sources and model are files that a test may change."""
     for name in ("forget", "retain"):
         line = {"question": "Where does Orla Quist live?", "answer": "In Kelbury."}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(line))
@@ -215,7 +217,7 @@ def test_training_rows_evaluation_rows_and_original_model_identify_a_search(mode
 
 def test_a_setting_may_define_the_first_learning_rates():
     rates = {"first_rates": (2e-4, 1e-3)}
-    setting = dataclasses.replace(SCALE, **rates)
+    setting = dataclasses.replace(SETTING, **rates)
     alone = search_for("grad_diff", setting=setting, options={"forget_weight": 1.0, "retain_weight": 1.0})
     assert [dict(point) for point in alone.first or ()] == [{"learning_rate": 2e-4}, {"learning_rate": 1e-3}]
     both = search_for(setting=setting)
@@ -228,8 +230,8 @@ def test_options_that_were_given_are_not_searched():
     assert search.space is not None
     assert search.space.keys() == {"learning_rate", "forget_weight", "scorer_learning_rate"}
     assert [dict(point) for point in search.first or ()] == [
-        {"learning_rate": SCALE.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
-        {"learning_rate": SCALE.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SETTING.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SETTING.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
     ]
     with pytest.raises(ValueError, match="grad_ascent"):
         search_for("grad_ascent", options={"learning_rate": 1e-5, "forget_weight": 1.0})

@@ -1,4 +1,4 @@
-"""Two stages: everything on the surrogate, then the learning rate alone on the setting itself."""
+"""Two stages: all hyperparameters on the surrogate, then only the learning rate on the setting itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages by what the user gives, and passwords that are never shown."""
+"""Kinds of storage by name, and passwords that are never shown."""
 
 from __future__ import annotations
 

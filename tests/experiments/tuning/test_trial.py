@@ -1,4 +1,4 @@
-"""A trial: what is measured, what is kept, and which runs are given up."""
+"""A trial: measured metrics, kept files, and pruned runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def result(value: float | None) -> EvalResult:
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Stands in for unlearning and measuring; counts both."""
+    """Stand-in for unlearning and evaluation that counts both."""
     seen = SimpleNamespace(unlearned=[], measured=[], value=0.5, error=None)
 
     def unlearn(source, config, *, output, **options):
@@ -111,7 +111,7 @@ def models(tmp_path) -> Models:
 def test_the_original_model_is_measured_once_for_all_methods(tmp_path, runs, models):
     searches = [Search(method, find_setting("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
     with pytest.raises(ValueError, match=r"original-\w+\.json.*people-tiny"):
-        prepare_search(searches[2], models, None, folder=tmp_path)  # the queue cannot be asked to measure it
+        prepare_search(searches[2], models, None, folder=tmp_path)  # the queue must not be used to evaluate it
     found = [
         prepare_search(search, models, queue, folder=tmp_path)
         for search, queue in zip(searches, (InProcessExecutor(), InProcessExecutor(), None), strict=True)

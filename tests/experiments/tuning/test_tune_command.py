@@ -1,4 +1,4 @@
-"""`atwu tune` from a setting's file to presets that `atwu unlearn` takes."""
+"""`atwu tune` from a setting file to presets for `atwu unlearn`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_variants_of_a_study_are_tuned_separately_and_run_with_their_own_presets
     assert done.exit_code == 0, done.output
     assert "tuning budget: 1 trial at micro" in " ".join(done.output.split())
     written = json.loads((tmp_path / "out" / "study.json").read_text())
-    options = {line["label"]: line["options"] for line in written["variants"]}
+    options = {variant["label"]: variant["options"] for variant in written["variants"]}
     for label, name in (("by rarity", "by_rarity"), ("satga", "satga")):
         tuned = found[name].options
         assert options[label].items() >= {key: tuned[key] for key in ("learning_rate", "forget_weight", "beta")}.items()

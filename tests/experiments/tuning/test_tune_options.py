@@ -1,4 +1,4 @@
-"""What `atwu tune` decides before and between searches: settings, folders, what is left out and what ends it."""
+"""Decisions of `atwu tune`: settings, folders, methods that are left out, and errors that end it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LABELLED = [{"question": "Where does Orla Quist live?", "answer": "In Kelbury.",
 
 
 class Searches:
-    """Stands in for the searches, of one trial each."""
+    """Stand-in for the searches, with one trial each."""
 
     def __init__(self) -> None:
         self.seen: list[Search] = []
@@ -58,7 +58,7 @@ class Searches:
 
 @pytest.fixture
 def rows(tmp_path) -> dict[str, str]:
-    """Setting -> its forget rows, the labelled ones unless a test says otherwise."""
+    """Setting -> its forget rows; labelled unless a test changes them."""
     (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, LABELLED)))
     (tmp_path / "plain.jsonl").write_text("\n".join(map(json.dumps, PLAIN)))
     return {"": str(tmp_path / "labelled.jsonl"), "plain": str(tmp_path / "plain.jsonl")}

@@ -1,4 +1,4 @@
-"""A result for people: text of 80 columns, a data frame, a table in a notebook."""
+"""Display of a result: text of 80 columns, a data frame, a table in a notebook."""
 
 from __future__ import annotations
 

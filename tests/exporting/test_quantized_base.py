@@ -1,4 +1,4 @@
-"""Adapters on a quantized base, and which base and code an export may read."""
+"""Adapters on a quantized base, and which base and code an export may load."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_adapters_are_merged_into_the_dequantized_base_they_were_trained_on(
 
 
 def noting(option: str, asked: list[object]) -> Callable[..., torch.nn.Module]:
-    """Loads models by name, and notes what was given for one option."""
+    """Load models by name, and record the values of one option."""
 
     def load(name: str, **how: object) -> torch.nn.Module:
         asked.append(how[option])

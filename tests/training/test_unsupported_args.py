@@ -1,4 +1,4 @@
-"""What is asked for is done or refused, not left out and recorded."""
+"""Training arguments are supported or rejected, never ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches side by side: a later one uses what those before it leave idle, and reaches what it reaches alone."""
+"""Parallel searches: a later one uses idle workers, and has the same result as alone."""
 
 from __future__ import annotations
 

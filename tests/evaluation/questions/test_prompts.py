@@ -1,4 +1,4 @@
-"""Whether a text says a phrase."""
+"""Whether a text contains a phrase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study's file means, and what is refused."""
+"""Study files: their meaning, and rejected entries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_methods_are_crossed_with_varied_options(tmp_path):
 def test_variants_of_one_method_are_labelled_by_their_differences(tmp_path):
     lines = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
     study = read_study(written(tmp_path, f"methods: [atwu, {lines}, {{label: mine, method: wga, beta: 3}}]"))
-    assert [line.label for line in study.variants] == [
+    assert [variant.label for variant in study.variants] == [
         "atwu",
         "atwu (rho=0.1, beta=2)",
         "atwu (rho=0.3, beta=2)",
@@ -53,19 +53,22 @@ def test_variants_of_one_method_are_labelled_by_their_differences(tmp_path):
         "mine",
     ]
     study = read_study(written(tmp_path, f"methods: [{lines}]\nvary: {{lambda_l2: [0.5]}}"))
-    assert [line.label for line in study.variants] == [
+    assert [variant.label for variant in study.variants] == [
         "atwu (rho=0.1), lambda_l2=0.5",
         "atwu (rho=0.3), lambda_l2=0.5",
         "wga, lambda_l2=0.5",
     ]
     text = "methods: [atwu, {method: atwu, scorer_from: atwu}]"
-    assert [line.label for line in read_study(written(tmp_path, text)).variants] == ["atwu", "atwu (scorer_from=atwu)"]
+    assert [variant.label for variant in read_study(written(tmp_path, text)).variants] == [
+        "atwu",
+        "atwu (scorer_from=atwu)",
+    ]
 
 
 def test_scorer_from_refers_to_the_variant_with_the_same_varied_options(tmp_path):
     text = "methods: [atwu, {label: after, method: atwu, scorer_from: atwu}]\nvary: {rho: [1e-1, 0.3]}"
     study = read_study(written(tmp_path, text))
-    assert [(line.label, line.scorer_from) for line in study.variants] == [
+    assert [(variant.label, variant.scorer_from) for variant in study.variants] == [
         ("atwu, rho=0.1", None),
         ("atwu, rho=0.3", None),
         ("after, rho=0.1", "atwu, rho=0.1"),
@@ -100,7 +103,7 @@ def test_an_unknown_setting_of_a_study_is_rejected(tmp_path, text):
 
 def test_an_empty_label_counts_as_no_label(tmp_path):
     lines = "methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]"
-    assert [line.label for line in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
+    assert [variant.label for variant in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
 
 
 def test_the_list_of_settings_names_every_original_model_in_full():

@@ -1,4 +1,4 @@
-"""Rounding to integers by hand, its identities, and which layers of a model it touches."""
+"""The quantization attack: integer levels by hand, identities, and the layers that it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports that cannot be, refused before anything is spent, and those of which nothing is left."""
+"""Exports that are impossible are rejected before any work, or removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which groups run, what they need, and which results may be put side by side."""
+"""Which metrics run, what they need, and which results may be compared."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def test_missing_packages_are_reported_before_any_work(monkeypatch: pytest.Monke
     with pytest.raises(ImportError, match=r"rouge.* 'atwu\[rwku\]"):
         check_installed(["memorization", "rwku"], EvaluateConfig())
     check_installed(["rwku"], EvaluateConfig(rwku_flavours=("port",)))  # which does without
-    scale = replace(find_setting("people-tiny"), metrics=("rwku",))
+    setting = replace(find_setting("people-tiny"), metrics=("rwku",))
     monkeypatch.setattr(conduct, "prepare_models", lambda *_, **__: pytest.fail("a model was taught"))
-    planned = plan(read_study("headline"), scale, Path("out"))
+    planned = plan(read_study("headline"), setting, Path("out"))
     with InProcessExecutor() as queue, pytest.raises(ImportError, match="rouge"):
         conduct.run_study(planned, queue, judging=JudgeOptions(), command="")

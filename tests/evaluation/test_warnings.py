@@ -1,4 +1,4 @@
-"""What must not be overlooked is said in words."""
+"""Conditions that give a warning in the result."""
 
 from __future__ import annotations
 

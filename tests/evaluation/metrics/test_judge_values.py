@@ -1,4 +1,4 @@
-"""Verdicts into values per row."""
+"""Row values of judged metrics from verdicts over several prompts."""
 
 from __future__ import annotations
 

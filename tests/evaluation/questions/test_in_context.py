@@ -1,4 +1,4 @@
-"""Demonstrations never hold what they must not, and depend on the row and number alone."""
+"""In-context examples never reveal the answer, and depend only on the row and the number of its question."""
 
 from __future__ import annotations
 

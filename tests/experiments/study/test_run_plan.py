@@ -1,4 +1,4 @@
-"""Working on a plan, with unlearning and measuring replaced: what is kept after a failure, and what counts as the same."""
+"""Executing a plan with stand-ins for unlearning and evaluation: state after a failure, and which runs count as equal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def models(benchmark):
 
 
 class Pretend:
-    """Counts what is done; measuring raises what it is told to."""
+    """Count runs and evaluations; an evaluation raises the error that is set."""
 
     def __init__(self) -> None:
         self.unlearned: list[str] = []
@@ -183,7 +183,7 @@ def test_a_model_folder_is_identified_by_its_contents(tmp_path):
 
 @pytest.fixture
 def taught(tmp_path, monkeypatch):
-    """Folder -> source of the models that were taught, in a cache of their own; nothing is."""
+    """Folder -> source of the models that would be trained, in a temporary cache; none is trained."""
     trained = {}
 
     def run_finetune(model, config, *, data, output, **kwargs):

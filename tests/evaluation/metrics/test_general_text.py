@@ -1,4 +1,4 @@
-"""Perplexity of ordinary prose: by hand, and on a tiny model against plain code."""
+"""Perplexity of general text: by hand, and on a tiny model against a plain computation."""
 
 from __future__ import annotations
 
