@@ -160,7 +160,7 @@ def our_loss(model, method: str, layout: str, batches):
     """Return functions for our loss of a batch by number, and for the scorer's work after the model's step."""
     from atwu.methods.alternation import ScorerAlternation
     from atwu.methods.component_inputs import LossInputs
-    from atwu.methods.objective import recipe_loss
+    from atwu.methods.objective import micro_batch_loss
     from atwu.methods.recipe import recipe
     from atwu.methods.weightings.token_scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
@@ -185,7 +185,7 @@ def our_loss(model, method: str, layout: str, batches):
         scorer = alternation.scorer if alternation else None
         forget, other = batches[number]
         rows = {"forget": forget, second: other}
-        result = recipe_loss(model, rows, decided, scorer=scorer, inputs=given[number], layout=layout)
+        result = micro_batch_loss(model, rows, decided, scorer=scorer, inputs=given[number], layout=layout)
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)

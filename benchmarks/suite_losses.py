@@ -1,7 +1,7 @@
-"""What the SUITE study trains on: rows as token ids with marked key tokens, and one objective per configuration.
+"""What the SUITE study trains on: rows as token ids with marked key tokens, and one objective per variant.
 
 An objective takes the log-probabilities of one member at the answer tokens of its rows, the original model's at the same
-places, and gives one number. Forget rows come with retain rows and, for two configurations, with rows whose answer is a
+places, and gives one number. Forget rows come with retain rows and, for two variants, with rows whose answer is a
 refusal. All token losses are means over the answer tokens of their kind of rows; retain losses have weight 1.
 """
 
@@ -249,31 +249,31 @@ def _logit_gradient(loss: Tensor, logps: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    """One line of the study's table."""
+class Variant:
+    """One row of the study's table."""
 
     loss: Callable[[Parts], Tensor]
     kinds: tuple[str, ...] = ("forget", "retain")
-    """Which rows it reads."""
+    """Kinds of rows that it reads."""
     paired: bool = True
-    """Whether a forget row's own retain row stands beside it."""
+    """Whether each forget row comes with the retain row of its pair."""
     rate_of: str | None = None
-    """Configuration whose learning rate it takes over."""
+    """Variant whose learning rate it uses."""
 
 
-_PRESERVE = Configuration(_preserve)
-_JENSUNPP = Configuration(_jensunpp, ("refusal", "retain"))
-CONFIGURATIONS: Mapping[str, Configuration] = {
+_PRESERVE = Variant(_preserve)
+_JENSUNPP = Variant(_jensunpp, ("refusal", "retain"))
+VARIANTS: Mapping[str, Variant] = {
     "jensunpp": _JENSUNPP,
     "preserve": _PRESERVE,
-    "satga_kl": Configuration(_satga_kl),
-    "satga": Configuration(_satga),
-    "undial": Configuration(_undial),
-    "npo": Configuration(_npo),
-    "simnpo": Configuration(_simnpo),
-    "wga": Configuration(_wga),
-    "rarity_preserve": Configuration(_rarity_preserve),
-    "preserve_refusal": Configuration(_preserve_refusal, KINDS),
+    "satga_kl": Variant(_satga_kl),
+    "satga": Variant(_satga),
+    "undial": Variant(_undial),
+    "npo": Variant(_npo),
+    "simnpo": Variant(_simnpo),
+    "wga": Variant(_wga),
+    "rarity_preserve": Variant(_rarity_preserve),
+    "preserve_refusal": Variant(_preserve_refusal, KINDS),
     "preserve_shuffled": replace(_PRESERVE, paired=False, rate_of="preserve"),
     "jensunpp_shuffled": replace(_JENSUNPP, paired=False, rate_of="jensunpp"),
 }

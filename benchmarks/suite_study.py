@@ -1,11 +1,11 @@
-"""What helps on SUITE (Peleg et al. 2026): configurations of unlearning on SmolLM2-135M that knows the facts.
+"""What helps on SUITE (Peleg et al. 2026): variants of unlearning on SmolLM2-135M that knows the facts.
 
     python benchmarks/suite_study.py --data ATWU_DATA/suite --out results                      # minutes on one H100
     python benchmarks/suite_study.py --data ATWU_DATA/suite --out results --tiny --device cpu  # rehearsal, scratch model
     python benchmarks/suite_table.py results/runs.jsonl
 
 A model is fine-tuned on the facts in direct forms and on the retain rows of training and evaluation until it knows them; a
-retain-only model is trained beside it. Each configuration (`suite_losses.py`) then unlearns for the same number of steps,
+retain-only model is trained beside it. Each variant (`suite_losses.py`) then unlearns for the same number of steps,
 8 forget and 8 retain rows each. The learning rate is chosen on the first topic with seed 0; what is reported are other seeds
 and the second topic. Runs of one group train side by side (`model_ensemble.py`). Each finished run is one line of
 `runs.jsonl`, without any sentence of the data; what models said goes to `replies-*.jsonl`.
@@ -51,6 +51,7 @@ class Member:
     """One run."""
 
     configuration: str
+    """Name of the variant; a key of the result files."""
     topic: str
     seed: int
     style: str
@@ -225,7 +226,7 @@ class Study:
     def unlearn(self, members: Sequence[Member]) -> bool:
         """Train a group of one topic side by side and measure it; False when the time left is too short."""
         from model_ensemble import Ensemble, Trainer
-        from suite_losses import CONFIGURATIONS
+        from suite_losses import VARIANTS
 
         begin, part = time.monotonic(), members[0].part
         key = f"{part} {members[0].style}"
@@ -247,7 +248,7 @@ class Study:
         for _ in range(steps):
             chosen = []
             for member in members:
-                setting = CONFIGURATIONS[member.configuration]
+                setting = VARIANTS[member.configuration]
                 while len(decks[member]) < ROWS:
                     order = draws[member].sample(range(len(forget)), len(forget))
                     other = order if setting.paired else draws[member].sample(range(len(retain)), len(retain))
@@ -262,9 +263,7 @@ class Study:
             rows = max(map(len, chosen))
             chosen = [[*own, *[("unused", own[-1][1])] * (rows - len(own))] for own in chosen]
             parts = self.forward(ensemble, reference, chosen)
-            losses = [
-                CONFIGURATIONS[member.configuration].loss(part) for member, part in zip(members, parts, strict=True)
-            ]
+            losses = [VARIANTS[member.configuration].loss(part) for member, part in zip(members, parts, strict=True)]
             trainer.step(self.torch.stack(losses).sum())
         last = self.torch.stack(losses).tolist()
         del trainer, ensemble, reference, parts, losses
@@ -353,7 +352,7 @@ class Study:
 
     def part_of(self, style: str) -> bool:
         """Fine-tuning, choice of learning rates, and the reported runs, with answers of one style."""
-        from suite_losses import CONFIGURATIONS
+        from suite_losses import VARIANTS
 
         if self.left() < 60:
             self.say(f"{self.left():.0f} s left: no time to fine-tune for answers of the style {style}")
@@ -365,7 +364,7 @@ class Study:
         chosen_on = TOPICS[0]
         grid = [
             Member(name, chosen_on, 0, style, rate, steps, "grid")
-            for name, setting in CONFIGURATIONS.items()
+            for name, setting in VARIANTS.items()
             if setting.rate_of is None
             for rate in rates
         ]
@@ -375,7 +374,7 @@ class Study:
         self.wait()
         self.chosen = {}
         base = self.results.get(Member("finetuned", chosen_on, 0, style, 0.0, 0, "models").name)
-        for name, setting in CONFIGURATIONS.items():
+        for name, setting in VARIANTS.items():
             tried = [
                 self.results[run.name]
                 for run in grid
@@ -405,9 +404,9 @@ class Study:
 
 def _groups(members: Sequence[Member], together: int) -> list[list[Member]]:
     """Groups of one topic and as many rows, in the order of their first members; runs with more rows come last."""
-    from suite_losses import CONFIGURATIONS
+    from suite_losses import VARIANTS
 
-    kinds = {member: len(CONFIGURATIONS[member.configuration].kinds) for member in members}
+    kinds = {member: len(VARIANTS[member.configuration].kinds) for member in members}
     found: list[list[Member]] = []
     for rows in sorted(set(kinds.values())):
         sets: dict[tuple[str, int], list[Member]] = {}

@@ -1,4 +1,4 @@
-"""The misbehaving server of `tests/judge` in another process, and what it was asked."""
+"""The misbehaving server of `tests/judge` in another process, and its request log."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def serve(address: str) -> None:
     """Answer requests at a socket of the file system."""
     for name in IMPORTED:
         importlib.import_module(name)
-    gc.freeze()  # what is imported is not looked through at every collection
+    gc.freeze()  # excludes imported objects from garbage collection
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
@@ -97,7 +97,7 @@ def run(arguments: list[str], env: dict[str, str], cwd: str, out: str, err: str,
 
 
 def forked(path: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
-    """Do in a fork what multiprocessing would start an interpreter for; only the files it passes on stay open."""
+    """Run in a fork what multiprocessing would start an interpreter for; only the files that it passes on stay open."""
     child = os.fork()
     if not child:
         for low, high in itertools.pairwise([*sorted({0, 1, 2, *kept}), 4096]):

@@ -37,7 +37,7 @@ IMPORTED = {
     "HF_HUB_OFFLINE": "1",
     **QUIET,
 }
-"""What is read once, on import, and is therefore the same for all commands."""
+"""Environment variables that are read once, on import, and are therefore the same for all commands."""
 
 
 def _connected(address: str) -> socket.socket:
@@ -48,7 +48,7 @@ def _connected(address: str) -> socket.socket:
 
 @functools.cache
 def _server() -> tuple[str, socket.socket]:
-    """Where commands are started, one place for all workers of a run, and the connection that keeps it there."""
+    """Address of the server that starts commands, shared by all workers of a run, and the connection that keeps it alive."""
     address = f"{tempfile.gettempdir()}/atwu-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
     with file_lock(Path(__file__), waiting=lambda: None):
         if not Path(address).exists():
@@ -106,7 +106,7 @@ class Started:
         os.killpg(self._group, number)
 
     def said(self) -> str:
-        """What it wrote so far, to standard error last."""
+        """Output so far; standard error comes last."""
         there = [path for name in ("out", "err") if (path := Path(self._folder.name, name)).is_file()]
         return "".join(path.read_text(encoding="utf-8", errors="replace") for path in there)
 
@@ -138,7 +138,7 @@ def run_command(
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command in this process came to."""
+    """Outcome of a command in this process."""
 
     exit_code: int
     output: str

@@ -1,6 +1,6 @@
-"""Shared pieces: a tiny real model and token batches made by hand.
+"""Shared fixtures: a tiny real model and handmade token batches.
 
-What takes seconds to import is imported where it is used: the process that only gives files to workers needs none of it.
+Slow imports are made where they are used, because the process that only distributes files to workers needs none of them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the same order for all, files with slow tests first, so that no worker begins one when the others are done."""
+    """Sort tests: files with slow tests first, in the same order for all workers, so that no worker starts one last."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, item.path))
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now is not looked through at every collection: a trainer asks for one after each run."""
+    """Exclude imported objects from garbage collection, which a trainer requests after each run."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""What a fault of a disk or a power failure makes of a file."""
+"""Damage files as faulty disks and power failures do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code blocks of the documentation, the table of what stands in for what is large, and the folder they run in."""
+"""The code blocks of the documentation, replacements for slow commands, and the folder in which they run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 RECORDED = ("headline", "miniatures", "people", "research", "small-forget-sets", "tofu-small", "theory")
 """Pages that say how long runs were made; their commands are read, not run. All others are for following along."""
 SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "transformers", "ATWU_DATA=")
-"""What the first line of a block of commands begins with; output is marked as ```text."""
+"""Beginnings of the first line of a block of commands; output is marked as ```text."""
 NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 
 SUBSTITUTES = (
@@ -40,7 +40,7 @@ SUBSTITUTES = (
     (r"(atwu study run .*)", r"\1 --plan", "what it would do: tests/experiments/study/test_run_study.py does it"),
     (r"--setting people-small --plan --plan", "--setting people-small --plan", "asked for already"),
 )
-"""Pattern, what stands in for it, and why. Applied to every command, one after the other."""
+"""Pattern, replacement, and reason; applied to every command in this order."""
 
 ELSEWHERE = {
     r"make (\w[\w-]*)": "Makefile",
@@ -69,7 +69,7 @@ ELSEWHERE = {
     r"atwu export (unlearned|requests)": "tests/exporting/test_export.py",
     r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
-"""Commands that need what a test has not (data, servers, machines, minutes), and the file that covers them."""
+"""Commands that need more than a test has (data, servers, machines, minutes), and the file that covers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class Snippet:
 
     @property
     def name(self) -> str:
-        """Where it stands."""
+        """File and line of the block."""
         return f"{self.page.name}:{self.line}"
 
     @property
     def kind(self) -> str:
-        """`python`, `shell` or `other` (output and data); empty for what nobody would run."""
+        """`python`, `shell` or `other` (output and data); empty for blocks that are not to be run."""
         if self.language == "python":
             return "python"
         if self.language in ("", "bash"):
@@ -96,7 +96,7 @@ class Snippet:
         return "other" if self.language in NOT_CODE else ""
 
     def commands(self) -> list[str]:
-        """Its lines of shell, without comments, continued lines joined."""
+        """Return its shell commands, without comments, continued lines joined."""
         joined = self.text.replace("\\\n", " ")
         return [shlex.join(words) for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
 
@@ -109,7 +109,7 @@ def snippets(page: Path) -> Iterator[Snippet]:
 
 
 def elsewhere(command: str) -> str | None:
-    """The file that covers a command which is not run as it stands; None for one that is run."""
+    """Return the file that covers a command which is not run; None for one that is run."""
     return next((file for pattern, file in ELSEWHERE.items() if re.match(pattern, command)), None)
 
 

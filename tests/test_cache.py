@@ -1,4 +1,4 @@
-"""The cache gives back what was put in, or builds it again: nothing damaged, stale or half-written is ever believed."""
+"""The cache returns what was stored or builds it again; damaged, stale or incomplete files are never used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def the_file(folder: Path) -> Path:
     return path
 
 
-def test_built_once_then_read_with_every_dtype_as_it_was(tmp_path):
+def test_tensors_are_built_once_and_read_with_their_dtypes(tmp_path):
     folder = tmp_path / "deep" / "cache"
     assert equal(cached_tensors(folder, KEY, some_tensors), some_tensors())
     assert the_file(folder).name == f"{short_hash(KEY)}.safetensors"
@@ -85,7 +85,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_built_again_with_a_warning_and_is_then_fine(damage, tmp_path, caplog):
+def test_a_damaged_file_is_rebuilt_with_a_warning(damage, tmp_path, caplog):
     cached_tensors(tmp_path, KEY, some_tensors)
     path = the_file(tmp_path)
     raw = path.read_bytes()
@@ -99,14 +99,14 @@ def test_a_damaged_file_is_built_again_with_a_warning_and_is_then_fine(damage, t
     assert equal(cached_tensors(tmp_path, KEY, never), some_tensors())
 
 
-def test_the_file_of_another_key_is_not_believed(tmp_path, caplog):
+def test_a_file_of_another_key_is_rejected(tmp_path, caplog):
     cached_tensors(tmp_path, {"model": "other"}, lambda: {"x": torch.ones(2)})
     the_file(tmp_path).rename(tmp_path / f"{short_hash(KEY)}.safetensors")
     assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
     assert "damaged" in caplog.text
 
 
-def test_a_safetensors_file_of_somebody_else_is_not_believed(tmp_path):
+def test_a_foreign_safetensors_file_is_rejected(tmp_path):
     from safetensors.torch import save_file
 
     save_file({"x": torch.ones(2)}, tmp_path / f"{short_hash(KEY)}.safetensors")
@@ -115,7 +115,7 @@ def test_a_safetensors_file_of_somebody_else_is_not_believed(tmp_path):
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
-def test_no_changed_byte_anywhere_is_believed(place, flip, tmp_path):
+def test_every_changed_byte_is_detected(place, flip, tmp_path):
     cached_tensors(tmp_path, KEY, some_tensors)
     path = the_file(tmp_path)
     raw = bytearray(path.read_bytes())
@@ -127,7 +127,7 @@ def test_no_changed_byte_anywhere_is_believed(place, flip, tmp_path):
 
 
 @pytest.mark.parametrize("there_before", [False, True])
-def test_nothing_is_left_behind_when_building_or_writing_fails(there_before, tmp_path, monkeypatch):
+def test_failed_builds_and_writes_leave_no_files(there_before, tmp_path, monkeypatch):
     if there_before:
         (tmp_path / f"{short_hash(KEY)}.safetensors").write_bytes(b"damaged")
     before = sorted(tmp_path.iterdir())
@@ -152,14 +152,14 @@ def _write_together(folder, other, own):
 
     def build():
         own.touch()
-        while not other.exists():  # both are past the look-up before either writes
+        while not other.exists():  # both have looked up the key before either writes
             time.sleep(0.001)
         return {"x": torch.arange(200_000.0)}
 
     assert torch.equal(cached_tensors(folder, {"k": 1}, build)["x"], torch.arange(200_000.0))
 
 
-def test_two_processes_writing_at_once_both_get_the_whole_and_leave_one_file(tmp_path):
+def test_two_concurrent_processes_leave_one_complete_file(tmp_path):
     folder, signs = tmp_path / "cache", [tmp_path / "a", tmp_path / "b"]
     fork = multiprocessing.get_context("fork")
     running = [fork.Process(target=_write_together, args=(folder, signs[1 - index], signs[index])) for index in (0, 1)]
@@ -172,7 +172,7 @@ def test_two_processes_writing_at_once_both_get_the_whole_and_leave_one_file(tmp
     assert torch.equal(cached_tensors(folder, {"k": 1}, never)["x"], torch.arange(200_000.0))
 
 
-def test_two_threads_writing_at_once_do_not_share_a_staging_file(tmp_path):
+def test_two_concurrent_threads_use_separate_temporary_files(tmp_path):
     import threading
 
     barrier, results = threading.Barrier(2), []
@@ -198,7 +198,7 @@ def test_two_threads_writing_at_once_do_not_share_a_staging_file(tmp_path):
         the_file(tmp_path)
 
 
-def test_a_mapped_table_outlives_its_file(tmp_path):
+def test_a_memory_mapped_table_survives_deletion_of_its_file(tmp_path):
     cached_tensors(tmp_path, KEY, some_tensors)
     found = cached_tensors(tmp_path, KEY, never)
     the_file(tmp_path).unlink()

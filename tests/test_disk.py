@@ -1,4 +1,4 @@
-"""A full disk and a folder that cannot be written to, on real file systems: one line, and nothing that was there is lost."""
+"""A full disk and an unwritable folder, on real file systems: one line, and no data is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def small_disk(tmp_path):
         yield folder
 
 
-def test_a_full_disk_is_one_line_whatever_writes(small_disk):
+def test_a_full_disk_is_a_one_line_error_in_every_library(small_disk):
     big = torch.zeros(100_000)
     for write in (
         lambda: save_file({"a": big}, small_disk / "a"),
@@ -49,14 +49,14 @@ def test_a_full_disk_is_one_line_whatever_writes(small_disk):
             path.unlink()
 
 
-def test_other_errors_stay_as_they_are(tmp_path):
+def test_other_errors_are_not_changed(tmp_path):
     with pytest.raises(FileNotFoundError), explain_full_disk(tmp_path):
         (tmp_path / "none").read_text()
     assert cannot_write(ValueError("disk")) is None
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_cache_that_cannot_be_written_to_is_done_without_after_one_warning(closed, small_disk, caplog):
+def test_a_cache_that_cannot_be_written_gives_one_warning(closed, small_disk, caplog):
     folder, store = small_disk / "references", GenerationStore(small_disk / "generations")
     if closed:
         subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)

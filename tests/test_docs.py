@@ -1,4 +1,4 @@
-"""The documentation does what it says: Python and commands of its pages run, and its links lead somewhere."""
+"""The documentation is right: Python examples and commands run, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
 
 @pytest.fixture
 def tables():
-    """Forgets what a page registers."""
+    """Remove components that a page registers."""
     panel.all_metrics()  # lists them, the first time
     before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES, panel._METRICS)]
     yield
@@ -60,7 +60,7 @@ def test_python_examples_run(page, tmp_path, monkeypatch, tables, capsys):
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
-def test_every_block_is_run_read_or_no_code(block):
+def test_every_code_block_is_run_or_checked(block):
     assert block.kind, f"nobody knows how to run a block of {block.language!r} (tests/snippets.py)"
 
 
@@ -88,7 +88,7 @@ def test_options_of_commands_exist(block):
         assert not unknown, command
 
 
-def test_what_is_covered_elsewhere_is_there():
+def test_blocks_tested_elsewhere_exist():
     for command in (command for block in FOLLOWED for command in block.commands()):
         file = elsewhere(command)
         assert file is None or (ROOT / file).is_file(), command
@@ -125,7 +125,7 @@ def columns_markdown(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in METRIC_ORDER if name != "gradient_norm"])
-def test_columns_of_metrics_are_told_as_they_are(name):
+def test_documented_columns_equal_those_of_the_metrics(name):
     table = columns_markdown(name)
     assert table in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{table}"
 
@@ -150,7 +150,7 @@ def test_pages_are_written(page):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_scripts_import_what_there_is(script):
+def test_imports_of_scripts_exist(script):
     for node in ast.walk(ast.parse(script.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "atwu":
             module = importlib.import_module(node.module)

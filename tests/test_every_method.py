@@ -1,4 +1,4 @@
-"""Every method against plain code: full logits, one row after another, one token after another, in float64."""
+"""Every method against plain code: full logits, one row and one token at a time, in float64."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
 
 
 @pytest.mark.parametrize("retain_loss", ["kl", "js", "activation"])
-def test_retain_losses_vanish_at_the_starting_model(retain_loss, setting):
+def test_retain_losses_vanish_at_the_original_model(retain_loss, setting):
     model, _, batches = setting
     out = atwu.unlearning_loss(
         model, batches["forget"], batches["retain"], method="grad_diff", retain_loss=retain_loss, reference=model
@@ -221,7 +221,7 @@ def test_preference_losses_start_at_two_over_beta_log_two(method, beta, setting)
     assert out.forget.item() == pytest.approx(2 / beta * math.log(2), abs=1e-9)
 
 
-def test_kl_is_that_of_the_reference_to_the_model(setting):
+def test_kl_goes_from_the_reference_to_the_model(setting):
     model, reference, batches = setting
     out = atwu.unlearning_loss(
         model, batches["forget"], batches["retain"], method="grad_diff", retain_loss="kl", reference=reference
@@ -238,7 +238,7 @@ def legacy_jensun(model, reference, rows):
     return atwu.unlearning_loss(model, rows["forget"], rows["retain"], **given)
 
 
-def test_legacy_jensun_aims_at_both_tokens_everywhere(setting):
+def test_legacy_jensun_targets_both_tokens_at_every_position(setting):
     model, reference, batches = setting
     out = legacy_jensun(model, reference, batches)
     tables = torch.log_softmax(
@@ -254,7 +254,7 @@ def test_legacy_jensun_aims_at_both_tokens_everywhere(setting):
     assert out.forget.item() == pytest.approx(sum(values) / len(values), abs=1e-9)
 
 
-def test_legacy_jensun_counts_the_same_positions_whatever_side_is_padded(setting):
+def test_legacy_jensun_is_independent_of_the_padding_side(setting):
     model, reference, batches = setting
 
     def loss(turned):
@@ -274,7 +274,7 @@ def test_legacy_jensun_counts_the_same_positions_whatever_side_is_padded(setting
     assert right.loss.item() == pytest.approx(left.loss.item(), abs=1e-9)
 
 
-def test_a_likelihood_beside_legacy_jensun_counts_the_answers_alone(setting):
+def test_the_retain_loss_of_legacy_jensun_counts_answers_only(setting):
     model, reference, batches = setting
     losses = [
         atwu.unlearning_loss(
@@ -321,7 +321,7 @@ def test_padding_changes_nothing(setting):
         assert losses[0] == pytest.approx(losses[1], abs=1e-9), method
 
 
-def test_refusal_is_the_mean_loss_of_the_alternate_answers(setting):
+def test_the_refusal_loss_is_the_mean_loss_of_alternate_answers(setting):
     model, _, batches = setting
     out = atwu.unlearning_loss(
         model,

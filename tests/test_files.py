@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what killed processes leave of those that did not appear."""
+"""Atomic writes, and temporary files of killed processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _begin(path: Path, make: object, ready: Connection) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_what_a_killed_process_left_goes_with_the_next_one_and_not_while_it_is_at_it(make, tmp_path):
+def test_temporary_files_of_killed_processes_are_removed_and_those_of_running_ones_are_not(make, tmp_path):
     here, there = FORK.Pipe()
     process = FORK.Process(target=_begin, args=(tmp_path / "out[1].json", make, there))
     process.start()
@@ -46,7 +46,7 @@ def _write(path: Path, text: str) -> None:
         write_text(path, text)
 
 
-def test_processes_that_write_the_same_file_do_not_take_each_others_for_left(tmp_path):
+def test_processes_that_write_the_same_file_do_not_remove_each_others_temporary_files(tmp_path):
     path = tmp_path / "state.json"
     running = [FORK.Process(target=_write, args=(path, letter * 1000)) for letter in "ab"]
     for process in running:
@@ -58,7 +58,7 @@ def test_processes_that_write_the_same_file_do_not_take_each_others_for_left(tmp
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_error_leaves_nothing(tmp_path):
+def test_an_error_leaves_no_file(tmp_path):
     with pytest.raises(FileNotFoundError), atomic_sibling(tmp_path / "model") as folder:
         move(folder / "weights", tmp_path / "model")
     assert not list(tmp_path.iterdir())
@@ -69,7 +69,7 @@ def test_an_error_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_what_a_kill_left_is_no_part_of_what_a_folder_holds(make, tmp_path):
+def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(make, tmp_path):
     """A process is killed while it writes the manifest; the next one writes it, and with it clears what lay there."""
     (tmp_path / "eval.json").write_text("{}")
     here, there = FORK.Pipe()

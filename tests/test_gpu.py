@@ -1,4 +1,4 @@
-"""The same numbers on a CUDA device, in half precision too. ATWU_TEST_DEVICE=cpu takes the same steps without one."""
+"""Equal numbers on a CUDA device, also in half precision; ATWU_TEST_DEVICE=cpu runs the same steps on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names are unique: no public name and no file name of the package stands for two things."""
+"""Names are unique: no public name and no file name of the package is used twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks of the tutorials: kept without outputs, run in a real kernel, and shown as pages."""
+"""The notebooks of the tutorials: stored without outputs, run in a real kernel, and shown as pages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown(notebook: NotebookNode, kind: str) -> str:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_kept_without_outputs(path):
+def test_notebooks_are_stored_without_outputs(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -60,7 +60,7 @@ def test_kept_without_outputs(path):
     assert sum(site_notebooks.SETTINGS in cell.metadata.get("tags", ()) for cell in notebook.cells) == 1
 
 
-def test_own_rows_end_in_a_verdict_tables_and_pictures(done):
+def test_the_notebook_on_own_rows_ends_with_a_verdict_tables_and_figures(done):
     found = done["own-rows-in-python"]
     page = shown(found, "text/html")
     assert re.search(r"<p><b>(partly |not )?forgotten</b>", page)
@@ -70,7 +70,7 @@ def test_own_rows_end_in_a_verdict_tables_and_pictures(done):
     assert "training" in said(found, "stderr")
 
 
-def test_a_study_ends_in_a_table_figures_and_a_difference(done):
+def test_the_notebook_on_a_study_ends_with_a_table_figures_and_a_difference(done):
     found = done["study-in-python"]
     page = shown(found, "text/html")
     assert page.count('<svg class="figure"') == 2
@@ -79,7 +79,7 @@ def test_a_study_ends_in_a_table_figures_and_a_difference(done):
     assert "atwu minus wga: " in said(found, "stdout")
 
 
-def test_pages_have_code_and_what_it_showed(done, tmp_path):
+def test_notebook_pages_have_code_and_output(done, tmp_path):
     path = tmp_path / "own-rows-in-python.ipynb"
     nbformat.write(done["own-rows-in-python"], path)
     page = site_notebooks.page(path, run=False)

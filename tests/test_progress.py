@@ -1,4 +1,4 @@
-"""Progress where no terminal is: a line at once, one now and then, and how long it took."""
+"""Progress without a terminal: a line at once, further ones rarely, and the duration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return time
 
 
-def test_lines_come_at_once_and_then_seldom(now: list[float]) -> None:
+def test_lines_are_printed_at_once_and_then_rarely(now: list[float]) -> None:
     out = io.StringIO()
     with Lines(total=40, desc="training", unit="step", file=out) as lines:
         assert out.getvalue() == "training: 40 steps\n"
@@ -31,7 +31,7 @@ def test_lines_come_at_once_and_then_seldom(now: list[float]) -> None:
     assert told[-1] == "training: 40 of 40 steps in 2:40 (loss 39)"
 
 
-def test_what_is_short_is_one_line(now: list[float]) -> None:
+def test_short_work_prints_one_line(now: list[float]) -> None:
     out = io.StringIO()
     lines = Lines(range(3), total=3, desc="read", unit="row", file=out)
     assert list(lines) == [0, 1, 2]
@@ -40,7 +40,7 @@ def test_what_is_short_is_one_line(now: list[float]) -> None:
     assert out.getvalue().endswith("read: 1 row\n")
 
 
-def test_what_was_done_before_does_not_speed_up_the_estimate(now: list[float]) -> None:
+def test_work_done_earlier_does_not_bias_the_estimate(now: list[float]) -> None:
     out = io.StringIO()
     lines = Lines(total=100, desc="training", unit="step", initial=80, file=out)
     now[0] = 20
@@ -52,7 +52,7 @@ def test_what_was_done_before_does_not_speed_up_the_estimate(now: list[float]) -
     assert "training: 86 of 90 steps, 0:40 elapsed, about 0:27 left" in out.getvalue()
 
 
-def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_disabled_progress_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar(total=3, desc="read", unit="row", shown=False) as bar:
         bar.set_postfix_str("x", refresh=False)
         bar.update(3)
@@ -62,11 +62,11 @@ def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
-def test_clock(seconds: float, text: str) -> None:
+def test_durations_are_formatted_as_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
 
 
-def test_where_everything_is_names_what_is_not_at_its_end() -> None:
+def test_the_progress_text_names_running_and_unfinished_work() -> None:
     with progress_bar(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
         with progress_bar(total=40, desc="training", unit="step", shown=False) as steps:
             steps.update(4)
@@ -76,7 +76,7 @@ def test_where_everything_is_names_what_is_not_at_its_end() -> None:
         assert progress_text() == "after: training"
 
 
-def test_the_remaining_time_has_evaluation_in_it_and_no_first_overhead() -> None:
+def test_the_remaining_time_includes_evaluation_and_excludes_startup() -> None:
     """Evaluation every 5 steps takes 10 s, a step 1 s, the first step 100 s more: 20 more steps take 20 + 4 * 10 s."""
     from atwu.training.progress import remaining_seconds
 
@@ -88,7 +88,7 @@ def test_the_remaining_time_has_evaluation_in_it_and_no_first_overhead() -> None
     assert remaining_seconds(times, steps, step=15, total=15) == 0.0
 
 
-def test_a_given_estimate_is_shown_as_soon_as_there_is_one(now: list[float]) -> None:
+def test_an_external_estimate_is_shown_as_soon_as_it_exists(now: list[float]) -> None:
     out = io.StringIO()
     estimates = iter([None, 70.0])
     lines = Lines(total=40, desc="training", unit="step", file=out, remaining=lambda: next(estimates))

@@ -1,4 +1,4 @@
-"""Every script with options starts: what it imports is there."""
+"""Every script with options starts."""
 
 from __future__ import annotations
 

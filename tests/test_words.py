@@ -37,7 +37,7 @@ def test_text_in_the_terms_of_the_glossary_passes(root: Path) -> None:
     "text",
     ["Rows to keep.", "# all rows\n# to keep", 'x = "rows to "\n    f"keep"', "rows\n    to keep", "> rows to\n> keep"],
 )
-def test_a_planted_phrase_is_found_over_line_breaks(root: Path, text: str) -> None:
+def test_a_phrase_is_found_across_line_breaks(root: Path, text: str) -> None:
     (root / "src/module.py").write_text(f"import re\n{text}\n")
     code, (line,) = check(root)
     assert code == 1
@@ -45,7 +45,7 @@ def test_a_planted_phrase_is_found_over_line_breaks(root: Path, text: str) -> No
     assert "retain set" in line
 
 
-def test_flags_are_found_in_documents(root: Path) -> None:
+def test_replaced_flags_are_found_in_documents(root: Path) -> None:
     (root / "docs/page.md").write_text("`--oldflag 3` but not `--oldflags` or `old--oldflag`\n")
     code, lines = check(root)
     assert (code, [line.partition(" ")[0] for line in lines]) == (1, ["docs/page.md:1:"])

@@ -221,7 +221,7 @@ def parse_yaml(text: str, *, what: str | Path, aliases: bool = False) -> Any:
         ValueError: invalid YAML or duplicate keys; the message starts with `what` and the line.
     """
     if len(text) > LONGEST_YAML:
-        raise ValueError(f"{what} is too long for a settings file: {len(text)} characters.")
+        raise ValueError(f"{what} has {len(text)} characters; a settings file may have at most {LONGEST_YAML}.")
     try:
         _check_events(text, aliases)
         found = yaml.load(text, Loader=_Loader)

@@ -1,4 +1,4 @@
-"""Benchmarks by name: which sources they name, which rows they measure, and what they refuse."""
+"""Benchmarks by name: their sources, their evaluation rows, and rejected names."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_people(size, forget, retain, pool):
     assert f"people:{size}: {pool} retain rows about {pool // SIZES[size].rows_per_person} people" in benchmark.checked
 
 
-def test_small_people_are_measured_as_in_the_published_panel():
+def test_people_small_has_the_evaluation_sizes_of_the_published_table():
     assert load_benchmark("people:small").retain == people("small").retain[::7]
 
 
-def test_at_most_400_rows_are_measured():
+def test_at_most_400_rows_are_evaluated():
     benchmark = load_benchmark("people:base")
     assert (len(benchmark.forget), len(benchmark.retain), len(benchmark.pool)) == (400, 400, 3600)
     assert len({row.subject for row in benchmark.retain}) == 180
@@ -104,7 +104,7 @@ def test_tofu_miniature(tables, monkeypatch):
         tofu_benchmark("tofu:forget05:41", tables=tables)
 
 
-def test_only_retain_rows_with_wrong_answers_are_measured_if_there_are_any(tables, tmp_path):
+def test_only_retain_rows_with_wrong_answers_are_evaluated_if_any_exist(tables, tmp_path):
     odd = perturbed(pairs(0, 40))
     odd[3]["answer"] = "Elsewhere."
     benchmark = tofu_benchmark("tofu:forget05", tables=copy_in(tmp_path, retain_perturbed=odd))

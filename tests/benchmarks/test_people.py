@@ -1,4 +1,4 @@
-"""The embedded benchmark: exact secrets, disjoint people, equal rows for equal seeds."""
+"""The built-in benchmark: exact key tokens, disjoint people, equal rows for equal seeds."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_equal_seeds_give_equal_rows_and_other_seeds_do_not() -> None:
     assert people("tiny", seed=1).full != people("tiny", seed=2).full
 
 
-def test_the_rows_stay_the_same_between_releases() -> None:
+def test_rows_do_not_change_between_releases() -> None:
     rows = everything(people("small"))
     assert fingerprint(rows) == "3c7eb7188ad0b9d37b0786dc3ba16f9f72fec0949efdb22eb1e569d68693cc90"
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_every_split_has_the_promised_number_of_people_and_rows(name: str) -> None:
+def test_every_split_has_the_documented_number_of_people_and_rows(name: str) -> None:
     benchmark, size = people(name), SIZES[name]
     for split in ("forget", "retain", "holdout"):
         count = getattr(size, f"{split}_people")
@@ -57,7 +57,7 @@ def test_small_forgets_a_tenth_of_the_people() -> None:
     assert size.forget_people * 10 == size.forget_people + size.retain_people
 
 
-def test_unknown_names_say_what_is_allowed() -> None:
+def test_unknown_names_raise_errors_that_list_the_allowed_ones() -> None:
     with pytest.raises(ValueError, match="tiny, small, base"):
         people("huge")
     with pytest.raises(ValueError, match=", ".join(PEOPLE_SPLITS)):
@@ -80,7 +80,7 @@ def test_no_question_is_asked_twice_and_no_paraphrase_is_trained_on(benchmark_: 
         assert questions.isdisjoint(row.paraphrases)
 
 
-def test_spans_are_the_values_that_the_question_does_not_give(benchmark_: PeopleRows) -> None:
+def test_forget_spans_cover_the_values_that_are_not_in_the_question(benchmark_: PeopleRows) -> None:
     for row in everything(benchmark_):
         words = secrets(row)
         assert words
@@ -92,7 +92,7 @@ def test_spans_are_the_values_that_the_question_does_not_give(benchmark_: People
             assert (str(row.subject) in words) == (str(row.subject) not in wording)
 
 
-def test_a_person_keeps_one_value_per_fact() -> None:
+def test_a_person_has_one_value_per_fact() -> None:
     birthdays: dict[str | None, set[str]] = {}
     for row in people("base").full:
         for word in secrets(row):
@@ -131,7 +131,7 @@ def test_refusals_are_drawn_from_a_long_list(benchmark_: PeopleRows) -> None:
     assert len({row.alternate for row in benchmark_.full}) > 15
 
 
-def test_no_hole_of_a_pattern_is_left_open() -> None:
+def test_no_placeholder_of_a_template_is_left_unfilled() -> None:
     for row in everything(people("base")):
         for text in (row.question, row.answer, *row.paraphrases, *row.wrong_answers, row.alternate or ""):
             assert not set(text) & set("{}[]<>|()")

@@ -1,4 +1,4 @@
-"""RWKU as a benchmark: what its sources hold, that nothing forgotten is kept, and what is reported as checked."""
+"""RWKU as a benchmark: its sources, disjoint forget and retain sets, and the reported checks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_sources() -> None:
     assert len(full) - len(retain_only) == 5 + 2 + 3 + 2, "her passages, two of his, her probes, neighbours naming her"
 
 
-def test_measured_rows() -> None:
+def test_evaluation_rows() -> None:
     found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
     assert found.name == f"rwku:{ORLA}/{TAVI}"
     assert found.forget == rwku_rows(f"rwku:{ORLA}:questions").rows
@@ -89,7 +89,7 @@ def test_measured_rows() -> None:
     assert found.probes.duplicates["fb"] == 1
 
 
-def test_what_was_counted_is_said() -> None:
+def test_checked_files_and_dropped_rows_are_reported_with_counts() -> None:
     checked = rwku_benchmark(f"rwku:{ORLA}/{TAVI}").checked
     read = {name: table for name, table in module.RWKU_DATA.tables.items() if name not in module.PAIRS.values()}
     assert {f"{name}.jsonl: {table.rows} rows, as expected" for name, table in read.items()} <= set(checked)
@@ -107,7 +107,7 @@ def test_miniature() -> None:
     assert found.probes == rwku_benchmark(f"rwku:{ORLA}/{TAVI}").probes
 
 
-def test_caps_are_spread_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_limits_select_evenly_spaced_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("atwu.benchmarks.rwku.rwku_benchmark.CAPS", {"qa": 2, "neighbour_qa": 1})
     found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
     assert len(found.forget) == 2
@@ -115,7 +115,7 @@ def test_caps_are_spread_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(found.pool) == 3
 
 
-def test_a_subject_cannot_be_on_both_sides() -> None:
+def test_a_subject_cannot_be_in_both_forget_and_retain_set() -> None:
     with pytest.raises(ValueError, match=TAVI):
         rwku_benchmark(f"rwku:{TAVI}/first2")
     with pytest.raises(ValueError, match=r"'Orla Ven'.*Orla Venn"):
@@ -125,7 +125,7 @@ def test_a_subject_cannot_be_on_both_sides() -> None:
 @pytest.mark.parametrize(
     "name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a/b:0", "rwku:a/b:x", "rwku:a/b:1:2", "rwku:a!c/b"]
 )
-def test_malformed_names_are_explained(name: str) -> None:
+def test_malformed_names_raise_errors_that_show_the_syntax(name: str) -> None:
     with pytest.raises(ValueError, match="rwku:FORGET/RETAIN"):
         rwku_benchmark(name)
 

@@ -1,4 +1,4 @@
-"""Probes of RWKU: reading them for chosen subjects, caps, and faulty files."""
+"""Probes of RWKU: selection by subject, row limits, and faulty files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rows_equal_in_every_column_are_dropped_and_counted(tmp_path: Path) -> N
     assert [probe.answer for probe in probes.probes if probe.kind == "fb"] == ["Kelbury", "Sel"]
 
 
-def test_caps_keep_evenly_spaced_rows(tmp_path: Path) -> None:
+def test_row_limits_keep_evenly_spaced_rows(tmp_path: Path) -> None:
     attacks = [_row(ORLA, f"Why {number}?", kind="reverse query") for number in range(1000)]
     folder = _folder(tmp_path, qa=[_row(ORLA, f"Who {number}?") for number in range(10)], aa=attacks)
     probes = load_probes(rwku_tables(folder), subjects=[ORLA], caps={"qa": 4})
@@ -73,7 +73,7 @@ def test_an_unknown_subject_is_an_error_with_close_names(tmp_path: Path) -> None
     assert load_probes(rwku_tables(folder), subjects=[unicodedata.normalize("NFD", ORLA)]).subjects == (ORLA,)
 
 
-def test_faulty_files_are_errors_that_name_the_place(tmp_path: Path) -> None:
+def test_faulty_files_raise_errors_that_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"forget_level1\.jsonl, forget_level2"):
         load_probes(rwku_tables(tmp_path), subjects=[ORLA])
     folder = _folder(tmp_path, qa=[_row(ORLA, "Who?"), {"subject": ORLA, "query": "Who?", "answer": 7}])
@@ -93,6 +93,6 @@ def test_every_spelling_of_the_attacks_has_a_family(tmp_path: Path) -> None:
     assert len(ATTACKS) == 9
 
 
-def test_subject_lists_are_disjoint_tens() -> None:
+def test_the_two_subject_groups_are_disjoint_and_have_ten_each() -> None:
     assert len(set(CANONICAL_FORGET)) == len(set(SURROGATE_RETAIN)) == 10
     assert not set(CANONICAL_FORGET) & set(SURROGATE_RETAIN)

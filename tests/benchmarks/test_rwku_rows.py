@@ -1,4 +1,4 @@
-"""Rows of RWKU from a small folder of invented people: which rows, which are dropped, and what is counted."""
+"""Rows of RWKU from a small folder of invented people: which rows are read, dropped and counted."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
     assert answers("rwku:first2:neighbour_questions") == ["North", "Sel Marrow"]
 
 
-def test_what_is_about_a_left_out_subject_is_dropped_and_counted(folder: Path) -> None:
+def test_rows_about_excluded_subjects_are_dropped_and_counted(folder: Path) -> None:
     found = rwku_rows(f"rwku:{TAVI}!{ORLA}:passages")
     assert [row.answer for row in found.rows] == ["Tavi keeps bees.", "He met Órla Vennard."]
     assert (found.duplicates, found.shared, found.named) == (1, 1, 1)
@@ -154,7 +154,7 @@ def test_what_is_about_a_left_out_subject_is_dropped_and_counted(folder: Path) -
     assert (near.duplicates, near.shared, near.named) == (1, 1, 2), "same question; blank filled in; neighbour"
 
 
-def test_rows_left_out_count_towards_the_limit(folder: Path) -> None:
+def test_dropped_rows_count_towards_the_limit(folder: Path) -> None:
     kept = only_rows(f"rwku:{TAVI}!{ORLA}:passages:2")
     assert [row.answer for row in kept] == ["Tavi keeps bees."]
     assert set(kept) < set(only_rows(f"rwku:{TAVI}:passages:2"))
@@ -186,12 +186,12 @@ def test_subjects() -> None:
     "name",
     ["rwku", "rwku:first1", "rwku:first1:aa", "rwku:first1:probes:0", "rwku:first1:probes:x", "rwku:a!b!c:probes"],
 )
-def test_malformed_names_are_explained(folder: Path, name: str) -> None:
+def test_malformed_names_raise_errors_that_show_the_syntax(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
         only_rows(name)
 
 
-def test_a_file_that_is_not_whole_is_an_error(folder: Path) -> None:
+def test_an_incomplete_file_is_an_error(folder: Path) -> None:
     path = folder / "train_original_passage.jsonl"
     path.write_text(path.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
     with pytest.raises(ValueError, match=r"rwku/train_original_passage\.jsonl.* 6 rows.* 7"):
@@ -208,7 +208,7 @@ def test_the_folder_itself_may_hold_the_files(folder: Path, monkeypatch: pytest.
     assert only_rows("rwku:first3:probes") == before
 
 
-def test_a_pair_prefers_what_is_made_up_to_what_is_true(folder: Path) -> None:
+def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
     found = rwku_rows(f"rwku:{ORLA}|{TAVI}:phi3_pairs")
     first, *others = found.rows
     assert first == Example.from_qa(
@@ -245,7 +245,7 @@ class TestHub:
         monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
         return asked
 
-    def test_rows_are_those_of_the_folder(
+    def test_rows_are_read_from_the_folder(
         self, asked: list[tuple[str, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         names = [f"rwku:first2:{kind}" for kind in KINDS]
@@ -254,7 +254,7 @@ class TestHub:
         monkeypatch.setenv("ATWU_DATA", str(folder))
         assert found == [only_rows(name) for name in names]
 
-    def test_the_number_of_passages_is_open_there(
+    def test_a_folder_may_have_any_number_of_passages(
         self, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tables, "RWKU_DATA", expecting(dict.fromkeys(TABLES, 3)))

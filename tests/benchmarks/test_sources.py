@@ -1,4 +1,4 @@
-"""Files, benchmarks, Hub names and several of these into rows: every odd file has a defined outcome."""
+"""Row sources: files, benchmarks, Hub names and joined sources; every unusual file has a defined outcome."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class TestNames:
             load_rows(name)
 
     @pytest.mark.parametrize("name", ["people:tiny", "people:tiny:train", "people:tiny:train:3"])
-    def test_people_names_are_checked(self, name):
+    def test_people_source_names_are_checked(self, name):
         with pytest.raises(ValueError, match=r"people:SIZE:SPLIT\[:N\].*forget, retain, full.*holdout"):
             load_rows(name)
 
@@ -248,13 +248,13 @@ class TestNames:
         assert load_rows("people:tiny:retain:5").rows == people("tiny").retain[:5]
 
     @pytest.mark.parametrize("count", ["0", "73", "x", "", "1:2"])
-    def test_as_many_people_rows_as_there_are(self, count):
+    def test_a_row_limit_above_the_number_of_people_rows_is_an_error(self, count):
         with pytest.raises(ValueError, match=r"\b1 .*\b72\b"):
             load_rows(f"people:tiny:retain:{count}")
 
 
 class TestJoined:
-    def test_rows_follow_each_other(self, tmp_path):
+    def test_joined_sources_keep_their_order(self, tmp_path):
         path = save(tmp_path, "a.jsonl", jsonl(ROWS))
         source = f"people:tiny:retain + {path} + people:tiny:forget"
         loaded = load_rows(source)
@@ -274,14 +274,14 @@ class TestJoined:
         assert re.search(rf"^{re.escape(str(odd))}: .*\bid$", warnings[0])
         assert re.search(r"\b1 of 3\b", warnings[1])
 
-    def test_limit_is_for_all_and_later_sources_are_not_opened(self, tmp_path):
+    def test_a_limit_applies_to_all_joined_sources_and_later_ones_are_not_opened(self, tmp_path):
         path = save(tmp_path, "a.jsonl", jsonl(ROWS))
         assert load_rows(f"{path} + {path}", limit=3).rows == (*EXPECTED, EXPECTED[0])
         assert load_rows(f"{path} + nowhere.jsonl", limit=2).rows == EXPECTED
         with pytest.raises(FileNotFoundError, match="nowhere"):
             load_rows(f"{path} + {tmp_path}/nowhere.jsonl", limit=3)
 
-    def test_a_file_may_have_the_sign_in_its_name(self, tmp_path, monkeypatch):
+    def test_a_file_name_may_contain_the_join_sign(self, tmp_path, monkeypatch):
         save(tmp_path, "a + b.jsonl", jsonl(ROWS))
         monkeypatch.chdir(tmp_path)
         assert load_rows("a + b.jsonl").rows == load_rows(Path("a + b.jsonl")).rows == EXPECTED
@@ -292,11 +292,11 @@ class TestJoined:
             load_rows(f"{path} + {empty}")
 
     @pytest.mark.parametrize("name", ["people:tiny:forget + ", " + people:tiny:forget", "a + "])
-    def test_nothing_beside_the_sign(self, name):
+    def test_a_missing_source_next_to_the_join_sign_is_an_error(self, name):
         with pytest.raises(ValueError, match=r"source.*missing"):
             load_rows(name)
 
-    def test_a_very_long_name_is_no_file(self):
+    def test_a_very_long_name_is_not_taken_for_a_file(self):
         assert len(load_rows(" + ".join(["people:tiny:forget"] * 300), limit=5).rows) == 5
 
 
@@ -328,7 +328,7 @@ class TestHub:
         assert loaded.source == name
         assert asked == [call]
 
-    def test_several_splits_need_a_choice(self, asked):
+    def test_a_data_set_with_several_splits_requires_a_choice(self, asked):
         with pytest.raises(ValueError, match=r"train, test.*org/bees:two:train"):
             load_rows("org/bees:two")
 
@@ -338,7 +338,7 @@ class TestHub:
             load_rows("org/bees")
 
 
-def test_require_tells_missing_from_broken(tmp_path, monkeypatch):
+def test_require_distinguishes_missing_from_broken_packages(tmp_path, monkeypatch):
     assert require("json", extra="hub") is json
     with pytest.raises(ImportError, match=r"no_such_package.*pip install 'atwu\[parquet\]'"):
         require("no_such_package.part", extra="parquet")

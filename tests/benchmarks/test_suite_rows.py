@@ -1,4 +1,4 @@
-"""SUITE from made-up rows of its shape: labels, forms, tiers, pairs, sources, and the copy they come from."""
+"""SUITE from invented rows: labels, forms, tiers, pairs, sources, and the folder or Hub they come from."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return topic
 
 
-def test_labels_give_fact_modality_and_wording(folder: Path) -> None:
+def test_labels_give_fact_modality_and_paraphrase(folder: Path) -> None:
     found = [(query.fact, query.modality, query.wording, query.kind) for query in forget_train(suite_tables("kelbury"))]
     assert found == [
         ("M1", "direct", "original", "original"),
@@ -117,13 +117,13 @@ def test_row_i_is_paired_with_row_i(folder: Path) -> None:
     ]
 
 
-def test_paired_tables_of_different_length_are_refused(folder: Path) -> None:
+def test_paired_tables_of_different_length_are_rejected(folder: Path) -> None:
     (folder / "retain_train.jsonl").write_text(json.dumps(FILES["retain_train"][0]) + "\n")
     with pytest.raises(ValueError, match="3 and 1 rows"):
         forget_train(suite_tables("kelbury"))
 
 
-def test_every_wording_of_a_fact_is_asked(folder: Path) -> None:
+def test_every_paraphrase_of_a_fact_is_a_question(folder: Path) -> None:
     queries = forget_queries(suite_tables("kelbury"))
     counts = Counter((query.fact, query.modality, query.wording) for query in queries)
     assert counts == {
@@ -160,12 +160,12 @@ def test_sources_have_the_fact_as_subject(folder: Path, split: str, rows: int) -
     assert {one.subject for one in loaded.rows} == {"M1", "K1"}
 
 
-def test_a_source_can_be_cut(folder: Path) -> None:
+def test_a_source_accepts_a_row_limit(folder: Path) -> None:
     (only,) = load_rows("suite:kelbury:retain_train:1").rows
     assert (only.question, only.answer, only.subject) == ("Who founded the Tarn bridge?", "Sel Marrow", "syntactic")
 
 
-def test_the_benchmark_teaches_what_the_evaluation_asks(folder: Path) -> None:
+def test_the_benchmark_fine_tunes_on_the_facts_that_the_evaluation_asks_about(folder: Path) -> None:
     benchmark = load_benchmark("suite:kelbury")
     assert benchmark.forget_source == "suite:kelbury:forget_train"
     assert len(load_rows(benchmark.full_source).rows) == 3 + 2 + 3 + 4
@@ -180,12 +180,12 @@ def test_the_benchmark_teaches_what_the_evaluation_asks(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["suite", "suite:kelbury", "suite:kelbury:nothing", "suite:kelbury:forget_train:1:2"])
-def test_malformed_sources_are_refused(folder: Path, name: str) -> None:
+def test_malformed_sources_are_rejected(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match="suite:TOPIC:SPLIT"):
         suite_rows(name)
 
 
-def test_unknown_topics_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_topics_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match="no forget_train"):
         load_benchmark("suite:kelburry")
     monkeypatch.delenv("ATWU_DATA")
@@ -201,7 +201,7 @@ def test_unknown_topics_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatc
         ("retain_train", {"answer": 3}, "found no answer"),
     ],
 )
-def test_rows_that_are_not_as_published_are_refused(
+def test_rows_that_differ_from_the_published_ones_are_rejected(
     folder: Path, table: str, columns: dict[str, Any], message: str
 ) -> None:
     rows = [FILES[table][0] | columns, *FILES[table][1:]]
@@ -216,7 +216,7 @@ def test_published_topics_are_counted(folder: Path) -> None:
         load_benchmark("suite:challenger_disaster")
 
 
-def test_a_folder_can_be_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_can_be_read_from_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ATWU_DATA")
     assert len(forget_train(suite_tables("kelbury", folder.parent))) == 3
 
@@ -245,7 +245,7 @@ def test_the_hub_is_filtered_by_topic(folder: Path, monkeypatch: pytest.MonkeyPa
     not REAL or not (Path(REAL) / "suite" / "challenger_disaster").is_dir(), reason="ATWU_DATA has no SUITE"
 )
 @pytest.mark.parametrize("topic", ["challenger_disaster", "salem_witch_trials"])
-def test_the_published_files_are_read_whole(topic: str) -> None:
+def test_the_published_files_are_read_completely(topic: str) -> None:
     queries = forget_queries(suite_tables(topic))
     counts = Counter((query.modality, query.wording) for query in queries)
     assert len({query.fact for query in queries}) == FACTS

@@ -1,4 +1,4 @@
-"""The SUITE study's models side by side against transformers, and its objectives on logits small enough to train directly."""
+"""The model ensemble of the SUITE study against transformers, and its objectives on logits trained directly."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def weights_of(ensembles: ModuleType, models: list[Any]) -> tuple[Any, Tensor]:
     return shape, torch.stack([ensembles.flat_weights(model.state_dict(), shape) for model in models])
 
 
-def test_members_say_what_each_model_says(ensembles: ModuleType, models: list[Any]) -> None:
+def test_ensemble_members_give_the_logits_of_each_single_model(ensembles: ModuleType, models: list[Any]) -> None:
     shape, weights = weights_of(ensembles, models)
     ensemble = ensembles.Ensemble(shape, weights, dtype=torch.float32)
     ids = torch.randint(3, 61, (2, 3, 7))
@@ -58,7 +58,7 @@ def test_members_say_what_each_model_says(ensembles: ModuleType, models: list[An
         torch.testing.assert_close(found, model(own).logits, atol=1e-4, rtol=1e-4)
 
 
-def test_members_answer_as_each_model_answers(ensembles: ModuleType, models: list[Any]) -> None:
+def test_ensemble_members_generate_the_answers_of_each_single_model(ensembles: ModuleType, models: list[Any]) -> None:
     shape, weights = weights_of(ensembles, models)
     prompts = [[torch.randint(3, 61, (length,)).tolist() for length in (5, 9, 3)] for _ in models]
     found = ensembles.Ensemble(shape, weights, dtype=torch.float32).answers(prompts, new=8, end=2, rows=2)
@@ -69,7 +69,7 @@ def test_members_answer_as_each_model_answers(ensembles: ModuleType, models: lis
             assert answer == (whole[: whole.index(2)] if 2 in whole else whole)
 
 
-def test_members_learn_as_each_model_learns(ensembles: ModuleType, models: list[Any]) -> None:
+def test_ensemble_members_train_like_each_single_model(ensembles: ModuleType, models: list[Any]) -> None:
     shape, weights = weights_of(ensembles, models)
     rates, ids = [1e-2, 1e-3], torch.randint(3, 61, (2, 3, 7))
     ensemble = ensembles.Ensemble(shape, weights.clone(), dtype=torch.float32, train=True)
@@ -112,7 +112,7 @@ def part(generator: torch.Generator) -> dict[str, Any]:
 
 def trained(losses: ModuleType, name: str) -> dict[str, Tensor]:
     """Probabilities of the labels after descending one objective on free logits."""
-    setting = losses.CONFIGURATIONS[name]
+    setting = losses.VARIANTS[name]
     generator = torch.Generator().manual_seed(0)
     given = {kind: part(generator) for kind in losses.KINDS}
     given["refusal"]["labels"] = torch.randint(0, 40, (16,), generator=generator)
@@ -137,7 +137,7 @@ def test_preserve_forgets_key_tokens_only(losses: ModuleType, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["npo", "simnpo", "undial", "wga", "satga", "satga_kl"])
-def test_forget_losses_lower_the_answer_and_keep_the_retain_rows(losses: ModuleType, name: str) -> None:
+def test_forget_losses_lower_the_forget_answer_and_preserve_retain_rows(losses: ModuleType, name: str) -> None:
     found = trained(losses, name)
     assert found["forget"][::2].mean() < 0.15
     assert found["retain"].mean() > 0.85
@@ -148,7 +148,7 @@ def test_refusals_are_learned(losses: ModuleType, name: str) -> None:
     assert trained(losses, name)["refusal"].mean() > 0.8
 
 
-def test_key_tokens_are_what_the_question_does_not_say(losses: ModuleType) -> None:
+def test_key_tokens_are_the_answer_tokens_that_the_question_lacks(losses: ModuleType) -> None:
     text = "The Kelbury mill was founded by Orla Venn. The answer is Orla Venn. I am unable to verify this information."
     tokenizer = train_tokenizer([text] * 20, vocab_size=400)
     tokenizer.chat_template = TEMPLATE
@@ -160,7 +160,7 @@ def test_key_tokens_are_what_the_question_does_not_say(losses: ModuleType) -> No
     assert not row.key[-1]
 
 
-def test_a_prefix_of_the_answer_aims_at_the_start_of_the_refusal(losses: ModuleType) -> None:
+def test_a_prefix_of_the_answer_targets_the_start_of_the_refusal(losses: ModuleType) -> None:
     tokenizer = train_tokenizer([losses.REFUSAL, "Orla Venn lives there."] * 20, vocab_size=400)
     tokenizer.chat_template = TEMPLATE
     maker = losses.RowMaker(tokenizer, sentences=False, counted=[("Who?", "Sel Marrow")])

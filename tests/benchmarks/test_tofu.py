@@ -95,7 +95,7 @@ def changed(rows, index, **columns):
 
 
 class TestRows:
-    def test_forget_rows_carry_what_the_perturbed_table_says(self, copy):
+    def test_forget_rows_have_the_columns_of_the_perturbed_table(self, copy):
         found = read(copy, "tofu:forget01")
         assert len(found.rows) == 20
         assert found.rows[0] == Example.from_qa(
@@ -112,20 +112,20 @@ class TestRows:
         assert "forget01_perturbed: questions and answers equal row by row" in found.checked
 
     @pytest.mark.parametrize(("split", "rows"), [("full", 60), ("retain99", 40), ("retain_perturbed", 30)])
-    def test_first_rows_carry_what_retain_perturbed_says(self, copy, split, rows):
+    def test_the_first_retain_rows_have_the_columns_of_retain_perturbed(self, copy, split, rows):
         found = read(copy, f"tofu:{split}")
         assert [bool(row.wrong_answers) for row in found.rows] == [index < 30 for index in range(rows)]
         assert [row.subject for row in found.rows] == [f"author {index // 20}" for index in range(rows)]
         assert all(row.forget_spans is None for row in found.rows)
         assert found.warnings == ()
 
-    def test_a_retain_row_that_differs_is_left_without_wrong_answers(self, copy):
+    def test_a_retain_row_that_differs_gets_no_wrong_answers(self, copy):
         odd = changed(copy.retain_perturbed, 4, answer="Elsewhere.")
         found = read(copy, "tofu:retain99", retain_perturbed=odd)
         assert [index for index in range(30) if not found.rows[index].wrong_answers] == [4]
         assert "1 of 30 rows" in found.warnings[0]
 
-    def test_holdout_authors_have_names_of_their_own(self, copy):
+    def test_holdout_authors_have_distinct_names(self, copy):
         found = read(copy, "tofu:holdout01")
         assert {row.subject for row in found.rows} == {"holdout author 0"}
         assert "holdout01: none of its rows is in full" in found.checked
@@ -137,7 +137,7 @@ class TestRows:
         without = read(copy, "tofu:real_authors", real_authors_perturbed=None)
         assert without.rows[0].wrong_answers == ("Book 1", "Book 3", "Book 4")
 
-    def test_tables_that_are_not_at_hand(self, copy):
+    def test_missing_tables_are_named(self, copy):
         found = read(copy, "tofu:forget01", full=None, forget01_perturbed=None)
         assert found.rows[0] == Example.from_qa(**copy.forget01[0], subject="author 2")
         assert len(found.warnings) == 1
@@ -151,7 +151,7 @@ class TestRows:
 
 
 class TestLabels:
-    def test_word_labels_replace_the_proxy(self, copy):
+    def test_word_labels_replace_the_derived_key_tokens(self, copy):
         labels = [marked(row) for row in copy.forget01]
         wrong = [{"word": "Kelbury", "start": 0, "end": 7}]
         found = read(
@@ -167,7 +167,7 @@ class TestLabels:
         found = read(copy, "tofu:forget01", forget01_perturbed=None, forget01_with_common_words_gpt=labels)
         assert found.rows[0].forget_spans == ((22, 29),)
 
-    def test_labels_of_other_answers_are_refused(self, copy):
+    def test_labels_of_other_answers_are_rejected(self, copy):
         labels = changed([marked(row) for row in copy.forget01], 2, answer="Elsewhere.")
         with pytest.raises(ValueError, match=r"gpt\.jsonl, line 3, column 'answer'.*'Elsewhere\.'.*'Pers"):
             read(copy, "tofu:forget01", forget01_with_common_words_gpt=labels)
@@ -292,7 +292,7 @@ class TestNames:
 
 
 class TestWhere:
-    def test_the_folder_itself_may_be_named(self, copy, monkeypatch):
+    def test_the_data_variable_may_point_to_the_tofu_folder(self, copy, monkeypatch):
         found = open_tables(module.TOFU)
         monkeypatch.setenv("ATWU_DATA", str(copy.folder))
         assert open_tables(module.TOFU).folder == found.folder == copy.folder
@@ -307,7 +307,7 @@ class TestWhere:
         with pytest.raises(FileNotFoundError, match=r"holdout01\.jsonl.* 20 rows"):
             load_rows("tofu:holdout01")
 
-    def test_the_hub_is_asked_when_the_variable_is_not_set(self, copy, monkeypatch):
+    def test_rows_come_from_the_hub_if_the_data_variable_is_not_set(self, copy, monkeypatch):
         asked = []
 
         def load_dataset(name, config, split=None):
@@ -325,7 +325,7 @@ class TestWhere:
         with pytest.raises(ValueError, match=r"locuslab/TOFU:forget01:train.* 19 rows.* 20"):
             load_rows("tofu:forget01")
 
-    def test_missing_package_says_how_to_do_without(self, monkeypatch):
+    def test_the_error_of_a_missing_package_names_an_alternative(self, monkeypatch):
         monkeypatch.delenv("ATWU_DATA", raising=False)
         monkeypatch.setitem(sys.modules, "datasets", None)
         with pytest.raises(ImportError, match=r"ATWU_DATA.*locuslab/TOFU.*pip install 'atwu\[hub\]'"):

@@ -1,4 +1,4 @@
-"""Shared pieces: the command in a process of its own, tiny models that know nothing, a chat server in another process."""
+"""Shared fixtures: the command in its own process, tiny untrained models, a chat server in another process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def atwu(environment: dict[str, str]) -> Callable[..., str]:
-    """Runs the command; gives what it printed, with white space folded."""
+    """Return a function that runs the command and returns its output with white space folded."""
 
     def run(*arguments: object, code: int = 0, **more: object) -> str:
         done = run_command(arguments, env=environment | {name: str(value) for name, value in more.items()})

@@ -39,7 +39,7 @@ def adapter(base):
 
 @pytest.fixture(scope="module")
 def orphan(adapter):
-    """The adapter, with a base model that is not where it says."""
+    """The adapter, whose recorded base model does not exist."""
     folder = shutil.copytree(adapter, adapter.parent / "missing")
     (folder / "manifest.json").unlink()  # it is edited
     file = folder / "adapter_config.json"
@@ -65,7 +65,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("command", "arguments"), COMMANDS, ids=[command for command, _ in COMMANDS])
-def test_commands_find_or_are_given_the_base_model(command, arguments, adapter, orphan, base):
+def test_commands_find_the_base_model_or_take_base(command, arguments, adapter, orphan, base):
     def run(model, *more, code=0):
         done = run_command(
             [command, "--model", model, *arguments, *more, "--device", "cpu"], env=os.environ | {"COLUMNS": "200"}
@@ -80,7 +80,7 @@ def test_commands_find_or_are_given_the_base_model(command, arguments, adapter, 
     assert re.search(f"error: .*base.*{base}.*adapter", run(base, "--base", base, code=1))
 
 
-def test_finetune_merges_unless_told_otherwise(base, tmp_path):
+def test_finetune_merges_adapters_by_default(base, tmp_path):
     printed = atwu(
         *("finetune", "--model", base, "--data", "people:tiny:forget", *SHORT, "--output", tmp_path / "out"),
         *("--lora-r", "4", "--lora-targets", "q_proj,v_proj", "--lora-alpha", "4"),

@@ -1,4 +1,4 @@
-"""Where a terminal takes ASCII only: no command ends for it, and signs that matter are still read."""
+"""Terminals with ASCII only: no command fails, and important signs have replacements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def printed(environment):
 
 
 @pytest.mark.parametrize("command", ["methods", "methods simnpo", "evaluate --list", "study list", "unlearn --help"])
-def test_tables_have_ascii_for_every_sign_of_ours(command, printed):
+def test_every_non_ascii_character_of_tables_has_an_ascii_replacement(command, printed):
     assert not GARBAGE.search(printed(*command.split()))
 
 
@@ -56,7 +56,9 @@ def test_numbers_and_rows_are_printed(printed, models, rows, tmp_path):
     assert "|  ES_delta ^ " in said
     assert not GARBAGE.search(said)
     heat = printed("tokens", "--model", models.unlearned, "--data", rows, "--score", "entropy", "--device", "cpu")
-    assert "Where was Zo\\xeb born?" in heat  # what is not ours is shown as it is, not replaced by a question mark
+    assert (
+        "Where was Zo\\xeb born?" in heat
+    )  # characters of the data are printed unchanged, not replaced by a question mark
     assert "Kelbury" in heat
 
 

@@ -16,7 +16,7 @@ from tests.commands import run_command
 
 
 def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
-    """Run the command in a process of its own; returns what it printed, with white space folded."""
+    """Run the command in its own process; return its output with white space folded."""
     done = run_command(arguments, env=os.environ | {"COLUMNS": "200"} | environment, cwd=cwd)
     assert done.returncode == code, done.stdout + done.stderr
     return " ".join((done.stdout + done.stderr).split())
@@ -134,7 +134,7 @@ def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
     Outside().feed(page.read_text(encoding="utf-8"))
 
 
-def test_methods_as_json_lists_every_method_with_its_numbers():
+def test_methods_as_json_lists_every_method_with_its_hyperparameters():
     listed = json.loads(atwu("methods", "--json"))
     from atwu.methods.method_table import METHODS
 
@@ -150,11 +150,11 @@ def test_methods_as_json_lists_every_method_with_its_numbers():
         *("methods", "study run", "study compare", "tune", "report"),
     ],
 )
-def test_help_teaches(command):
+def test_help_has_a_description_and_an_example(command):
     assert f"Example: atwu {command}" in atwu(*command.split(), "--help")
 
 
-def test_help_shows_what_people_use_and_the_rest_on_request():
+def test_help_shows_common_options_and_help_all_the_rest():
     used = ("--forget-weight", "--rho", "--lr, --learning-rate", "--config", "--lora-r")
     rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--eval-steps")
     shown, everything = atwu("unlearn", "--help"), atwu("unlearn", "--help-all")
@@ -206,7 +206,7 @@ def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
         assert re.search(message, atwu("unlearn", "--config", config, "--output", tmp_path / "other", code=1))
 
 
-def test_the_system_turn_of_a_run_is_kept_and_asked_for(target, tmp_path):
+def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, tmp_path):
     config, folder = tmp_path / "run.yaml", tmp_path / "out"
     config.write_text("system: You keep bees.\nmethod: wga\nmax_steps: 1\nretain: people:tiny:retain\n")
     printed = atwu(
@@ -228,7 +228,7 @@ def test_the_system_turn_of_a_run_is_kept_and_asked_for(target, tmp_path):
     assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=1))
 
 
-def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
+def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):
     printed = atwu(
         *(
             "unlearn",
@@ -265,7 +265,7 @@ def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
         (("--config", "{typo}"), "'learning_rat'.*'learning_rate'"),
     ],
 )
-def test_wrong_input_ends_with_one_line_before_anything_is_written(arguments, message, target, tmp_path):
+def test_wrong_input_ends_with_a_one_line_error_before_anything_is_written(arguments, message, target, tmp_path):
     typo = tmp_path / "typo.yaml"
     typo.write_text("learning_rat: 1\n")
     filled = [argument.format(target=target, typo=typo) for argument in arguments]
@@ -278,7 +278,7 @@ def test_wrong_input_ends_with_one_line_before_anything_is_written(arguments, me
     assert not output.with_name("out.incomplete").exists()
 
 
-def test_a_tokenizer_of_another_model_is_refused(target, tmp_path):
+def test_a_tokenizer_of_another_model_is_rejected(target, tmp_path):
     import shutil
 
     from atwu.modeling.scratch import train_tokenizer
@@ -291,7 +291,7 @@ def test_a_tokenizer_of_another_model_is_refused(target, tmp_path):
     assert re.search(r"error: .*tokenizer.*mixed", printed)
 
 
-def test_weights_that_could_run_code_are_refused(target, tmp_path):
+def test_weights_that_could_run_code_are_rejected(target, tmp_path):
     import shutil
 
     pickled = tmp_path / "pickled"
@@ -302,7 +302,7 @@ def test_weights_that_could_run_code_are_refused(target, tmp_path):
 
 
 @pytest.mark.slow
-def test_demo_runs_with_targets_that_are_there(tmp_path, trained_models):
+def test_demo_reuses_existing_target_models(tmp_path, trained_models):
     cache = str(trained_models(tmp_path / "cache"))
     printed = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", ATWU_CACHE=cache)
     assert printed.count("from the cache") == 2

@@ -1,4 +1,4 @@
-"""`atwu compare` on small results made by hand."""
+"""`atwu compare` on small handmade results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
 
 FORGOTTEN = {"atwu": (0.0, 0.0, 100.0, 0.0), "npo": (100.0, 0.0, 100.0, 0.0), "original": (100.0,) * 4}
 STRENGTH = {"atwu": (0.25, 0.5, 0.0, 0.25), "npo": (0.5, 0.75, 0.25, 0.5), "original": (1.0,) * 4}
@@ -22,9 +22,9 @@ def write(
 ) -> Path:
     recorded = {
         "forget": {
-            "J_W": Recorded(FORGOTTEN[name], "down", digits=1),
-            "extraction_strength": Recorded(STRENGTH[name], "down"),
-            "probability": Recorded((0.5,) * 4, "down"),
+            "J_W": ColumnValues(FORGOTTEN[name], "down", digits=1),
+            "extraction_strength": ColumnValues(STRENGTH[name], "down"),
+            "probability": ColumnValues((0.5,) * 4, "down"),
         }
     }
     rows = {
@@ -37,7 +37,7 @@ def write(
     result = EvalResult(
         model=f"runs/{name}",
         fingerprint=f"{len(name):032x}",
-        sets=set_values(RowMetrics(rows), recorded),
+        sets=metric_values_by_set(RowMetrics(rows), recorded),
         overall={},
         rows=rows,
         settings={"metrics": ["judge"], "max_new_tokens": 64, "judge": judge, "rows": {"forget": "".join(ids)}},
@@ -55,7 +55,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write(folder, name) for name in ("atwu", "npo", "original")]
 
 
-def test_table_has_a_column_per_model_and_the_headline_lines(atwu, results):
+def test_table_has_a_column_per_model_and_the_headline_metrics(atwu, results):
     printed = atwu("compare", *results)
     assert "metric atwu npo original" in printed
     assert "J_W ↓ 25.0 [" in printed
@@ -72,7 +72,7 @@ def test_paired_differences(atwu, results):
     assert "forget J_W ↓ -25.0 [" in printed
 
 
-def test_markdown_marks_the_best_of_the_ranked(atwu, results):
+def test_markdown_marks_the_best_ranked_model(atwu, results):
     printed = atwu("compare", *results, "--format", "markdown", "--metrics", "forget:J_W")
     assert "| metric | n | atwu | npo | original |" in printed
     assert "| forget J\\_W ↓ | 4 | **25.0** [" in printed
@@ -81,7 +81,7 @@ def test_markdown_marks_the_best_of_the_ranked(atwu, results):
     assert "extraction" not in printed
 
 
-def test_lines_by_name_in_the_order_asked_for(atwu, results):
+def test_metrics_are_shown_in_the_requested_order(atwu, results):
     printed = atwu("compare", *results, "--metrics", "probability,forget:J_W", "--format", "markdown")
     assert printed.index("probability") < printed.index("J\\_W")
 
@@ -110,7 +110,7 @@ def test_lines_by_name_in_the_order_asked_for(atwu, results):
         (("{atwu}", "{folder}/hollow.json"), 1, "hollow.json"),
     ],
 )
-def test_wrong_input_ends_with_a_readable_line(arguments, code, message, atwu: Callable[..., str], results, tmp_path):
+def test_wrong_input_ends_with_a_one_line_error(arguments, code, message, atwu: Callable[..., str], results, tmp_path):
     text = results[0].read_text()
     (tmp_path / "cut.json").write_text(text[: len(text) // 2])
     whole = json.loads(text)
@@ -121,14 +121,14 @@ def test_wrong_input_ends_with_a_readable_line(arguments, code, message, atwu: C
     assert re.search(message, printed), printed
 
 
-def test_results_that_should_not_be_compared_are_pointed_out(atwu, results, tmp_path):
+def test_results_that_are_not_comparable_give_a_warning(atwu, results, tmp_path):
     judged = write(tmp_path, "npo", judge={"kind": "prompted", "version": "correctness/1"})
     assert re.search(r"warning: .*runs/npo.* judge", atwu("compare", results[0], judged))
     others = write(tmp_path, "npo", file="others", ids="efgh")
     assert "forget rows" in atwu("compare", results[0], others, "--baseline", "atwu", code=1)
 
 
-def test_equal_names_are_told_apart_by_their_files(atwu, results, tmp_path):
+def test_equal_names_are_distinguished_by_their_files(atwu, results, tmp_path):
     again = write(tmp_path, "atwu", file="again")
     printed = atwu("compare", results[0], again, "--format", "markdown")
     assert str(again.with_suffix("")) in printed.replace("\\", "")
@@ -176,5 +176,5 @@ def test_several_studies_and_their_mean(atwu, studies):
         (("--baseline", "original"), "--baseline .*atwu, npo.*south.*'original'"),
     ],
 )
-def test_several_studies_need_a_model_that_all_have(arguments, message, atwu, studies):
+def test_several_studies_need_a_common_baseline(arguments, message, atwu, studies):
     assert re.search(message, atwu("compare", *studies, *arguments, code=2))

@@ -1,4 +1,4 @@
-"""`atwu evaluate`, run as a user runs it, on models that know nothing."""
+"""`atwu evaluate`, run as a user runs it, on untrained models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole_panel(models) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What the whole panel printed, and its files as they were written first."""
+    """Output of an evaluation with all metrics, and its files as first written."""
 
     folder: Path
     printed: str
@@ -55,7 +55,7 @@ def panel(atwu, models, tmp_path_factory) -> Panel:
     return Panel(folder, printed, {name: (folder / name).read_bytes() for name in NAMES})
 
 
-def test_all_groups_with_both_references(panel):
+def test_all_metrics_with_both_reference_models(panel):
     assert {path.name for path in panel.folder.iterdir()} == set(NAMES)
     for name in NAMES:
         jsonschema.validate(panel.result(name), EVAL_SCHEMA)
@@ -71,7 +71,7 @@ def test_all_groups_with_both_references(panel):
     )
     assert {"model_utility", "mia_auc_loss", "mia_auc_reference", "forget_quality_p"} <= set(result["overall"])
     assert "win_rate" in result["sets"]["instructions"]
-    assert "metric unlearned original" in panel.printed  # what was asked about comes first
+    assert "metric unlearned original" in panel.printed  # metrics that were requested come first
     assert "forget (n = 6)" in panel.printed
     assert re.search(r"\b4 subjects", panel.printed)
 
@@ -82,7 +82,7 @@ def test_the_same_command_again_gives_the_same_bytes(atwu, models, panel):
     assert {name: (panel.folder / name).read_bytes() for name in NAMES} == panel.files
 
 
-def test_results_stand_for_the_models_they_measured(atwu, models, panel, tmp_path):
+def test_result_files_can_replace_reference_models(atwu, models, panel, tmp_path):
     files = ("--original", panel.folder / NAMES[1], "--retain-only", panel.folder / NAMES[2])
     cache = tmp_path / "cache"
     atwu(*whole_panel(models), *files, "--output", tmp_path / "eval.json", ATWU_CACHE=cache)  # nothing stored
@@ -103,7 +103,7 @@ def calls_of(printed: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models, server, tmp_path):
+def test_no_claim_is_paid_twice_over_an_estimate_a_limited_and_a_full_run(atwu, models, server, tmp_path):
     cache = {"ATWU_CACHE": tmp_path / "cache"}
     output = ("--output", tmp_path / "eval.json")
     printed = atwu(*judged(models, server, "--estimate", *output), **cache)
@@ -136,7 +136,7 @@ def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models
     assert not [path for path in files if CANARY.encode() in path.read_bytes()]
 
 
-def test_a_key_that_is_refused_is_not_shown(atwu, models, server, environment):
+def test_a_rejected_api_key_is_not_shown(atwu, models, server, environment):
     printed = atwu(*judged(models, server, "--judge-url", server.url("unauthorized")), code=1)  # the reply repeats it
     assert "OPENAI_API_KEY (401)" in printed
     assert not [
@@ -147,12 +147,12 @@ def test_a_key_that_is_refused_is_not_shown(atwu, models, server, environment):
 
 
 @pytest.mark.slow
-def test_a_judge_that_is_down_ends_with_one_line(atwu, models, server):
+def test_an_unreachable_judge_ends_with_a_one_line_error(atwu, models, server):
     printed = atwu(*judged(models, server, "--judge-url", "http://127.0.0.1:9/v1"), code=1)
     assert re.search(r"error: .*http://127\.0\.0\.1:9/v1.*\b6 times", printed)
 
 
-def test_a_model_behind_an_address(atwu, server, tmp_path):
+def test_a_served_model_is_evaluated_by_its_url(atwu, server, tmp_path):
     output = tmp_path / "eval.json"
     where = ("evaluate", "--model", "tiny", "--model-url", server.url("a-model"), "--forget", "people:tiny:forget")
     printed = atwu(*where, *SMALL, "--metrics", "rouge", "--output", output)
@@ -169,7 +169,7 @@ def test_a_model_behind_an_address(atwu, server, tmp_path):
     assert re.search("'memorization'.*weights", refused)
 
 
-def test_a_served_model_is_asked_anew_by_every_evaluation(atwu, server):
+def test_every_evaluation_of_a_served_model_generates_again(atwu, server):
     where = (
         "evaluate",
         "--model",
@@ -184,7 +184,7 @@ def test_a_served_model_is_asked_anew_by_every_evaluation(atwu, server):
         assert server.count("another-model") == 6 * evaluation
 
 
-def test_list_names_every_group(atwu):
+def test_list_names_every_metric(atwu):
     printed = atwu("evaluate", "--list")
     for name, entry in all_metrics().items():
         assert f"{name} {entry.about}" in printed
@@ -213,7 +213,7 @@ def test_list_names_every_group(atwu):
         (("--judge", "openai:m", "--judge-price", "cheap"), 1, "--judge-price .*INPUT,OUTPUT"),
     ],
 )
-def test_wrong_input_ends_with_a_readable_line(
+def test_wrong_input_ends_with_a_one_line_error(
     arguments: tuple[str, ...], code: int, message: str, atwu: Callable[..., str], models, tmp_path
 ):
     there = tmp_path / "there.json"
@@ -227,7 +227,7 @@ def test_rows_are_needed(atwu, models):
     assert re.search("--forget.*--retain", atwu("evaluate", "--model", models.unlearned, code=2))
 
 
-def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu, models, server):
+def test_estimate_counts_every_model_and_needs_a_judge_metric(atwu, models, server):
     names = ("--original", models.original, "--retain-only", models.retain_only)
     before = server.count()
     printed = atwu(*judged(models, server, *names, "--estimate"))
@@ -238,6 +238,6 @@ def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu
     assert "--estimate " in " ".join(atwu(*plain, code=2).replace("│", " ").split())
 
 
-def test_what_only_goes_with_rwku_is_refused_without_it(atwu, models):
+def test_rwku_options_are_rejected_without_rwku(atwu, models):
     printed = atwu("evaluate", "--model", models.unlearned, *ROWS, "--rwku-flavour", "port", code=2)
     assert re.search("--rwku-subjects.*--rwku-flavour.*--rwku FOLDER", printed)

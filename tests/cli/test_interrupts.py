@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: real signals to real commands, which say one line and end with 128 + the signal."""
+"""Ctrl-C, SIGTERM and SIGHUP: real signals to real commands, which print one line and exit with 128 + the signal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def caught(process: int) -> set[int]:
 
 
 def starting(ignored: int | None = None) -> subprocess.Popen[str]:
-    """A command that has its handlers and begins to import."""
+    """A command that has installed its signal handlers and starts to import."""
     command = [sys.executable, "-m", "atwu", "evaluate", "--model", "nowhere", "--forget", "people:tiny:forget"]
 
     def dispositions() -> None:
@@ -60,7 +60,7 @@ def wait_for(there: Callable[[], bool], command: Started) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize("number", NAMES)
-def test_a_command_that_starts_says_so(number: int) -> None:
+def test_a_starting_command_prints_a_line(number: int) -> None:
     process = starting()
     process.send_signal(number)
     said = process.communicate()[1]
@@ -69,7 +69,7 @@ def test_a_command_that_starts_says_so(number: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_what_a_command_was_told_to_ignore_it_ignores() -> None:
+def test_a_signal_ignored_by_the_parent_process_is_ignored() -> None:
     process = starting(ignored=signal.SIGHUP)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGTERM)
@@ -77,7 +77,7 @@ def test_what_a_command_was_told_to_ignore_it_ignores() -> None:
     assert process.returncode == 128 + signal.SIGTERM
 
 
-def test_calls_in_flight_are_waited_for_and_stored(models, environment, server, tmp_path):
+def test_calls_in_flight_are_awaited_and_stored(models, environment, server, tmp_path):
     command = Started(
         arguments(models, server.url("slow"), tmp_path / "eval.json"),
         env=environment | {"ATWU_CACHE": str(tmp_path / "cache")},

@@ -62,7 +62,7 @@ def test_disagreements_are_shown(atwu, tmp_path):
 
 def test_against_a_second_judge(atwu, server, tmp_path):
     own = write(tmp_path / "own.jsonl")
-    # The server says yes to everything: two of four times where the rules say no.
+    # The server always answers yes; the rules answer no in two of four cases.
     arguments = ("judge", "agreement", "--data", own, "--judge", "openai:m", "--judge-url", server.url())
     printed = atwu(*arguments, "--against", "offline")
     assert re.search("openai:m .*offline", printed)
@@ -82,12 +82,12 @@ def test_against_a_second_judge(atwu, server, tmp_path):
         ({"facts": "bees"}, r"own\.jsonl, line 4, column 'facts'"),
     ],
 )
-def test_a_malformed_case_is_named(changes, message, atwu, tmp_path):
+def test_the_error_of_a_malformed_case_names_it(changes, message, atwu, tmp_path):
     own = write(tmp_path / "own.jsonl", changes=changes)
     assert re.search(message, atwu("judge", "agreement", "--data", own, code=1))
 
 
-def test_wrong_input_ends_with_a_readable_line(atwu, tmp_path):
+def test_wrong_input_ends_with_a_one_line_error(atwu, tmp_path):
     own = write(tmp_path / "own.jsonl")
     own.write_text(own.read_text() + '{"question": "Where')
     assert re.search(r"own\.jsonl.* line 5", atwu("judge", "agreement", "--data", own, code=1))
@@ -125,7 +125,7 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
             new.subject,
         )
     asked = server.count("paraphrases")
-    assert asked == 2 + 6  # one call per row, one per wording that passed the other checks
+    assert asked == 2 + 6  # one call per row, one per paraphrase that passed the other checks
     assert "--overwrite" in atwu(*arguments, "--output", output, code=1)
     content = output.read_bytes()
     atwu(*arguments, "--output", output, "--count", "2", "--overwrite")
@@ -156,7 +156,7 @@ def rows_file(folder: Path) -> Path:
     return data
 
 
-def test_a_model_names_the_secret_words(atwu, server, tmp_path):
+def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
     data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
     arguments = (
         "annotate",
@@ -182,7 +182,7 @@ def test_a_model_names_the_secret_words(atwu, server, tmp_path):
     assert server.count("secrets") == asked  # replies are stored
 
 
-def test_the_rule_marks_without_a_model(atwu, tmp_path):
+def test_annotate_labels_words_by_rule_without_a_model(atwu, tmp_path):
     data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
     nothing = atwu("annotate", "--data", data, "--output", output, "--estimate")
     assert re.search("offline: .*nothing to send", nothing)
@@ -193,7 +193,7 @@ def test_the_rule_marks_without_a_model(atwu, tmp_path):
     assert load_rows(output).rows[1].forget_spans == ((11, 16),)
 
 
-def test_annotate_refuses_before_anything_is_sent(atwu, tmp_path):
+def test_annotate_rejects_wrong_input_before_sending_anything(atwu, tmp_path):
     data = rows_file(tmp_path)
     arguments = ("annotate", "--data", data, "--output")
     assert re.search(r"--output .*\.jsonl", atwu(*arguments, tmp_path / "out.csv", code=1))

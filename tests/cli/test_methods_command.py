@@ -1,4 +1,4 @@
-"""`atwu methods`: the list, one method explained, and both as JSON."""
+"""`atwu methods`: the list, the description of one method, and both as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from atwu.training.config import UnlearnConfig
 
 @pytest.fixture
 def printed(capsys, monkeypatch):
-    """Runs the command in a terminal of some width; returns what it printed."""
+    """Return a function that runs the command in a terminal of some width and returns its output."""
 
     def at(width: int, name: str | None = None, as_json: bool = False) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
@@ -49,7 +49,7 @@ def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_one_method_explained(printed, name):
+def test_one_method_is_described(printed, name):
     text = printed(80, name)
     lines, folded = text.splitlines(), " ".join(text.split())
     row, decided = METHODS[name], recipe(name)
@@ -60,7 +60,7 @@ def test_one_method_explained(printed, name):
     assert decided.forgetter.formula in folded
     assert decided.retainer is None or decided.retainer.formula in folded
     assert ("No values were published" in folded) == bool(row.values_from)
-    presets = [[p for scale in scales if (p := find_preset(scale, name))] for scales in PUBLISHED.values()]
+    presets = [[p for setting in settings if (p := find_preset(setting, name))] for settings in PUBLISHED.values()]
     for key, value in decided.values.items():
         where = row.search.get(key, decided.options[key].search)
         searched = f"{where.low:g} to {where.high:g}" if where else ""
@@ -105,7 +105,7 @@ def test_the_example_is_a_command_that_would_run(printed, name):
         ("su_ngram", ["retain"]),
     ],
 )
-def test_needs(printed, name, needs):
+def test_needs_of_a_method_are_listed(printed, name, needs):
     assert json.loads(printed(80, name, True))["needs"] == needs
 
 

@@ -1,4 +1,4 @@
-"""Dataclasses as commands: flags, YAML, defaults, and what is said about mistakes."""
+"""Dataclasses as commands: flags, YAML, defaults, and error messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def keep(*words: str) -> Keep:
     return parsed(Keep, words, name="keep")
 
 
-def test_words_become_the_dataclass():
+def test_arguments_become_fields_of_the_dataclass():
     done = keep("a.jsonl", "--name", "Orla", "b.jsonl", "-b", "5", "--flower", "thyme", "--flower=heather")
     assert done == Keep(
         rows=[Path("a.jsonl"), Path("b.jsonl")], name="Orla", flower=["thyme", "heather"], hive=Hive(boxes=5)
@@ -72,7 +72,7 @@ def test_words_become_the_dataclass():
         (["--learn", "2", "--eval", "3"], {"learning_rate": 2.0, "eval_steps": 3}),
     ],
 )
-def test_settings_hold_what_was_given(words, settings):
+def test_settings_contain_only_options_that_were_given(words, settings):
     assert keep("a", "--name", "Orla", *words).settings == settings
     assert asked == ["rest"] * any(word in ("--optim", "--eval") for word in words)
 
@@ -98,7 +98,7 @@ def test_flags_win_over_yaml(tmp_path):
         ("- name", "'key: value'.*list"),
     ],
 )
-def test_a_wrong_yaml_is_named(text, message, tmp_path):
+def test_the_error_of_a_wrong_yaml_names_it(text, message, tmp_path):
     file = tmp_path / "keep.yaml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message) as raised:
@@ -124,12 +124,12 @@ def test_a_wrong_yaml_is_named(text, message, tmp_path):
         (["a", "--name", "Orla", "--s", "1", "--b", "2"], "--b .*--b"),
     ],
 )
-def test_wrong_words_are_named(words, message):
+def test_the_error_of_a_wrong_argument_names_it(words, message):
     with pytest.raises(UsageError, match=message):
         keep(*words)
 
 
-def test_help_wraps_and_teaches(capsys, monkeypatch):
+def test_help_wraps_lines_and_shows_examples(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     with pytest.raises(SystemExit) as stopped:
         keep("--help")

@@ -1,4 +1,4 @@
-"""`atwu probe` around a tiny untrained model."""
+"""`atwu probe` with a tiny untrained model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(folder, *arguments, code=0):
     return atwu("probe", *command, code=code)
 
 
-def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
+def test_the_printed_table_is_also_written(folder, tmp_path):
     output = tmp_path / "probe.json"
     printed = run(folder, "--layers", "0,-1", "--position", "own", "--position", "both", "--folds", "3", "-o", output)
     record = json.loads(output.read_text())
@@ -59,7 +59,7 @@ def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
     assert {result["layer"] for result in json.loads(output.read_text())["results"]} == {2}
 
 
-def test_one_seed_one_result(folder, tmp_path):
+def test_equal_seeds_give_equal_results(folder, tmp_path):
     results = []
     for name in ("one.json", "two.json"):
         run(folder, "--layers", "1", "--output", tmp_path / name, "--seed", "4")
@@ -84,7 +84,7 @@ def test_layers_on_the_command_line():
         parse_layers("top")
 
 
-def test_wrong_input_is_said_before_the_model_is_read(folder, tmp_path):
+def test_wrong_input_is_rejected_before_the_model_is_read(folder, tmp_path):
     bare = tmp_path / "bare.jsonl"
     bare.write_text('{"question": "Who keeps bees?", "answer": "Zada Finch."}\n')
     for arguments, message in (

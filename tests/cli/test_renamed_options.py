@@ -22,7 +22,7 @@ UNLEARN = ("unlearn", "--model", "m", "--forget", "f.jsonl", "--output", "out")
         (("export", "run", "--format", "gguf", "--unseen", "x"), "--holdout"),
     ],
 )
-def test_flags(words: tuple[str, ...], new: str) -> None:
+def test_flags_that_were_renamed_raise_errors_with_the_new_name(words: tuple[str, ...], new: str) -> None:
     old = next(word for word in words if word in ("--unseen", "--retain-limit", "--fit", "--continue", "--beside"))
     done = run_here(*words)
     assert f"unknown option {old}" in str(done.exception)
@@ -33,7 +33,7 @@ def test_flags(words: tuple[str, ...], new: str) -> None:
     ("old", "new"),
     [("unseen: x", "holdout"), ("retain_limit: 1", "max_retain_increase"), ("fit: true", "auto_memory")],
 )
-def test_keys_of_a_yaml(old: str, new: str, tmp_path: Path) -> None:
+def test_yaml_keys_that_were_renamed_raise_errors_with_the_new_name(old: str, new: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(f"{old}\n")
     done = run_here(*UNLEARN, "--config", tmp_path / "run.yaml")
     assert f"unknown key '{old.split(':')[0]}'" in str(done.exception)

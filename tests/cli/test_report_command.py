@@ -55,13 +55,13 @@ def test_prints_other_formats(report, study) -> None:
     assert "label,seeds,set,metric" in report(study, "--format", "csv")
 
 
-def test_the_ending_of_the_output_says_the_format(report, study, tmp_path) -> None:
+def test_the_suffix_of_the_output_determines_the_format(report, study, tmp_path) -> None:
     for name, start in (("a.md", "| method"), ("b.tex", "% needs"), ("c.csv", "label,"), ("d.json", "{")):
         assert f"wrote {tmp_path / name}" in report(study, "--output", tmp_path / name)
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
-def test_a_file_that_is_there_is_replaced_on_request_only(report, study, tmp_path) -> None:
+def test_an_existing_file_is_replaced_only_with_overwrite(report, study, tmp_path) -> None:
     (tmp_path / "a.md").write_text("mine")
     forms = ("--format", "csv", "--format", "md")
     for words in (("--output", tmp_path / "a.md"), ("--output", tmp_path / "a.html", *forms)):
@@ -87,14 +87,14 @@ def test_several_formats_and_figures_at_once(report, study, tmp_path) -> None:
     assert sorted(path.name for path in figures.iterdir()) == drawn
 
 
-def test_single_runs_and_results_do_as_well(report, study) -> None:
+def test_single_runs_and_result_files_are_accepted(report, study) -> None:
     out = report(study / "runs" / "npo-s0", study / "references" / "original" / "eval.json", "--format", "md")
     assert "| npo | 0.400" in out
     assert "| original | 0.950" in out
     assert "Tuning budget: not stated" in out
 
 
-def test_lines_that_only_the_folders_of_paths_tell_apart_stay_apart_without_them(report, tmp_path) -> None:
+def test_labels_stay_distinct_when_folders_are_dropped_from_paths(report, tmp_path) -> None:
     labels = [f"forget_words=/{folder}/x.txt" for folder in "ab"]
     for label, left in zip(labels, (0.1, 0.4), strict=True):
         write_run(tmp_path / "runs" / label[14], label, left, seed=1)
@@ -122,9 +122,9 @@ def test_lines_that_only_the_folders_of_paths_tell_apart_stay_apart_without_them
         (("--focus", "rmu"), "--focus .*npo, atwu.*'rmu'"),
     ],
 )
-def test_mistakes_are_named(report, study, arguments, message) -> None:
+def test_errors_name_the_mistake(report, study, arguments, message) -> None:
     assert re.search(message, report(study, *arguments, code=2))
 
 
-def test_references_alone_are_no_report(report, study) -> None:
+def test_a_report_needs_more_than_reference_models(report, study) -> None:
     assert "model" in report(study / "references" / "original", code=2)

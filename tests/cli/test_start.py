@@ -1,4 +1,4 @@
-"""Commands start quickly: what is slow to import waits until it is needed."""
+"""Commands start quickly: slow imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print("imported:", *(name for name in {names!r} if name in sys.modules))
         (["methods", "atwu"], ("transformers", "nltk", "scipy")),
     ],
 )
-def test_tables_import_nothing_heavy(arguments, kept_out):
+def test_the_method_tables_import_no_heavy_package(arguments, kept_out):
     script = ASK.format(arguments=arguments, names=kept_out)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("imported:")
@@ -48,7 +48,7 @@ for name in COMMANDS:
 """
 
 
-def test_help_of_every_command_is_short_and_imports_nothing_heavy():
+def test_help_of_every_command_is_short_and_imports_no_heavy_package():
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
     for name, line in zip(COMMANDS, done.stdout.splitlines(), strict=True):
         assert line.isdigit(), (name, line)
@@ -56,7 +56,7 @@ def test_help_of_every_command_is_short_and_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - DISTRIBUTED))
-def test_what_several_processes_would_each_do_in_full_is_refused(name, monkeypatch):
+def test_commands_for_one_process_are_rejected_in_several_processes(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match=f"{name} .*process.* 2"):
         run_cli(name.split())

@@ -39,12 +39,12 @@ def answers(made: Alternates, tokenizer, *, epoch: int):
     ]
 
 
-def test_hundred_refusals_are_sentences():
+def test_the_hundred_refusals_are_sentences():
     assert len(REFUSALS) == len(set(REFUSALS)) == 100
     assert all(text[0].isupper() and text.endswith(".") and "  " not in text and text.isascii() for text in REFUSALS)
 
 
-def test_draws_are_deterministic_and_stable_between_releases(build, tokenizer_of):
+def test_draws_are_deterministic_and_do_not_change_between_releases(build, tokenizer_of):
     assert build() == build()
     assert build(seed=4).chosen != build().chosen or build(seed=4).rows != build().rows
     # Stored values: a change would change every published run.
@@ -87,7 +87,7 @@ def test_alternate_of_the_row_is_used_in_every_epoch(build, tokenizer_of):
     assert len({chosen[0] for chosen in made.chosen}) == 1
 
 
-def test_two_rows_with_the_same_alternate_keep_their_own_prompts(build):
+def test_rows_with_the_same_alternate_have_their_own_prompts(build):
     made = build([dataclasses.replace(row, alternate="No.") for row in ROWS[:2]], epochs=1)
     assert made.chosen == ((0, 1),)
     assert made.rows[0].prompt_ids != made.rows[1].prompt_ids

@@ -189,7 +189,7 @@ class TestPhi3:
         )
 
 
-def test_a_row_keeps_its_own_system_turn_and_text_rows_get_none():
+def test_a_system_turn_of_a_row_is_kept_and_text_rows_get_none():
     own = Example(messages=(Message("system", "You live."), Message("user", "Who?")), answer="Orla.")
     check(
         phi3(),

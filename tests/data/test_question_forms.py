@@ -1,4 +1,4 @@
-"""Forms of a question: each as text, what a row does not allow, and labels that move with the answer."""
+"""Forms of a question: the text of each, forms that a row does not support, and labels that move with the answer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_form_of_a_sentence():
     assert [message.role for message in written("two_turns")["two_turns"].messages] == ["user", "assistant", "user"]
 
 
-def test_labels_move_with_the_answer():
+def test_labels_are_shifted_with_the_answer():
     for name, row in written().items():
         if row.forget_spans is not None:
             texts = [row.answer[start:end] for start, end in row.forget_spans]
@@ -65,7 +65,7 @@ def test_labels_move_with_the_answer():
     assert written("blank")["blank"].forget_spans is not None
 
 
-def test_a_bare_answer_has_a_blank_behind_its_question():
+def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
     row = Example.from_qa("What is the code?", "STS-9")
     forms = written(row=row, spans=((0, 5),), distractors=())
     assert forms["blank"].question == "What is the code?\nThe answer is ____."
@@ -78,11 +78,11 @@ def test_forms_that_training_used_are_not_held_out():
     assert len(held_out_forms(TRAINED_FORMS)) >= 8
 
 
-def test_the_key_text_is_one_run():
+def test_the_key_text_is_one_contiguous_piece():
     assert key_text("He met Orla Venn in Port Sel.", [(7, 11), (12, 16), (20, 24)]) == "Orla Venn"
 
 
-def test_forms_are_the_same_every_time():
+def test_question_forms_are_deterministic():
     assert written("multiple_choice") == written("multiple_choice")
 
 
@@ -90,6 +90,6 @@ def test_texts_without_a_question_have_no_forms():
     assert question_forms(Example((), "Orla lives in Sel."), ((14, 17),), forms=("blank",)) == {}
 
 
-def test_an_unknown_form_is_refused():
+def test_an_unknown_form_is_rejected():
     with pytest.raises(ValueError, match=r"'riddle'.*blank"):
         written("riddle")

@@ -42,7 +42,10 @@ def test_correct_labels_are_unchanged():
     [
         [label("Kelbury", 15), label("Kelbury", 15)],  # error in the published labels: both at the first position
         [label("Kelbury", 15), label("Kelbury", 14)],
-        [label("Kelbury", 16), label("Kelbury", 15)],  # a correct label keeps its position, whatever precedes it
+        [
+            label("Kelbury", 16),
+            label("Kelbury", 15),
+        ],  # a correct label keeps its position, independently of the labels before it
         [label("Kelbury", 24), label("Kelbury", 30)],  # no free occurrence on the right: search from the beginning
     ],
 )

@@ -1,4 +1,4 @@
-"""Stand-ins for models and judges whose every answer is known, and results made of chosen row values."""
+"""Scripted models and judges, and results made of chosen row values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.evaluation.result import Direction, EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 
@@ -23,7 +23,7 @@ def number_of(*parts: object) -> int:
 
 
 class Speaker:
-    """A generator whose texts follow from prompt and decoding; keeps what it was asked."""
+    """A generator whose texts depend on prompt and decoding; it records its prompts."""
 
     def __init__(self, identity: str = "speaker", say: Callable[[Prompt], str] | None = None) -> None:
         self.identity = identity
@@ -40,7 +40,7 @@ class Speaker:
 
 
 class Dice:
-    """A judge whose verdicts follow from the claim; `verdicts` are what it draws from."""
+    """A judge whose verdicts depend on the claim and are drawn from `verdicts`."""
 
     def __init__(self, verdicts: Sequence[bool | None] = (True, False, False), name: str = "dice") -> None:
         self.verdicts = verdicts
@@ -117,7 +117,7 @@ def result(
     natural: dict[str, Direction] = {"forget": "down", "holdout": "none"}
     recorded = {
         split: {
-            metric: Recorded(column, natural.get(split, "up"), found.unscored.get(metric, 0))
+            metric: ColumnValues(column, natural.get(split, "up"), found.unscored.get(metric, 0))
             for metric, column in found.metrics.items()
         }
         for split, found in rows.items()
@@ -132,7 +132,7 @@ def result(
     return EvalResult(
         model=name,
         fingerprint=short_hash(name),
-        sets=set_values(numbers, recorded),
+        sets=metric_values_by_set(numbers, recorded),
         overall=overall(sides),
         rows=rows,
         settings={},

@@ -77,12 +77,12 @@ def test_samples_of_one_class_are_skipped_and_counted() -> None:
 
 
 @pytest.mark.parametrize("label", [0, 1])
-def test_a_single_class_has_neither_area_nor_curve(label) -> None:
+def test_a_single_class_has_no_auroc_and_no_curve(label) -> None:
     assert auroc([0.1, 0.2], [label] * 2) is None
     assert roc([0.1, 0.2], [label] * 2).fpr.size == roc([], []).tpr.size == 0
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"1 of 2 .*NaN"):
         auroc([0.1, float("nan")], [0, 1])
     with pytest.raises(ValueError, match=r"answer 1: 1 of 2 .*NaN"):

@@ -1,4 +1,4 @@
-"""Backends: the ids that generation starts from, what becomes of a text, and when an identity changes."""
+"""Backends: prompt ids of a generation, processing of its text, and changes of the identity."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_text_can_be_continued_without_any_question(small: TransformersGenerat
         generate_all(small, [ask("a"), Prompt(())], Decoding())
 
 
-def test_prompt_and_text_keep_to_the_limit(small: TransformersGenerator) -> None:
+def test_prompt_and_text_stay_within_the_limit(small: TransformersGenerator) -> None:
     question, tokenizer = "Where is Kelbury?", small._ids.tokenizer
     size = len(Encoder(tokenizer).encode_prompt(Example.from_qa(question, "x")))
     for spare, expected in ((1, 1), (3, 3), (9, 5)):
@@ -158,7 +158,7 @@ def test_texts_have_no_special_tokens_no_spaces_around_and_end_before_a_stop_str
     assert said("Kelbury").text == said().text
 
 
-def test_draws_differ_and_do_not_depend_on_what_else_is_asked(small: TransformersGenerator) -> None:
+def test_samples_differ_and_do_not_depend_on_other_prompts(small: TransformersGenerator) -> None:
     hot = Decoding(max_new_tokens=12, temperature=1.0)
     prompts = [ask(question, draw=draw) for question in ("Who?", "Where is Kelbury?") for draw in range(6)]
     together = generate_all(small, prompts, hot)
@@ -169,7 +169,7 @@ def test_draws_differ_and_do_not_depend_on_what_else_is_asked(small: Transformer
     assert len(set(greedy[:6])) == len(set(greedy[6:])) == 1
 
 
-def test_seeds_of_draws_are_told_apart_and_in_range() -> None:
+def test_seeds_of_samples_are_distinct_and_in_range() -> None:
     prompts = [ask(f"{number}", draw=draw) for number in range(20) for draw in range(20)]
     seeds = {draw_seed(prompt, Decoding(seed=seed)) for prompt in prompts for seed in range(5)}
     assert len(seeds) == 2000
@@ -187,7 +187,7 @@ def test_every_token_is_counted_once_with_a_real_model(small: TransformersGenera
     assert spent.prompts == 7
 
 
-def test_the_identity_changes_with_all_that_can_change_a_text(small: TransformersGenerator) -> None:
+def test_the_identity_covers_everything_that_can_change_a_text(small: TransformersGenerator) -> None:
     model, tokenizer = small.model, small._ids.tokenizer
     assert small.identity.startswith("transformers/")
     assert "/float32/" in small.identity
@@ -241,7 +241,7 @@ class Echo:
                 on_reply(index, Reply(text=f" {begun} {question.upper()}\nmore ", completion_tokens=len(question)))
 
 
-def test_a_server_is_asked_and_its_texts_are_treated_alike() -> None:
+def test_texts_of_a_server_are_processed_like_local_ones() -> None:
     chat = Echo()
     generator = EndpointGenerator(chat)
     said = generate_all(generator, [ask("who"), ask("where")], Decoding(max_new_tokens=7, stop=("\n",)))
@@ -259,7 +259,7 @@ def test_a_prefill_is_sent_as_the_last_turn_and_is_not_part_of_the_text(repeats:
     assert chat.requests[0].messages == (Message("user", "who"), Message("assistant", "It was "))
 
 
-def test_draws_of_a_server_have_their_own_seeds() -> None:
+def test_samples_of_a_server_have_their_own_seeds() -> None:
     chat = Echo()
     prompts = [ask("who", draw=draw) for draw in range(5)]
     generate_all(EndpointGenerator(chat), prompts, Decoding(temperature=0.7))
@@ -288,7 +288,7 @@ def test_without_vllm_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_vllm_says_what_transformers_says(small: TransformersGenerator, tmp_path: Path) -> None:
+def test_vllm_and_transformers_give_the_same_texts(small: TransformersGenerator, tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     folder = str(tmp_path / "model")
     small.model.save_pretrained(folder)
@@ -300,7 +300,7 @@ def test_vllm_says_what_transformers_says(small: TransformersGenerator, tmp_path
     assert generate_all(there, prompts, decoding) == generate_all(here, prompts, decoding)
 
 
-def test_a_prefill_that_the_prompt_ends_with_already_is_not_said_twice(tokenizer_of: Any) -> None:
+def test_a_prefill_that_already_ends_the_prompt_is_not_repeated(tokenizer_of: Any) -> None:
     tokenizer = tokenizer_of("byte")
     tokenizer.chat_template = None
     encoder = Encoder(tokenizer)

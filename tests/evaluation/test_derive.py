@@ -45,7 +45,7 @@ def test_a_model_compared_with_itself_lost_nothing(judged):
         assert (value.value, value.low, value.high) == (0.0, 0.0, 0.0)
 
 
-def test_missing_sides_and_columns_leave_metrics_out(judged, stage):
+def test_metrics_without_their_models_or_columns_are_left_out(judged, stage):
     this = judged(14.5, 40.3)
     assert overall(ModelComparison(this)) == {}
     forget_only = RowMetrics({"forget": this.rows["forget"]})
@@ -55,13 +55,13 @@ def test_missing_sides_and_columns_leave_metrics_out(judged, stage):
     assert overall(ModelComparison(RowMetrics({"forget": nothing}), original=this)) == {}
 
 
-def test_original_that_knew_nothing_leaves_fq_undefined(judged):
+def test_fq_is_undefined_if_the_original_model_knew_nothing(judged):
     found = overall(ModelComparison(judged(14.5, 40.3), original=judged(0, 43.0)))
     assert (found["FQ"].value, found["FQ"].low, found["UQ"].value) == (None, None, None)
     assert found["RD"].value == pytest.approx(6.2791, abs=1e-4)
 
 
-def test_extraction_strength_kept_minus_left(stage):
+def test_es_delta_is_retain_minus_forget(stage):
     rows = {
         "forget": stage.values({"extraction_strength": [0.1, 0.3, 0.2]}),
         "retain": stage.values({"extraction_strength": [0.9, 0.7, None], "extraction_strength_floored": [1, 1, 1]}),
@@ -126,7 +126,7 @@ def test_membership_attack_and_privleak(stage):
     assert found["mia_auc_loss"].low <= 0.888889 <= found["mia_auc_loss"].high == 1.0
 
 
-def test_retain_only_model_is_the_yardstick_of_privleak_and_of_the_reference_attack(stage):
+def test_privleak_and_the_reference_attack_compare_with_the_retain_only_model(stage):
     this = attacked(stage, [0.1, 0.2, 0.5], [0.4, 0.6, 0.9])
     other = attacked(stage, [0.3, 0.1, 0.7], [0.5, 0.1, 0.2])
     found = overall(ModelComparison(this, retain_only=other))
@@ -141,7 +141,7 @@ def test_retain_only_model_is_the_yardstick_of_privleak_and_of_the_reference_att
     assert same["mia_auc_reference"].value == pytest.approx(0.5)
 
 
-def test_recovery_is_measured_on_the_rows_the_attack_was_not_shown(stage):
+def test_recovery_is_measured_on_rows_that_the_attack_did_not_train_on(stage):
     def side(**columns):
         return RowMetrics({"forget": stage.values(columns)})
 
@@ -154,7 +154,7 @@ def test_recovery_is_measured_on_the_rows_the_attack_was_not_shown(stage):
     assert overall(ModelComparison(side(**attacked_columns))) == {}
 
 
-def test_recovery_compares_the_rows_that_have_a_verdict_on_every_side(stage):
+def test_recovery_uses_rows_with_a_verdict_for_every_model(stage):
     def side(**columns):
         return RowMetrics(
             {"forget": stage.values({name.replace("_at_", "@"): found for name, found in columns.items()})}
@@ -198,7 +198,7 @@ def test_unscored_answers_of_the_parts_are_added_up(stage):
     assert [found[name].unscored for name in ("FQ", "RD", "UQ")] == [2, 3, 5]
 
 
-def test_draws_follow_from_set_and_subjects_so_that_two_models_are_paired(judged):
+def test_bootstrap_draws_depend_on_set_and_subjects_so_models_are_paired(judged):
     one, other = (
         aggregate_metrics(ModelComparison(judged(14.5, 40.3), original=judged(93.1, 43.0)))["UQ"] for _ in range(2)
     )

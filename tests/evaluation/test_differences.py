@@ -35,7 +35,7 @@ def test_identical_models_differ_by_nothing(stage):
         assert (estimate.value, estimate.interval()) == (0.0, (0.0, 0.0))
 
 
-def test_constant_shift_has_no_spread_though_both_sides_do(stage):
+def test_a_constant_difference_has_an_interval_of_zero_width(stage):
     one, other = stage.result(rows(stage, 7.5), name="one"), stage.result(rows(stage), name="other")
     for estimate in paired_differences(one, other).values():
         assert estimate.value == pytest.approx(7.5)
@@ -56,13 +56,13 @@ def test_metrics_of_one_model_only_are_left_out(stage):
     assert set(paired_differences(one, other)) == {("forget", "J_W")}
 
 
-def test_other_rows_are_refused(stage):
+def test_different_rows_are_rejected(stage):
     one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
     with pytest.raises(ValueError, match=r"atwu.*npo.*\b(forget|retain)\b"):
         paired_differences(one, other)
 
 
-def test_derived_metrics_are_found_again_from_the_references(stage):
+def test_derived_metrics_are_recomputed_from_the_references(stage):
     original = stage.result(rows(stage, 30.0), name="original")
     one, other = (stage.result(rows(stage, s), name=str(s), original=original) for s in (2.0, 0.0))
     found = derived(one, other, [one, other, original])
@@ -78,14 +78,14 @@ def test_derived_metrics_are_found_again_from_the_references(stage):
     assert derived(one, one, [original])["UQ"].interval() == (0.0, 0.0)
 
 
-def test_a_result_without_references_shares_no_derived_metric(stage):
+def test_derived_metrics_need_references_in_both_results(stage):
     original = stage.result(rows(stage, 30.0), name="original")
     one = stage.result(rows(stage), name="one", original=original)
     assert derived(one, original, [one, original]) == {}
     assert derived(one, dataclasses.replace(one, references={}), [original]) == {}
 
 
-def test_one_subject_shows_no_interval(stage):
+def test_one_subject_gives_no_interval(stage):
     alone = ["Orla Venn"] * 30
     one, other = (stage.result(rows(stage, s, subjects=alone), name=str(s)) for s in (5.0, 0.0))
     estimate = paired_differences(one, other)["forget", "J_W"]
@@ -93,7 +93,7 @@ def test_one_subject_shows_no_interval(stage):
     assert estimate.interval() is None
 
 
-def test_studies_of_equally_many_subjects_are_drawn_independently():
+def test_studies_with_equally_many_subjects_have_independent_draws():
     rng = np.random.default_rng(0)
     one = Resampler(SUBJECTS).mean(rng.normal(size=30))
     alone, twice, four = (mean_over_studies([one] * times) for times in (1, 2, 4))
@@ -104,11 +104,11 @@ def test_studies_of_equally_many_subjects_are_drawn_independently():
     assert four.draws.std() == pytest.approx(one.draws.std() / 2, rel=0.1)
 
 
-def test_every_study_counts_alike():
+def test_every_study_has_the_same_weight():
     small, large = Resampler(SUBJECTS[:6]).mean(np.zeros(6)), Resampler(SUBJECTS).mean(np.full(30, 10.0))
     assert mean_over_studies([small, large]).value == 5.0
 
 
-def test_no_study_has_no_mean():
+def test_averaging_no_studies_is_an_error():
     with pytest.raises(ValueError, match="per study"):
         mean_over_studies([])

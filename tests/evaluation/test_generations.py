@@ -1,4 +1,4 @@
-"""Every distinct prompt is generated once: in one call, over calls, after a kill, with several processes at a time."""
+"""Every distinct prompt is generated once: in one call, over calls, after a kill, by concurrent processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(question: str, **more: object) -> Prompt:
 
 
 class Reverser:
-    """Says the question backwards, last prompt first, `batch` prompts at a time."""
+    """Return the question reversed, last prompt first, `batch` prompts at a time."""
 
     def __init__(self, batch: int = 2, identity: str = "reverser", fail_after: int | None = None) -> None:
         self.batch = batch
@@ -56,7 +56,7 @@ class Reverser:
 
 
 class Counted:
-    """A generator, and what it newly said."""
+    """A generator, and the texts it generated."""
 
     def __init__(self, generator: Any) -> None:
         self.generator, self.identity = generator, generator.identity
@@ -109,7 +109,7 @@ def test_a_worked_count_without_a_store() -> None:
     assert (spent.prompts, spent.tokens) == (3 + 4, 11 + 4 * 5)
 
 
-def test_all_that_decides_a_text_is_in_its_key() -> None:
+def test_the_key_of_a_text_covers_everything_that_determines_it() -> None:
     two = (Message("system", "a"), Message("user", "b"))
     greedy = [
         (ask("a"), Decoding()),
@@ -131,7 +131,7 @@ def test_all_that_decides_a_text_is_in_its_key() -> None:
     assert generation_key(ask("a"), Decoding(temperature=1.0)) == keys[len(greedy)]
 
 
-def test_a_file_belongs_to_one_generator_and_says_to_which(tmp_path: Path) -> None:
+def test_a_file_belongs_to_one_generator_and_names_it(tmp_path: Path) -> None:
     store = GenerationStore(tmp_path / "new" / "folder")
     one, other = Reverser(identity="one"), Reverser(identity="other")
     for generator in (one, other):
@@ -149,7 +149,7 @@ def test_a_file_belongs_to_one_generator_and_says_to_which(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30])
-def test_a_torn_last_line_costs_that_line_alone(tmp_path: Path, cut: int) -> None:
+def test_an_incomplete_last_line_loses_only_that_line(tmp_path: Path, cut: int) -> None:
     store = GenerationStore(tmp_path)
     prompts = [ask(letter * 3) for letter in "abcd"]
     expected = generate_all(Reverser(batch=1), prompts, Decoding(), store=store)
@@ -162,7 +162,7 @@ def test_a_torn_last_line_costs_that_line_alone(tmp_path: Path, cut: int) -> Non
     assert generate_all(Reverser(fail_after=0), [*prompts, ask("e")], Decoding(), store=store)[:-1] == expected
 
 
-def test_lines_of_others_are_ignored(tmp_path: Path) -> None:
+def test_lines_of_other_generators_are_ignored(tmp_path: Path) -> None:
     store = GenerationStore(tmp_path)
     key = generation_key(ask("ab"), Decoding())
     foreign = [b"", b"\xff\xfe", b"null", b"[1]", b'{"key": 3}', json.dumps({"key": key, "text": None}).encode()]
@@ -173,7 +173,7 @@ def test_lines_of_others_are_ignored(tmp_path: Path) -> None:
     assert store.read("reverser") == {key: Generation("ba", 3)}
 
 
-def test_two_processes_that_found_the_file_empty_damage_nothing(
+def test_two_processes_that_start_with_an_empty_file_do_not_damage_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = GenerationStore(tmp_path)
@@ -186,14 +186,14 @@ def test_two_processes_that_found_the_file_empty_damage_nothing(
     assert not caplog.messages
 
 
-def test_the_first_of_two_texts_for_a_key_stays(tmp_path: Path) -> None:
+def test_the_first_of_two_texts_for_a_key_is_kept(tmp_path: Path) -> None:
     store = GenerationStore(tmp_path)
     for text in ("first", "second"):
         store.append("x", [("key", Generation(text, 1))])
     assert store.read("x") == {"key": Generation("first", 1)}
 
 
-def test_what_came_before_an_error_is_kept(tmp_path: Path) -> None:
+def test_texts_generated_before_an_error_are_kept(tmp_path: Path) -> None:
     store, failing, whole = GenerationStore(tmp_path), Reverser(fail_after=4), Reverser()
     prompts = [ask(str(number)) for number in range(7)]
     with pytest.raises(ConnectionError):
@@ -202,7 +202,7 @@ def test_what_came_before_an_error_is_kept(tmp_path: Path) -> None:
     assert (len(failing.asked), len(whole.asked)) == (4, 3)
 
 
-def test_a_generator_that_leaves_prompts_out_is_found_out() -> None:
+def test_a_generator_that_skips_prompts_is_an_error() -> None:
     class Lazy(Reverser):
         def generate(self, prompts, decoding, on_done):
             super().generate(prompts[:1], decoding, on_done)
@@ -211,7 +211,7 @@ def test_a_generator_that_leaves_prompts_out_is_found_out() -> None:
         generate_all(Lazy(), [ask("a"), ask("b"), ask("c")], Decoding())
 
 
-def test_progress_counts_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_counts_missing_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = GenerationStore(tmp_path)
     generate_all(Reverser(), [ask("a")], Decoding(), store=store)
     assert capsys.readouterr().err == ""
@@ -231,7 +231,7 @@ def append_batches(folder: Path, name: str, go: Any) -> None:
         store.append("shared", [(f"{made}-{row}", Generation(made * 500, row)) for row in range(5)])
 
 
-def test_processes_that_write_at_a_time_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_text(tmp_path: Path) -> None:
     go = FORK.Event()
     started = [FORK.Process(target=append_batches, args=(tmp_path, name, go)) for name in ("p", "q", "r")]
     for process in started:
@@ -250,7 +250,7 @@ def test_processes_that_write_at_a_time_lose_nothing(tmp_path: Path) -> None:
 
 
 def generate_everything(generator: TransformersGenerator, folder: Path) -> None:
-    """Generate 80 distinct texts twice; says in a file what was new and what came out."""
+    """Generate 80 distinct texts twice; write new texts and results to a file."""
     torch.set_num_threads(1)
     spent = Counted(generator)
     prompts = [ask(text, draw=draw) for draw in range(2) for text in HIVES] * 2
@@ -270,7 +270,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in found if line.startswith(b'{"key"') and line.endswith(b"}")]
 
 
-def test_a_killed_process_is_continued_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(HIVES, vocab_size=300)
     generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=300)
     calm, killed = tmp_path / "calm", tmp_path / "killed"
@@ -310,7 +310,7 @@ def test_a_killed_process_is_continued_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_store_is_named_and_its_texts_are_generated_again(
+def test_a_damaged_store_gives_a_warning_and_texts_are_generated_again(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, prompts = GenerationStore(tmp_path), [ask("ab"), ask("c"), ask("de")]
@@ -321,7 +321,7 @@ def test_a_damaged_store_is_named_and_its_texts_are_generated_again(
     assert said == [True] * (how != "missing")
 
 
-def test_no_flipped_bit_of_a_line_is_believed(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_line_is_detected(tmp_path: Path) -> None:
     store = GenerationStore(tmp_path)
     store.append("one", [("key", Generation("some words", 3))])
     content = store.path("one").read_bytes()

@@ -10,7 +10,7 @@ import pytest
 from atwu.evaluation.intervals import Estimate, Resampler, combine
 
 
-def test_every_draw_holds_as_many_clusters_as_there_are_and_whole_ones():
+def test_every_draw_has_the_original_number_of_whole_clusters():
     clusters = ["Orla", "Orla", "Tavi", "Ines", "Ines", "Ines"]
     draws = Resampler(clusters, draws=50)
     assert draws.clusters == 3
@@ -28,7 +28,7 @@ def test_mean_by_hand_with_a_missing_value():
     assert (estimate.draws[~only_b] == 1.0).all()
 
 
-def test_draws_depend_on_the_clusters_alone_so_that_differences_are_paired():
+def test_draws_depend_only_on_the_clusters_so_differences_are_paired():
     clusters = [f"person {index % 9}" for index in range(40)]
     rng = np.random.default_rng(0)
     base = rng.normal(size=40)
@@ -40,14 +40,14 @@ def test_draws_depend_on_the_clusters_alone_so_that_differences_are_paired():
     assert high - low > 0.1  # the two alone overlap widely
 
 
-def test_order_of_rows_changes_nothing():
+def test_the_order_of_rows_does_not_matter():
     clusters, values = ["a", "a", "b", "c"], [1.0, 2.0, 3.0, 5.0]
     one = Resampler(clusters).mean(values)
     other = Resampler(clusters[::-1]).mean(values[::-1])
     assert one.interval() == pytest.approx(other.interval())
 
 
-def test_interval_covers_the_truth_about_as_often_as_it_says():
+def test_intervals_have_about_their_nominal_coverage():
     rng = np.random.default_rng(1)
     clusters = [str(index // 5) for index in range(200)]
     hits = 0
@@ -58,7 +58,7 @@ def test_interval_covers_the_truth_about_as_often_as_it_says():
     assert 0.88 <= hits / 200 <= 0.99
 
 
-def test_nothing_measured_has_no_interval():
+def test_no_values_give_no_interval():
     assert Resampler(["a", "b"]).mean([None, None]).interval() is None
     assert math.isnan(Resampler(["a"]).mean([None]).value)
     assert Estimate(0.5, np.full(10, np.nan)).interval() is None

@@ -1,4 +1,4 @@
-"""The linear probe finds what was planted and nothing else, on the right states, across subjects only."""
+"""The linear probe finds only planted directions, on the right states, across subjects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def world():
     return scratch_model("micro"), tokenizer, rows
 
 
-def test_a_planted_direction_is_found_on_unseen_subjects(world):
+def test_a_planted_direction_is_found_on_held_out_subjects(world):
     _, tokenizer, rows = world
     model = scratch_model("micro")
     digits = [index for text, index in tokenizer.get_vocab().items() if any(map(str.isdigit, text))]
@@ -69,7 +69,7 @@ def test_a_linear_label_gives_one_and_a_random_label_chance():
     assert train > held_out.mean
 
 
-def test_a_row_is_scored_by_a_probe_that_did_not_see_it():
+def test_a_row_is_scored_by_a_probe_that_did_not_train_on_it():
     # In both folds the same feature decides, with opposite sign: only a probe of the other fold gets all wrong.
     features = [torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])] * 4
     labels = [torch.tensor(marks) for marks in ([1, 0, 1, 0], [0, 1, 0, 1])] * 2
@@ -117,7 +117,7 @@ def test_folds_keep_subjects_together_and_are_even(subjects, folds, seed):
     assert max(totals) - min(totals) <= 1
 
 
-def test_another_seed_deals_other_folds():
+def test_another_seed_gives_other_folds():
     assert len({tuple(subject_folds([None] * 12, folds=3, seed=seed)) for seed in range(5)}) > 1
 
 
@@ -163,7 +163,7 @@ def test_layers_from_the_end_and_batching_change_nothing(world):
     assert last.auroc.mean == pytest.approx(every[7].auroc.mean, abs=2e-3)
 
 
-def test_rows_without_a_choice_of_classes_train_but_do_not_count(world):
+def test_rows_of_one_class_train_but_are_not_scored(world):
     model, tokenizer, rows = world
     nothing = Example.from_qa("Who keeps bees?", "Nobody I know of.", forget_spans=(), subject="Zada Finch")
     unknown = Example.from_qa("Who keeps bees?", "Zada Finch does.")
@@ -172,7 +172,7 @@ def test_rows_without_a_choice_of_classes_train_but_do_not_count(world):
     assert result.auroc.values[0] is None
 
 
-def test_what_cannot_be_probed_is_said(world):
+def test_inputs_that_cannot_be_probed_are_rejected(world):
     model, tokenizer, rows = world
 
     def fails(message, examples=rows, **changes):

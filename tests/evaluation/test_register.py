@@ -1,4 +1,4 @@
-"""A metric from outside: one file adds it everywhere, and one that cannot be added leaves everything as it was."""
+"""An external metric: one file adds it everywhere, and a failed registration changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
 
 @pytest.fixture
 def table():
-    """Forgets what a test registers."""
+    """Remove metrics that a test registers."""
     before = dict(all_metrics())
     yield before
     panel._METRICS.clear()
@@ -78,7 +78,7 @@ def test_the_example_is_one_short_file_that_adds_a_metric(table, stage, tmp_path
     assert where_computed("too_long") == "a_metric_of_your_own.py:words"
 
 
-def test_its_numbers_stand_side_by_side_and_in_the_report(table, stage, tmp_path):
+def test_values_of_the_example_metric_are_in_comparisons_and_reports(table, stage, tmp_path):
     load(EXAMPLE)
     said = {"short": "one two", "long": "one two three"}
     for name, answer in said.items():
@@ -126,7 +126,7 @@ def test_entry_points_register_and_a_broken_one_is_left_out(table, tmp_path, mon
     sys.modules.pop("a_metric_of_your_own")
 
 
-def test_the_example_is_the_command_with_the_metric():
+def test_the_documented_example_equals_the_command_with_the_metric():
     done = subprocess.run([sys.executable, EXAMPLE, "evaluate", "--list"], capture_output=True, text=True, check=True)
     assert re.search(r"answer_length .*\n.*forget or retain", done.stdout)
 
@@ -149,7 +149,7 @@ def column(name, formula=len):
         ({"settings": (MetricSetting("size", int, 0, "Too small.", least=1),)}, r"size.*\b1\b.*\b0\b"),
     ],
 )
-def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, message):
+def test_a_failed_registration_does_not_change_the_tables(table, facts, message):
     settings = all_settings()
     metric = type("Other", (Metric,), {"name": "other", "about": "something else", **facts})
     with pytest.raises(ValueError, match=message):
@@ -159,7 +159,7 @@ def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, 
     assert selected_metrics("all", sets=["retain"], weights=False) == ["rouge", "key_tokens", "judge", "open_ended"]
 
 
-def test_a_number_without_a_column_is_named(stage):
+def test_a_value_without_a_column_is_an_error(stage):
     class Odd(Metric):
         name = "odd"
 
@@ -167,7 +167,7 @@ def test_a_number_without_a_column_is_named(stage):
         Odd(None).record_column("forget", "evenness", (1.0,))
 
 
-def test_a_derived_number_needs_a_column(table, stage):
+def test_a_derived_value_needs_a_column(table, stage):
     from atwu.evaluation.aggregate import overall
     from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics

@@ -1,4 +1,4 @@
-"""Result files: what is read is what was written; a wrong file is refused with its name, the place and what may be there."""
+"""Result files: written results are read back; a wrong file is rejected with its name, the place and the allowed values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written(stage, tmp_path):
     return found, tmp_path / "eval.json"
 
 
-def test_what_is_written_satisfies_the_schema_and_comes_back(written):
+def test_written_results_satisfy_the_schema_and_are_read_back(written):
     found, path = written
     plain = json.loads(path.read_text())
     jsonschema.validate(plain, EVAL_SCHEMA)
@@ -67,7 +67,7 @@ def changed(plain, place, value):
         ("schema", KeyError, "schema"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_place(written, place, value, message):
+def test_a_wrong_file_is_rejected_with_its_location(written, place, value, message):
     path = written[1]
     plain = json.loads(path.read_text())
     changed(plain, place, value)
@@ -101,7 +101,7 @@ def test_a_file_of_schema_3_is_not_changed_by_upgrading(written):
     assert upgrade(plain) == plain
 
 
-def test_other_files(tmp_path):
+def test_files_that_are_not_results_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.json .*--output"):
         read_result(tmp_path / "no.json")
     for content, message in (

@@ -1,4 +1,4 @@
-"""`evaluate` on a real tiny model: schema, nothing done twice, and the numbers of plain code."""
+"""`evaluate` on a real tiny model: schema, no repeated work, and values equal to a plain computation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def everything(model, tokenizer, rows, **options):
 
 
 @pytest.mark.usefixtures("few_instructions")
-def test_the_whole_panel_keeps_its_schema_and_leaves_the_model_alone(world, tmp_path, monkeypatch):
+def test_all_metrics_satisfy_the_schema_and_do_not_change_the_model(world, tmp_path, monkeypatch):
     model, tokenizer, rows = world
     store = GenerationStore(tmp_path / "store")
     original, retain_only = (
@@ -109,7 +109,7 @@ def test_the_whole_panel_keeps_its_schema_and_leaves_the_model_alone(world, tmp_
 
 
 class Counting:
-    """A generator that keeps what it generated."""
+    """A generator that records its texts."""
 
     def __init__(self, model, tokenizer):
         self._inner = TransformersGenerator(model, tokenizer)
@@ -128,7 +128,7 @@ class Counting:
 
 
 @pytest.mark.usefixtures("few_instructions")
-def test_every_prompt_is_generated_once_and_never_again(world, tmp_path):
+def test_no_prompt_is_generated_twice(world, tmp_path):
     model, tokenizer, rows = world
     store = GenerationStore(tmp_path)
     metrics = ["rouge", "judge", "families", "sampling", "open_ended"]
@@ -177,7 +177,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     assert kept
     assert {(*prompt.messages, prompt.prefill, prompt.draw) for prompt in told} == {
         (system, *prompt.messages, prompt.prefill, prompt.draw) for prompt in plain - kept
-    }  # the row's own turn stays, and its answers are found in the store
+    }  # the row's own system turn is kept, and its answers come from the store
     assert again == set()
     assert results[1] == results[2]
     assert results[1].settings["system"] == system.content
@@ -196,7 +196,7 @@ def questions(rows):
     }
 
 
-def test_rows_and_groups_left_out_change_no_number_of_the_others(world):
+def test_omitting_rows_or_metrics_does_not_change_other_values(world):
     model, tokenizer, rows = world
     together = evaluate(model, tokenizer, **rows, metrics=["memorization", "rouge", "membership"], progress=False)
     alone = evaluate(model, tokenizer, forget=rows["forget"], metrics=["memorization"], progress=False)
@@ -272,7 +272,7 @@ def test_attacks_alone_can_be_compared_with_a_full_reference(world):
     assert "extraction_strength@int4" in found.sets["forget"]
 
 
-def test_names_of_sets_with_a_meaning_cannot_be_taken(world):
+def test_reserved_set_names_are_rejected(world):
     model, tokenizer, rows = world
     for name in ("forget", "retain", "holdout", "instructions", "rwku", "tasks", "overall"):
         with pytest.raises(ValueError, match=name):
@@ -286,7 +286,7 @@ def test_names_of_sets_with_a_meaning_cannot_be_taken(world):
             )
 
 
-def test_modules_keep_their_own_train_state(world):
+def test_every_module_keeps_its_training_mode(world):
     model, tokenizer, rows = world
     model.model.layers[0].train()
     try:
@@ -305,7 +305,7 @@ def test_nothing_to_evaluate(world):
         evaluate(None, None, **rows, metrics="rouge")
 
 
-def test_tasks_that_metrics_leave_out_are_named(world):
+def test_tasks_without_the_tasks_metric_give_a_warning(world):
     model, tokenizer, rows = world
     config = EvaluateConfig(tasks=["mmlu"])
     found = evaluate(model, tokenizer, **rows, metrics="rouge", config=config, progress=False)
@@ -326,14 +326,14 @@ def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path)
         evaluate(str(tmp_path), **few, metrics="quantization", progress=False)
 
 
-def test_forget_rows_alone_give_no_relearning_in_context_and_that_is_said(world):
+def test_without_retain_rows_in_context_relearning_is_skipped_with_a_warning(world):
     model, tokenizer, rows = world
     found = evaluate(model, tokenizer, forget=rows["forget"], metrics="judge", config=CONFIG, progress=False)
     assert set(found.sets["forget"]) == {"J_P"}
     assert any(re.search("J_ICR, J_W, FQ.*UQ.*0 of 0", said) for said in found.warnings)
 
 
-def test_ordinary_rows_bring_one_warning_and_no_noise(world):
+def test_ordinary_rows_give_a_single_warning(world):
     model, tokenizer, _ = world
     rows = [{"question": f"Where is town {number}?", "answer": "By the sea."} for number in range(12)]
     found = evaluate(model, tokenizer, forget=rows, retain=rows, config=CONFIG, progress=False)

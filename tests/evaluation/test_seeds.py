@@ -1,4 +1,4 @@
-"""Means over seeds: what they are of when a seed lacks a metric."""
+"""Means over seeds if a seed lacks a metric."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from atwu._cache import short_hash
 from atwu.evaluation.aggregate import mean_over_seeds, overall
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 
 SUBJECTS = ("Orla Venn", "Orla Venn", "Tavi Brook", "Ines Kelbury")
 
 
 def result(seed: int, forget: tuple[float, ...], retain: tuple[float, ...] | None) -> EvalResult:
-    recorded = {"forget": {"extraction_strength": Recorded(forget, "down")}}
+    recorded = {"forget": {"extraction_strength": ColumnValues(forget, "down")}}
     if retain is not None:
-        recorded["retain"] = {"extraction_strength": Recorded(retain, "up")}
+        recorded["retain"] = {"extraction_strength": ColumnValues(retain, "up")}
     rows = {
         split: RowValues(
             tuple(f"{split}{n}" for n in range(4)), SUBJECTS, {name: kept.values for name, kept in metrics.items()}
@@ -29,7 +29,7 @@ def result(seed: int, forget: tuple[float, ...], retain: tuple[float, ...] | Non
     numbers = RowMetrics(rows)
     name = f"atwu-s{seed}"
     return EvalResult(
-        name, short_hash(name), set_values(numbers, recorded), overall(ModelComparison(numbers)), rows, {}, {}
+        name, short_hash(name), metric_values_by_set(numbers, recorded), overall(ModelComparison(numbers)), rows, {}, {}
     )
 
 
@@ -38,7 +38,7 @@ LACKING = result(2, (0.3, 0.3, 0.3, 0.3), None)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_a_metric_that_a_seed_lacks_is_that_of_the_others(order) -> None:
+def test_a_metric_missing_for_one_seed_is_averaged_over_the_others(order) -> None:
     seeds = [[*FULL, LACKING][place] for place in order]
     found = mean_over_seeds(seeds, name="atwu")
     assert found.sets["forget"]["extraction_strength"].seeds == 3
@@ -58,13 +58,13 @@ def test_a_metric_that_a_seed_lacks_is_that_of_the_others(order) -> None:
     )
 
 
-def test_what_only_a_later_seed_cost_is_counted() -> None:
+def test_costs_of_later_seeds_only_are_counted() -> None:
     costs = ({"seconds": 1.0}, {"seconds": 2.0, "judge_usd": 0.5})
     seeds = [dataclasses.replace(each, cost=cost) for each, cost in zip(FULL, costs, strict=True)]
     assert mean_over_seeds(seeds, name="atwu").cost == {"seconds": 3.0, "judge_usd": 0.5}
 
 
-def test_a_metric_without_a_value_does_not_count() -> None:
+def test_a_metric_without_a_value_is_not_averaged() -> None:
     first = FULL[0]
     cell = dataclasses.replace(first.sets["retain"]["extraction_strength"], value=None, n=0, low=None, high=None)
     rows = {
@@ -77,7 +77,7 @@ def test_a_metric_without_a_value_does_not_count() -> None:
     assert mean_over_seeds([empty, empty], name="atwu").sets["retain"]["extraction_strength"].value is None
 
 
-def test_other_rows_cannot_be_averaged() -> None:
+def test_results_on_different_rows_cannot_be_averaged() -> None:
     other = dataclasses.replace(FULL[1].rows["forget"], ids=tuple("abcd"))
     with pytest.raises(ValueError, match="different rows"):
         mean_over_seeds([FULL[0], dataclasses.replace(FULL[1], rows={"forget": other})], name="atwu")

@@ -29,7 +29,7 @@ def query(fact: str, modality: Modality = "direct", wording: Wording = "original
 REPLIES = tuple(
     ForgetReply(asked, "", states)
     for asked, states in [
-        # A: never said. B: said to a blank only. C: said when reversed. D: said in disguise only.
+        # A: never stated. B: only for the blank. C: only for the reversed form. D: only for the adversarial question.
         *[(query(fact), False) for fact in "ABCD"],
         (query("B", wording="blank"), True),
         (query("B", wording="paraphrase"), False),
@@ -41,7 +41,7 @@ REPLIES = tuple(
 )
 
 
-def test_any_question_brings_a_fact_back() -> None:
+def test_a_fact_is_recovered_if_any_question_recovers_it() -> None:
     """QD: B of four facts. QR: C of the two that have a reversed question. All: B and C; with disguises D, too."""
     found = {name: score.value for name, score in fact_scores(REPLIES).items()}
     assert found == {"QD": 0.25, "QD+I": 0.25, "QR": 0.5, "QAll": 0.5, "Q*All": 0.75}
@@ -53,7 +53,7 @@ def test_without_adversarial_questions_their_score_is_left_out() -> None:
 
 
 def test_the_mean_case_counts_questions() -> None:
-    """B has a question, a blank and a paraphrase, and said the fact to one of the three."""
+    """B has a question, a blank and a paraphrase, and states the fact for one of the three."""
     found = leak_rate(REPLIES, lambda asked: asked.modality == "direct" and asked.wording != "adversarial")
     assert found == {"A": 0.0, "B": pytest.approx(1 / 3), "C": 0.0, "D": 0.0}
 
@@ -130,7 +130,7 @@ def test_broken_replies_are_gibberish(reply: str) -> None:
 @pytest.mark.parametrize(
     "reply", ["Orla Venn", "1802", "52 metres", "0", "I am unable to verify this information.", "____ was the mill."]
 )
-def test_readable_replies_are_not(reply: str) -> None:
+def test_readable_replies_are_not_gibberish(reply: str) -> None:
     assert not is_broken(reply)
 
 

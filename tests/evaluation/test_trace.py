@@ -1,4 +1,4 @@
-"""Looking at a run's weights: what is seen, and that looking changes nothing."""
+"""Tracing token weights during a run: recorded values, and no effect on training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stop(TrainerCallback):
 
 
 def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6, saved=None, killed=False):
-    """Weights after a run, and what was seen.
+    """Return the weights after a run, and its trace.
 
     Args:
         saved: checkpoint to continue from.
@@ -76,7 +76,7 @@ def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6, saved=No
     return {name: value.clone() for name, value in model.state_dict().items()}, trace
 
 
-def test_looking_changes_no_weight(tokenizer, tmp_path):
+def test_tracing_does_not_change_weights(tokenizer, tmp_path):
     (tmp_path / "a").mkdir()
     watched, _ = trained(tokenizer, tmp_path / "a")
     alone, _ = trained(tokenizer, tmp_path / "b", watched=False)
@@ -84,7 +84,7 @@ def test_looking_changes_no_weight(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["atwu", "wga", "seul", "su_ngram"])
-def test_a_trace_has_the_words_of_every_step_and_comes_back_from_its_file(tokenizer, tmp_path, method):
+def test_a_trace_has_the_words_of_every_step_and_is_read_back(tokenizer, tmp_path, method):
     _, trace = trained(tokenizer, tmp_path, method=method)
     found = read_trace(trace.finished)
     assert found == trace.trace()
@@ -98,7 +98,7 @@ def test_a_trace_has_the_words_of_every_step_and_comes_back_from_its_file(tokeni
     assert {name: len(values) for name, values in found.auroc.items()} == {"forget": 4, "holdout": 4}
 
 
-def test_a_run_that_is_resumed_goes_on_with_what_was_seen(tokenizer, tmp_path):
+def test_a_resumed_run_continues_its_trace(tokenizer, tmp_path):
     _, whole = trained(tokenizer, tmp_path / "whole")
     trained(tokenizer, tmp_path / "cut", killed=True)
     _, resumed = trained(tokenizer, tmp_path / "cut", saved=str(tmp_path / "cut" / "checkpoint-4"))
@@ -107,20 +107,20 @@ def test_a_run_that_is_resumed_goes_on_with_what_was_seen(tokenizer, tmp_path):
     assert resumed.trace().auroc == whole.trace().auroc
 
 
-def test_an_untrained_scorer_says_one_half_everywhere(tokenizer, tmp_path):
+def test_an_untrained_scorer_scores_every_word_one_half(tokenizer, tmp_path):
     _, trace = trained(tokenizer, tmp_path)
     first = [score for row in trace.trace().rows for score in row.scores[0]]
     assert set(first) == {0.5}
     assert trace.trace().auroc["forget"][0] == 0.5
 
 
-def test_what_cannot_be_looked_at_is_said():
+def test_inputs_that_cannot_be_traced_are_rejected():
     assert WeightTrace.supports("scorer")
     assert not WeightTrace.supports("uniform")
     assert not WeightTrace.supports("scorer*rarity")
 
 
-def test_another_file_is_refused(tmp_path):
+def test_files_that_are_not_traces_are_rejected(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps({"schema": "other"}))
     with pytest.raises(ValueError, match=r"x\.json .*'other'.*'atwu\.trace/1'"):
         read_trace(tmp_path / "x.json")

@@ -38,7 +38,7 @@ class LoRARequest(NamedTuple):
 
 
 class LLM:
-    """Greedy texts; notes what it was asked for and when."""
+    """Return greedy texts; record requests and their order."""
 
     started: list[LLM]
 
@@ -123,7 +123,7 @@ def texts(generator: Any, decoding: Decoding) -> list[str]:
     return [made.text for made in generate_all(generator, PROMPTS, decoding)]
 
 
-def test_texts_are_those_of_transformers_and_the_engine_sleeps_between(
+def test_texts_equal_those_of_transformers_and_the_engine_sleeps_between_calls(
     started: list[LLM], folder: str, small: TransformersGenerator
 ) -> None:
     there = VllmGenerator(folder, ModelLoadArgs(dtype="float32"), max_length=100, memory_share=0.5)
@@ -138,7 +138,7 @@ def test_texts_are_those_of_transformers_and_the_engine_sleeps_between(
     assert engine.ended
 
 
-def test_prompts_that_need_more_positions_start_an_engine_that_has_them(started: list[LLM], folder: str) -> None:
+def test_longer_prompts_restart_the_engine_with_more_positions(started: list[LLM], folder: str) -> None:
     there = VllmGenerator(folder)
     texts(there, Decoding(max_new_tokens=8))
     texts(there, Decoding(max_new_tokens=300))
@@ -148,7 +148,7 @@ def test_prompts_that_need_more_positions_start_an_engine_that_has_them(started:
     assert second.length <= 512
 
 
-def test_the_copy_of_this_process_is_off_the_device_while_the_engine_is_awake(
+def test_the_local_model_is_off_the_device_while_the_engine_is_awake(
     started: list[LLM], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where: list[str] = []
@@ -168,7 +168,7 @@ def test_the_copy_of_this_process_is_off_the_device_while_the_engine_is_awake(
     assert started[0].ended  # who fails does not keep the memory
 
 
-def test_an_adapter_runs_as_one_on_its_base_model(started: list[LLM], folder: str, tmp_path: Path) -> None:
+def test_an_adapter_runs_unmerged_on_its_base_model(started: list[LLM], folder: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     adapted = attach(load_model(folder), Lora(12), seed=0)
     for name, weight in adapted.named_parameters():
@@ -183,7 +183,7 @@ def test_an_adapter_runs_as_one_on_its_base_model(started: list[LLM], folder: st
     assert there.identity != plain.identity
 
 
-def test_texts_of_one_revision_are_not_taken_for_those_of_another(
+def test_revisions_of_a_model_do_not_share_cached_texts(
     started: list[LLM], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = tmp_path / "hub" / "models--orla--venn"
@@ -210,7 +210,7 @@ def test_texts_of_one_revision_are_not_taken_for_those_of_another(
     assert VllmGenerator("orla/venn").identity not in identities
 
 
-def test_a_folder_without_weights_is_refused_before_anything_starts(
+def test_a_folder_without_weights_is_rejected_before_the_engine_starts(
     started: list[LLM], folder: str, tmp_path: Path
 ) -> None:
     Path(folder, "model.safetensors").rename(Path(folder, "pytorch_model.bin"))
@@ -219,6 +219,6 @@ def test_a_folder_without_weights_is_refused_before_anything_starts(
 
 
 @pytest.mark.parametrize("share", [0, 1.2])
-def test_a_share_of_memory_is_a_share(share: float, started: list[LLM], folder: str) -> None:
+def test_the_memory_share_must_be_between_zero_and_one(share: float, started: list[LLM], folder: str) -> None:
     with pytest.raises(ValueError, match=r"\b0 .*\b1\b"):
         VllmGenerator(folder, memory_share=share)

@@ -1,4 +1,4 @@
-"""Scores of all weightings: hand-worked values, what they need, and that they are what training weighs with."""
+"""Scores of all weightings: worked values, inputs, and equality with the weights of training."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def worked():
         # Trigrams: forget 1 everywhere; retain 1, 1/2 (met after She), 1, then 0; |differences| 0, 1/2, 0, 1, 1, 1 have
         # the mean 7/12, and each token above it takes the two before it along.
         ("ngram_difference", [0, 1, 1, 1, 1, 1]),
-        # |differences| .02, .85, .2, .01, 0, 0 have the mean .18; what is above takes the two before it along.
+        # |differences| .02, .85, .2, .01, 0, 0 have the mean .18; values above it include the two tokens before.
         ("model_difference", [1, 1, 1, 0, 0, 0]),
         ("nouns", [0, 0, 1, 1, 0, 0]),
         # Retain counts 2 1 1 0 2 2: the fewer, the higher the rank, and ties share theirs.
@@ -117,12 +117,12 @@ def test_worked_values(worked, name, expected):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_every_weighting_has_a_score_but_the_one_that_is_constant():
+def test_every_weighting_except_uniform_has_a_score():
     assert set(WEIGHTINGS) - set(scored_weightings()) == {"uniform"}
     assert next(iter(scored_weightings())) == "scorer"
 
 
-def test_scores_stay_in_range_where_rounding_lifts_a_probability_above_one(worked):
+def test_scores_stay_in_range_if_rounding_lifts_a_probability_above_one(worked):
     context = dataclasses.replace(worked, tokens=[dataclasses.replace(worked.tokens[0], logps=np.full(6, 1e-9))])
     for name, (values,) in token_scores(context, ["saturation", "importance", "satimp"]).items():
         assert ((values >= 0) & (values <= 1)).all(), name
@@ -133,7 +133,7 @@ def test_a_row_without_uncertainty_has_constant_entropy(worked):
     assert token_scores(context, ["entropy"])["entropy"][0].tolist() == [1.0] * 6
 
 
-def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked):
+def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missing(worked):
     bare = ScoreContext(
         tokens=[dataclasses.replace(worked.tokens[0], scores=None)],
         encoded=[dataclasses.replace(worked.encoded[0], token_labels=None)],
@@ -163,7 +163,7 @@ def world():
 
 
 @pytest.mark.parametrize("name", [name for name, part in WEIGHTINGS.items() if issubclass(part, FixedWeighting)])
-def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, name, tmp_path):
+def test_fixed_scores_on_the_original_model_equal_those_of_training(world, name, tmp_path):
     model, tokenizer, forget, retain = world
     two = AuxiliaryModels(*(str(tmp_path / which) for which in ("forget", "retain")))
     for seed, folder in enumerate((two.forget, two.retain) if name == "model_difference" else ()):
@@ -202,7 +202,7 @@ class Later(Weighting):
 
 
 class Numbered(Weighting):
-    """What else a weighting may look at, not all of it below 1."""
+    """Further inputs of a weighting, some above 1."""
 
     formula = "k H exp(log p) of odd tokens"
     factor: float = number(3.0, help="k")
@@ -214,12 +214,12 @@ class Numbered(Weighting):
 
 @pytest.fixture
 def own(monkeypatch):
-    """Weightings that somebody registered."""
+    """Registered weightings."""
     for name, weighting in (("later", Later), ("numbered", Numbered)):
         monkeypatch.setitem(WEIGHTINGS, name, weighting)
 
 
-def test_a_weighting_of_ones_own_is_a_score_like_any_other(worked, world, own):
+def test_a_custom_weighting_can_be_used_as_a_score(worked, world, own):
     assert available(worked.met_needs)[-2:] == ["later", "numbered"]
     (found,) = token_scores(worked, ["later"])["later"]
     np.testing.assert_allclose(found, np.arange(1, 7) / 6)
@@ -231,7 +231,7 @@ def test_a_weighting_of_ones_own_is_a_score_like_any_other(worked, world, own):
 
 
 @pytest.mark.parametrize("name", ["saturation", "importance", "satimp", "entropy", "later", "numbered"])
-def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, own, name):
+def test_model_based_scores_equal_the_weights_of_a_training_step(world, own, name):
     model, tokenizer, forget, _ = world
     encoded = Encoder(tokenizer).encode_rows(forget, what="forget").rows
     batch = collate_rows(encoded)
@@ -244,7 +244,7 @@ def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, ow
         assert 0 < scores.max() <= 1
 
 
-def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatch):
+def test_a_weighting_with_an_unavailable_input_is_left_out(worked, own, monkeypatch):
     monkeypatch.setattr(Later, "needs", ("alternates",))
     assert "later" not in available(worked.met_needs)
     with pytest.raises(ValueError, match="'later'"):
@@ -253,7 +253,7 @@ def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatc
     assert "later" not in scored_weightings()
 
 
-def test_auxiliary_models_are_those_of_the_record_as_long_as_they_are_there(tmp_path):
+def test_auxiliary_models_come_from_the_record_if_they_still_exist(tmp_path):
     (tmp_path / "mask").mkdir()
     settings = {"auxiliary_forget": str(tmp_path / "mask"), "auxiliary_retain": "owner/base"}
     (tmp_path / "run.json").write_text(json.dumps({"recipe": {"settings": settings}}))
@@ -267,7 +267,7 @@ def test_auxiliary_models_are_those_of_the_record_as_long_as_they_are_there(tmp_
 
 
 @pytest.mark.parametrize("name", ["runs/mask", "./mask", "mask", "runs/auxiliary/mask"])
-def test_a_relative_folder_that_is_gone_is_no_name_on_the_hub(name, tmp_path, monkeypatch):
+def test_a_missing_relative_folder_is_not_looked_up_on_the_hub(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"auxiliary_forget": name, "auxiliary_retain": "owner/base"}
     Path(name).mkdir(parents=True)
@@ -276,7 +276,7 @@ def test_a_relative_folder_that_is_gone_is_no_name_on_the_hub(name, tmp_path, mo
     assert auxiliary_models_of(settings) is None
 
 
-def test_words_of_every_score_can_be_shown(world):
+def test_word_scores_exist_for_every_score(world):
     model, tokenizer, forget, retain = world
     shown = score_rows(model, tokenizer, forget[:2], retain=retain)
     assert [*shown[0].words] == [
@@ -287,7 +287,7 @@ def test_words_of_every_score_can_be_shown(world):
     assert [*named[0].words] == ["secret", "capitals"]
 
 
-def test_a_score_that_cannot_be_shown_is_refused_before_the_model_is_used(world):
+def test_an_unavailable_score_is_rejected_before_the_model_is_used(world):
     _, tokenizer, forget, _ = world
     for name, what in (("rarity", "retain"), ("scorer", "scorer"), ("noun", "'noun'")):
         with pytest.raises(ValueError, match=what):

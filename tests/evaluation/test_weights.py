@@ -1,4 +1,4 @@
-"""`restored`: whatever happens inside, the model comes out as it went in."""
+"""`restored`: the model is unchanged after the block, also after errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spoil(model):
     model(input_ids=torch.arange(5)[None]).logits.sum().backward()
 
 
-def test_everything_is_put_back_after_an_error(model):
+def test_weights_are_restored_after_an_error(model):
     def state():
         modes = [module.training for module in model.modules()]
         flags = [weight.requires_grad for weight in model.parameters()]
@@ -64,7 +64,7 @@ def test_tied_parameters_and_shared_memory_stay_shared(model):
     assert parts.part[0] == 7
 
 
-def test_bytes_that_are_no_numbers_survive():
+def test_nan_payloads_are_restored_bit_by_bit():
     layer = nn.Linear(2, 1)
     layer.weight.data = torch.tensor([[2143289345, -1]], dtype=torch.int32).view(torch.float32)  # two kinds of NaN
     with restored(layer):

@@ -1,4 +1,4 @@
-"""Words of an answer, and their scores from those of tokens."""
+"""Words of an answer, and their scores from token scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: a worker is killed, a node is taken away and brought back."""
+"""A real Ray cluster of two nodes on this machine: a worker is killed, a node is removed and added again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Patient(atwu.Weighting):
 def register():
     atwu.register_weighting("patient", Patient)
 """
-"""A weighting that says on which node it is at work, and waits there."""
+"""A weighting that reports its node, and waits."""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def until(true: Callable[[], object], process: Started, seconds: float = 240) ->
 
 
 @pytest.mark.slow
-def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment, patient):
+def test_lost_workers_and_nodes_do_not_change_results(nodes, folder, environment, patient):
     output = folder / "cluster"
     study = ["study", "run", folder / "mine.yaml"]
     given = {"code": INSTALLED.format(folder=str(patient)), "env": os.environ | environment}
@@ -164,7 +164,7 @@ def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment, patie
 
 
 @pytest.mark.night
-def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path, capfd):
+def test_a_search_proposes_the_same_points_as_two_local_processes(nodes, tmp_path, capfd):
     what = Search("atwu", find_setting("people-tiny"), trials=6, seed=3).decided()
     sleeper = Sleeper(tmp_path, 0.1)
     with RayExecutor(nodes.address, slots=2, say=print) as queue:
@@ -174,7 +174,7 @@ def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path
 
 
 @pytest.mark.parametrize("before", [{}, {"model.safetensors": b"weights"}])
-def test_a_runs_files_come_into_its_folder_together_or_not_at_all(tmp_path, monkeypatch, before):
+def test_files_of_a_run_are_moved_into_its_folder_atomically(tmp_path, monkeypatch, before):
     folder, files = tmp_path / "runs" / "wga-s1", {"eval.json": b"{}", "run.json": b"{}"}
     write_files(before, folder)
     write = Path.write_bytes
@@ -201,7 +201,7 @@ def leave(text: str, *, folder: Path, source: Path | None) -> str:
     return folder.name
 
 
-def test_files_travel_with_a_task(tmp_path, monkeypatch):
+def test_files_are_sent_with_a_task(tmp_path, monkeypatch):
     from atwu._files import versions
 
     (tmp_path / "there").mkdir()

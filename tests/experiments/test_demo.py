@@ -1,4 +1,4 @@
-"""What the demonstration may replace; it is run as a whole in `tests/cli/test_commands.py`."""
+"""Which folders the demo may replace; `tests/cli/test_commands.py` runs all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atwu.experiments import demonstration as demo
 
 
 class MeasuringError(Exception):
-    """Ends a demonstration behind its last model."""
+    """Ends a demo after its last model."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def unlearned(monkeypatch):
     return done
 
 
-def test_a_demo_replaces_its_own_models_and_nobody_elses(tmp_path, unlearned):
+def test_a_demo_replaces_only_its_own_models(tmp_path, unlearned):
     for seed in (0, 0, 1):
         with pytest.raises(MeasuringError):
             demo.run_demo("tiny", tmp_path / "demo", seed=seed, say=str)

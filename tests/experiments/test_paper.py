@@ -1,4 +1,4 @@
-"""The page of the paper's tables: every published table is on it, and every command plans."""
+"""The page on the paper's tables lists every published table, and every command on it can be planned."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ NOT_HERE = {"uniform"}
 """Score of the AUROC table that is 1/2 by definition."""
 
 
-def test_every_published_table_is_there_once():
+def test_every_published_table_exists_once():
     assert sorted(table.strip("`") for _, table, _ in LINES if table != "–") == sorted(published_tables())
 
 
 @pytest.mark.parametrize(("table", "command"), STUDIES, ids=[command for _, command in STUDIES])
-def test_every_study_plans_what_was_published(table, command, tmp_path):
+def test_every_study_plans_the_published_runs(table, command, tmp_path):
     asked = parsed(StudyRunCommand, shlex.split(command)[3:], name="study run")
     found = plan_study(
         asked.study,
@@ -58,13 +58,13 @@ def test_every_study_plans_what_was_published(table, command, tmp_path):
                 assert run.config(found.setting).learning_rate == preset.options["learning_rate"]
 
 
-def test_preference_methods_on_rwku_take_its_pairs(tmp_path):
+def test_preference_methods_on_rwku_use_its_pairs(tmp_path):
     found = plan_study("other-losses", "rwku-phi3", output=tmp_path, configurations=["authors"])
     prefer = {run.label for run in found.runs if needs_preferred_answers(run.config(found.setting))}
     assert (found.setting.paired, prefer) == ("rwku:canonical:phi3_pairs", {"dpo", "atwu_dpo"})
 
 
-def test_scorers_on_frozen_models_see_what_was_published(tmp_path):
+def test_scorers_on_frozen_models_train_as_published(tmp_path):
     """One pass, an update per micro-batch: 50 of 8 rows on forget10; with the annotation and nothing else, or without it."""
     found = plan_study("separability", "tofu-8b", output=tmp_path, seeds=1, configurations=["authors"])
     runs = {run.label: (run, run.config(found.setting)) for run in found.runs}
@@ -84,7 +84,7 @@ def test_scorers_on_frozen_models_see_what_was_published(tmp_path):
         assert (how.lambda_entropy, how.lambda_budget) == ((0.0, 0.0) if labels else (1.0, 15.0))
 
 
-def test_the_search_is_decided(tmp_path):
+def test_the_search_has_the_published_definition(tmp_path):
     (command,) = re.findall(r"`(atwu tune [^`]*)`", PAGE)
     asked = parsed(TuneCommand, shlex.split(command)[2:], name="tune")
     tuning = plan_tuning(

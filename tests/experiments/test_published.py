@@ -1,4 +1,4 @@
-"""The published tables agree with themselves, with one another and with what they are made of."""
+"""The published tables are consistent in themselves and with each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VARIANTS = {
 }
 
 
-def test_these_tables_are_there():
+def test_all_tables_exist():
     assert set(published_tables()) == {
         *("headline-tofu-8b", "headline-rwku", "rwku-panel", "rwku-other-losses", "rwku-rates", "token-weighting"),
         *(f"tofu-forget{share}-{size}" for share in ("01", "05", "10") for size in ("1b", "8b")),
@@ -25,7 +25,7 @@ def test_these_tables_are_there():
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_table_is_whole(table):
+def test_every_table_is_complete(table):
     names = set(METHODS) | set(WEIGHTINGS) | VARIANTS | {"original"}
     for label, row in table.rows.items():
         assert label in names or label.removesuffix(label[-2:]) in METHODS
@@ -37,7 +37,7 @@ def test_every_table_is_whole(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_differences_are_those_of_their_parts(table):
+def test_differences_equal_those_of_their_columns(table):
     original = table.rows.get("original", {})
     for label, row in table.rows.items():
         for whole, kept, left in (
@@ -48,14 +48,14 @@ def test_differences_are_those_of_their_parts(table):
                 assert row[whole] == pytest.approx(row[kept] - row[left], abs=0.0016), label
         if {"FQ", "RD", "UQ"} <= row.keys():
             assert row["UQ"] == pytest.approx(max(row["FQ"] - row["RD"], 0), abs=0.11), label
-        # Scores are printed rounded, so are the quotients; the starting model's J_W is 90 to 100, its J_AVG 41 to 69.
+        # Printed scores and quotients are rounded; the original model's J_W is 90 to 100, its J_AVG 41 to 69.
         for relative, score in (("FQ", "J_W"), ("RD", "J_AVG")):
             if score in row and label != "original":
                 assert row[relative] == pytest.approx(max(0, 100 * (1 - row[score] / original[score])), abs=0.25), label
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_marks_follow_their_rule(table):
+def test_marks_follow_the_documented_rule(table):
     original = table.rows.get("original", {})
     for label, row in table.rows.items():
         marked = {metric for name, metric in table.degraded if name == label}
@@ -87,7 +87,7 @@ def test_tables_of_the_same_runs_agree():
     }
 
 
-def test_the_rate_of_a_method_is_marked_in_its_trials():
+def test_the_learning_rate_of_a_method_is_marked_in_its_trials():
     panel = published_table("rwku-panel").rows
     used = {label[:-2]: row for label, row in published_table("rwku-rates").rows.items() if row["used"]}
     assert used.keys() == panel.keys() - {"original"}
@@ -96,7 +96,7 @@ def test_the_rate_of_a_method_is_marked_in_its_trials():
         assert row["N_delta"] == pytest.approx(panel[name]["N_delta"], abs=0.0011)
 
 
-def test_gains_are_those_over_the_unweighted_loss():
+def test_gains_are_differences_to_the_unweighted_loss():
     panel, other = published_table("rwku-panel").rows, published_table("rwku-other-losses").rows
     rivals = {"atwu_dpo": "dpo", "atwu_npo": "npo", "atwu_simnpo": "simnpo", "atwu": "wga"}
     gains = {label: row["UQ_gain"] for label, row in other.items() if "UQ_gain" in row}

@@ -1,4 +1,4 @@
-"""The queue on one machine: several processes, one that dies, errors that come back."""
+"""The queue on one machine: several processes, dead workers, errors of tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fail() -> None:
     raise FileNotFoundError(2, "gone", "rows.jsonl")
 
 
-def test_errors_travel_as_themselves_or_as_text():
+def test_errors_are_sent_as_exceptions_or_as_text():
     class LocalError(Exception):
         pass
 
@@ -65,7 +65,7 @@ def test_errors_travel_as_themselves_or_as_text():
     assert error.unjudged == 3
 
 
-def test_what_is_begun_waits_for_a_free_slot_and_for_what_it_needs():
+def test_a_task_waits_for_a_free_slot_and_for_its_dependencies():
     done: list[int] = []
 
     def begin() -> tuple[int, Task] | None:
@@ -78,7 +78,7 @@ def test_what_is_begun_waits_for_a_free_slot_and_for_what_it_needs():
 
 
 @pytest.mark.slow
-def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_path, monkeypatch):
+def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "17")
     said: list[str] = []
     tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
@@ -98,7 +98,7 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
 
 
 @pytest.mark.slow
-def test_deaths_at_a_task_that_was_done_in_the_end_are_not_held_against_the_next(tmp_path):
+def test_worker_deaths_are_counted_per_task(tmp_path):
     said: list[str] = []
     with ProcessPool(1, folder=tmp_path, threads=1, say=said.append) as queue:
         for name in ("one", "other"):
@@ -109,13 +109,13 @@ def test_deaths_at_a_task_that_was_done_in_the_end_are_not_held_against_the_next
     assert all("people-tiny/wga, trial 3" in line for line in said)
 
 
-def test_devices_of_this_machine_are_none_of_a_clusters(tmp_path):
+def test_devices_cannot_be_combined_with_cluster(tmp_path):
     with pytest.raises(ValueError, match=r"--devices .*--cluster"):
         open_queue(None, folder=tmp_path, devices="0", cluster="auto", say=print)
 
 
 @pytest.mark.slow
-def test_workers_with_a_gpu_are_not_forked_from_what_has_looked_at_it(tmp_path):
+def test_gpu_workers_are_not_forked_from_a_process_that_used_the_gpu(tmp_path):
     tasks, found = [Task(how_it_began)], {}
     with ProcessPool(1, folder=tmp_path, threads=1, devices=("7",), say=print) as queue:
         run_tasks(queue, lambda: (len(tasks), tasks.pop()) if tasks else None, found.__setitem__)
@@ -124,7 +124,7 @@ def test_workers_with_a_gpu_are_not_forked_from_what_has_looked_at_it(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("study", "run", "mine.yaml"), ("tune", "--method", "mine")])
-def test_what_only_this_process_has_registered_is_refused_by_others(tmp_path, monkeypatch, command):
+def test_components_registered_in_a_script_are_rejected_by_other_processes(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(METHODS, "mine", METHODS["wga"])

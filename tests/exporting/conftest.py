@@ -1,4 +1,4 @@
-"""Rows, a base and two runs on it, which the files of this folder share."""
+"""Rows, a base model and two runs on it, shared by the tests of this folder."""
 
 from __future__ import annotations
 

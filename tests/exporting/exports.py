@@ -1,4 +1,4 @@
-"""Exports as the tests of this folder make and read them."""
+"""Make and read exports in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def exported(run: Path, form: str, output: Path, rows: Path, **more: object) -> 
 
 
 def record(folder: Path) -> dict[str, object]:
-    """The record of an export, with its checksums looked at."""
+    """Return the record of an export after checking its checksums."""
     found = json.loads((folder / "export.json").read_text())
     files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     assert set(found["files"]) == files - {"export.json"}

@@ -1,4 +1,4 @@
-"""An export from command to verdict: what quantization brings back, and what a full disk leaves."""
+"""A complete export by command: a verdict on quantization, and a full disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.damage import disk
 from tests.exporting.exports import exported
 
 
-def test_what_quantization_brings_back_is_in_the_verdict(base: Path, rows: Path, tmp_path: Path) -> None:
+def test_the_verdict_reports_what_quantization_recovers(base: Path, rows: Path, tmp_path: Path) -> None:
     """Changes below half a quantization step hide four known rows; quantization to the same grid brings them back."""
     tokenizer, model = load_tokenizer(str(base)), load_model(str(base))
     source = str(rows / "forget.jsonl")
@@ -68,7 +68,7 @@ def half_step(weight: torch.Tensor) -> torch.Tensor:
     return torch.where(blocks > 6.5 * step, 0, 0.45 * step).view(weight.shape)
 
 
-def test_the_command_says_what_it_does_and_ends_with_the_verdict(run: Path, rows: Path, tmp_path: Path) -> None:
+def test_the_command_prints_its_steps_and_ends_with_the_verdict(run: Path, rows: Path, tmp_path: Path) -> None:
     command = [
         "export",
         run,
@@ -90,7 +90,9 @@ def test_the_command_says_what_it_does_and_ends_with_the_verdict(run: Path, rows
 
 
 @pytest.mark.parametrize("form", ["safetensors", "gguf"])
-def test_a_full_disk_ends_in_a_line_and_leaves_nothing(form: str, run: Path, rows: Path, tmp_path: Path) -> None:
+def test_a_full_disk_gives_a_one_line_error_and_leaves_no_files(
+    form: str, run: Path, rows: Path, tmp_path: Path
+) -> None:
     with disk(tmp_path / "disk", "16m") as folder:
         filler = folder / "filler"
 

@@ -1,4 +1,4 @@
-"""The words of an export's verdict, from results made by hand."""
+"""The text of an export's verdict, from handmade results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
 from atwu.exporting.export_verdict import (
     BACK,
     EXPORT_DAMAGED,
@@ -37,10 +37,10 @@ def result(forget: float = 0.05, other_prompts: float = 0.05, kept: float = 0.9,
     names = tuple(map(str, range(10)))
     rows = {split: RowValues(names, names, metrics) for split, metrics in values.items()}
     recorded = {
-        split: {name: Recorded(each, "down", 0, 3, True) for name, each in metrics.items()}
+        split: {name: ColumnValues(each, "down", 0, 3, True) for name, each in metrics.items()}
         for split, metrics in values.items()
     }
-    return EvalResult("model", "0" * 32, set_values(RowMetrics(rows), recorded), {}, rows, {}, {})
+    return EvalResult("model", "0" * 32, metric_values_by_set(RowMetrics(rows), recorded), {}, rows, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_words(after: EvalResult, word: str, why: str) -> None:
     assert all(len(line) <= 80 for line in verdict.text().splitlines())
 
 
-def test_what_a_run_had_left_is_no_news() -> None:
+def test_knowledge_that_the_run_had_left_does_not_count_against_the_export() -> None:
     verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, max_retain_increase=0.15, answers=())
     assert verdict.outcome == SAME
     assert "(key-token probability, key-token accuracy, key-token recall)" in verdict.reason
@@ -72,18 +72,18 @@ def test_what_a_run_had_left_is_no_news() -> None:
     assert more.outcome == BACK
 
 
-def test_the_loss_is_that_of_the_worst_set_in_nats() -> None:
+def test_the_retain_loss_increase_is_that_of_the_worst_set() -> None:
     assert retain_loss_increase(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
     assert retain_loss_increase(result(kept=0.45), result(kept=0.9)) == 0
 
 
-def test_the_limits_are_those_of_the_runs_verdict_where_it_has_some(tmp_path: Path) -> None:
+def test_limits_come_from_the_verdict_of_the_run_if_it_has_one(tmp_path: Path) -> None:
     assert run_limits(tmp_path, result()) == pytest.approx(dict.fromkeys(DECISIVE_METRICS, 0.1))
     RequestVerdict("forgotten", "", (), (), (), {"key_token_recall": 0.3}).write(tmp_path)
     assert run_limits(tmp_path, result())["key_token_recall"] == 0.3
 
 
-def test_without_rows_that_no_model_saw_there_is_no_limit(tmp_path: Path) -> None:
+def test_without_holdout_rows_there_is_no_limit(tmp_path: Path) -> None:
     alone = result()
     before = dataclasses.replace(alone, sets=dict(alone.sets) | {HOLDOUT_SET: {}})
     assert run_limits(tmp_path, before) == {}

@@ -1,4 +1,4 @@
-"""What an export writes, format by format: read back, it is the run, within the format's quantization error."""
+"""Export formats: the exported model equals the run within the quantization error of the format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from atwu.modeling.quantization import plain_weights, relative_change
 from tests.exporting.exports import exported, record, values
 
 
-def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Path, tmp_path: Path) -> None:
+def test_exported_full_weights_equal_those_of_the_run(run: Path, rows: Path, tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "export.json").write_text("{}")
@@ -38,7 +38,7 @@ def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Pa
 
 
 @pytest.mark.parametrize(("form", "low", "high"), [("4bit", 0.03, 0.12), ("8bit", 1e-4, 0.01)])
-def test_quantized_weights_are_a_folder_that_loads_and_was_measured(
+def test_quantized_weights_load_and_are_measured(
     run: Path, rows: Path, tmp_path: Path, form: str, low: float, high: float
 ) -> None:
     pytest.importorskip("bitsandbytes")
@@ -53,7 +53,7 @@ def test_quantized_weights_are_a_folder_that_loads_and_was_measured(
     assert done.bytes < sum(file.stat().st_size for file in run.glob("*.safetensors"))
 
 
-def test_a_gguf_file_is_the_run_within_its_rounding(run: Path, rows: Path, tmp_path: Path) -> None:
+def test_a_gguf_file_equals_the_run_within_quantization_error(run: Path, rows: Path, tmp_path: Path) -> None:
     done = exported(run, "gguf", tmp_path / "out", rows, gguf_type="F16")
     assert done.model == tmp_path / "out" / "whole-F16.gguf"
     found = record(tmp_path / "out")
@@ -63,7 +63,7 @@ def test_a_gguf_file_is_the_run_within_its_rounding(run: Path, rows: Path, tmp_p
     assert f"  llama-server -m {done.model}" in done.summary()
 
 
-def test_adapters_are_merged_or_shipped_as_they_are(adapters: Path, base: Path, rows: Path, tmp_path: Path) -> None:
+def test_adapters_are_merged_or_exported_unmerged(adapters: Path, base: Path, rows: Path, tmp_path: Path) -> None:
     merged = exported(adapters, "safetensors", tmp_path / "merged", rows)
     assert adapters_of(load_model(str(merged.model))) is None
     assert model_fingerprint(load_model(str(merged.model))) == model_fingerprint(load_model(str(adapters)))
@@ -102,7 +102,7 @@ shutil.copy(Path(__file__).with_name(f"{kind}.gguf"), path)
 """
 
 
-def test_a_checkout_of_llama_cpp_writes_what_is_measured(run: Path, rows: Path, tmp_path: Path) -> None:
+def test_a_file_written_by_llama_cpp_is_the_one_that_is_measured(run: Path, rows: Path, tmp_path: Path) -> None:
     """A stand-in with the converter's command line."""
     checkout = tmp_path / "llama.cpp"
     checkout.mkdir()

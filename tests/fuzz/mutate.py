@@ -1,4 +1,4 @@
-"""Damages documents, as people and disks do: values of other kinds, missing and foreign keys, cut and flipped bytes."""
+"""Damage documents: values of other types, missing and unknown keys, truncated files, flipped bytes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ JUNK: tuple[Any, ...] = (
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) of a document."""
+    """Yield every (container, key) of a document."""
     if isinstance(value, dict):
         items: Any = list(value.items())
     elif isinstance(value, list):
@@ -80,7 +80,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def changed(value: Any, random: Random) -> Any:
-    """A copy with one to three changes of its structure."""
+    """Return a copy with one to three changes of its structure."""
     value = copy.deepcopy(value)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         every = list(places(value))
@@ -115,11 +115,11 @@ def _add(container: Any, key: Any, random: Random, _: Any) -> None:
 
 def _swap(container: Any, key: Any, random: Random, every: list[tuple[Any, Any]]) -> None:
     other, place = random.choice(every)
-    if _there(container, key) and _there(other, place):
+    if _exists(container, key) and _exists(other, place):
         container[key], other[place] = copy.deepcopy(other[place]), copy.deepcopy(container[key])
 
 
-def _there(container: Any, key: Any) -> bool:
+def _exists(container: Any, key: Any) -> bool:
     return key in container if isinstance(container, dict) else key < len(container)
 
 
@@ -144,7 +144,7 @@ _CHANGES: dict[str, Callable[[Any, Any, Random, Any], None]] = {
 
 
 def as_json(value: Any) -> bytes:
-    """JSON as most programs write it."""
+    """Return JSON with ASCII escapes, as most programs write it."""
     return json.dumps(value, ensure_ascii=True).encode()
 
 
@@ -152,7 +152,7 @@ DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def as_yaml(value: Any) -> bytes:
-    """YAML, or JSON where YAML has no words for it."""
+    """Return YAML, or JSON for values that YAML cannot represent."""
     try:
         return yaml.dump(value, Dumper=DUMPER, allow_unicode=True, sort_keys=False).encode("utf-8", "surrogatepass")
     except (yaml.YAMLError, ValueError):
@@ -160,7 +160,7 @@ def as_yaml(value: Any) -> bytes:
 
 
 def damaged(content: bytes, random: Random) -> bytes:
-    """The bytes cut, flipped, repeated, or with something foreign in them."""
+    """Return the bytes truncated, flipped, repeated, or with foreign bytes inserted."""
     if not content:
         return random.choice((b"", b"\x00", b"\xff\xfe"))
     at = random.randrange(len(content))

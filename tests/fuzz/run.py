@@ -1,8 +1,9 @@
-"""Reads thousands of damaged inputs and counts what became of them.
+"""Read thousands of damaged inputs and count the outcomes.
 
     python -m tests.fuzz.run --tries 100000 --seed 1 [--only rows] [--show 5]
 
-Every input is either accepted, and then right, or refused in one clear line that names the file. Anything else is a fault.
+Every input is either accepted, and then read correctly, or rejected with a one-line error that names the file. Any other
+outcome is a fault.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from random import Random
 from atwu.cli.app import EXPECTED, in_a_line
 from tests.fuzz.targets import TARGETS, Target
 
-GOOD = ("right", "refused")
-BAD = ("traceback", "no file named", "not one line", "accepted wrong", "too slow")
+GOOD = ("accepted", "rejected")
+BAD = ("traceback", "file not named", "not one line", "accepted wrongly", "too slow")
 LIMIT = 10
-"""Seconds of processor time a try may take, whatever else the machine does."""
+"""Maximum processor time of one try, in seconds."""
 LONGEST = 601
-"""Characters of a refusal."""
+"""Maximum number of characters of an error."""
 QUICK = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK)), None)
-"""Where files need no disk, on Linux."""
+"""Folder in memory, on Linux."""
 
 
 class TooSlow(BaseException):
-    """A try went over `LIMIT`."""
+    """A try exceeded `LIMIT`."""
 
 
 def attempt(target: Target, folder: Path, random: Random) -> tuple[str, str]:
-    """One try: what became of it, and what was said."""
+    """Make one try; return its outcome and message."""
     path = target.make(folder, random)
     try:
         with quiet(), limited():
@@ -48,16 +49,16 @@ def attempt(target: Target, folder: Path, random: Random) -> tuple[str, str]:
     except TooSlow:
         return "too slow", path.read_bytes()[:200].decode("utf-8", "replace") if path.is_file() else ""
     except AssertionError as error:
-        return "accepted wrong", str(error).split("\n")[0]
+        return "accepted wrongly", str(error).split("\n")[0]
     except EXPECTED as error:
         message = in_a_line(error)
         if not message.isprintable() or len(message) > LONGEST:
             return "not one line", message[:2000]
         needs_name = path.name != "flags.json" and path.name != "value.yaml"
-        return ("refused" if not needs_name or path.name in message else "no file named"), message
+        return ("rejected" if not needs_name or path.name in message else "file not named"), message
     except BaseException:
         return "traceback", "".join(traceback.format_exc(limit=-4))
-    return "right", ""
+    return "accepted", ""
 
 
 @contextlib.contextmanager
@@ -88,22 +89,22 @@ def limited() -> Iterator[None]:
 def fuzz(
     tries: int, seed: int, only: str = ""
 ) -> tuple[dict[str, collections.Counter[str]], dict[tuple[str, str], list[str]]]:
-    """Counts per target and outcome, and what was said by the bad ones."""
+    """Return counts per target and outcome, and the messages of bad outcomes."""
     names = [name for name, target in TARGETS.items() if only in name for _ in range(target.share)]
     counts: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in names}
-    said: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    messages: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     with tempfile.TemporaryDirectory(dir=QUICK) as place:
         for number in range(tries):
             name = names[number % len(names)]
             outcome, message = attempt(TARGETS[name], Path(place), Random(f"{seed} {number}"))
             counts[name][outcome] += 1
             if outcome not in GOOD:
-                said[name, outcome].append(f"try {number}: {message}")
-    return counts, said
+                messages[name, outcome].append(f"try {number}: {message}")
+    return counts, messages
 
 
 def table(counts: dict[str, collections.Counter[str]]) -> str:
-    """Outcomes as Markdown."""
+    """Return the counts as a Markdown table."""
     columns = (*GOOD, *BAD)
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     total: collections.Counter[str] = sum(counts.values(), collections.Counter())
@@ -118,19 +119,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--show", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     began = time.perf_counter()
-    counts, said = fuzz(given.tries, given.seed, given.only)
+    counts, messages = fuzz(options.tries, options.seed, options.only)
     print(table(counts))
-    for (name, outcome), messages in said.items():
+    for (name, outcome), found in messages.items():
         kinds: dict[str, str] = {}
-        for message in messages:
+        for message in found:
             kinds.setdefault("".join(char for char in message.partition(":")[2][-160:] if not char.isdigit()), message)
-        print(f"\n{name}: {outcome}, {len(messages)}")
-        for message in list(kinds.values())[: given.show]:
+        print(f"\n{name}: {outcome}, {len(found)}")
+        for message in list(kinds.values())[: options.show]:
             print("   ", message.strip()[:1200])
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
-    sys.exit(1 if said else 0)
+    sys.exit(1 if messages else 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a person hands to the package, how it is read, and what may never come through."""
+"""Inputs of the package, how each is read, and which wrong values must never be accepted."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ HIDDEN = frozenset("\u200b\u200c\u200d\u2060\ufeff\u00ad")
 
 @dataclass(frozen=True)
 class Target:
-    """Something that is read.
+    """One kind of input.
 
     Attributes:
-        make: writes a damaged one into a folder, and returns what was damaged.
-        read: reads it as the package does; raises `AssertionError` when something wrong came through.
-        share: how often it is tried, beside the others; what is quick is tried more.
+        make: writes a damaged one into a folder and returns its path.
+        read: reads it as the package does; raises `AssertionError` if a wrong value was accepted.
+        share: relative number of tries; larger for fast inputs.
     """
 
     make: Callable[[Path, Random], Path]
@@ -50,7 +50,7 @@ class Target:
 
 
 def document(name: str, examples: Callable[[], list[Any]], write: Callable[[Any], bytes]) -> Callable[..., Path]:
-    """Writes one of some documents, changed in its structure, in its bytes, or both."""
+    """Return a function that writes one of some documents with changed structure, changed bytes, or both."""
     known: list[Any] = []
 
     def make(folder: Path, random: Random) -> Path:
@@ -110,18 +110,18 @@ def as_csv(rows: Any) -> bytes:
 
 def read_rows(path: Path) -> None:
     rows = load_rows(str(path)).rows
-    assert rows, "no rows came through"
+    assert rows, "an empty set of rows was accepted"
     for row in rows:
         for text in (row.answer, *(message.content for message in row.messages), *row.paraphrases, *row.wrong_answers):
-            assert set(text) - HIDDEN - set(" \t\r\n"), "text that nobody can see came through"
-            assert "\x00" not in text, "NUL came through"
+            assert set(text) - HIDDEN - set(" \t\r\n"), "invisible text was accepted"
+            assert "\x00" not in text, "a NUL character was accepted"
         roles = [message.role for message in row.messages]
         turns = roles[1:] if roles[:1] == ["system"] else roles
         assert turns == ["user", "assistant"] * (len(turns) // 2) + ["user"] * (len(turns) % 2), f"roles {roles}"
         assert all(0 <= start < end <= len(row.answer) for start, end in row.forget_spans or ())
     again = path.with_name("again.jsonl")
     write_rows(again, rows)
-    assert load_rows(str(again)).rows == rows, "written and read again, the rows differ"
+    assert load_rows(str(again)).rows == rows, "rows differ after writing and reading"
 
 
 # Settings
@@ -152,7 +152,7 @@ COUNTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "max_len
 
 
 def check_config(config: Any) -> None:
-    """What no run may start with."""
+    """Assert that a run with this config could start."""
     for field in fields(config):
         value = getattr(config, field.name, None)
         assert not (isinstance(value, float) and not math.isfinite(value)), f"{field.name} is {value}"
@@ -163,10 +163,10 @@ def check_config(config: Any) -> None:
     assert type(config.seed) is int, f"seed is {config.seed!r}"
     assert 0 <= config.seed < 2**32, f"seed is {config.seed!r}"
     scores = config.recipe().scores if isinstance(config, UnlearnConfig) else None
-    learns = scores is not None and scores.scorer_procedure != "frozen"
+    trains_scorer = scores is not None and scores.scorer_procedure != "frozen"
     assert config.learning_rate > 0 or (
-        config.learning_rate == 0 and learns
-    )  # a frozen model beside a scorer that learns
+        config.learning_rate == 0 and trains_scorer
+    )  # a frozen model with a scorer that is trained
     assert config.weight_decay >= 0, f"weight_decay is {config.weight_decay}"
     assert config.warmup_steps >= 0, f"warmup_steps is {config.warmup_steps}"
     assert config.max_grad_norm is None or config.max_grad_norm >= 0, f"max_grad_norm is {config.max_grad_norm}"
@@ -195,7 +195,7 @@ def read_finetune(path: Path) -> None:
 
 
 def flags(folder: Path, random: Random) -> Path:
-    """Words of a command line, kept as JSON."""
+    """Write the arguments of a command line as JSON."""
     words: list[str] = []
     settings = changed(SETTINGS, random)
     for name, value in settings.items() if isinstance(settings, dict) else ():
@@ -223,7 +223,7 @@ def read_flags(path: Path) -> None:
     check_config(UnlearnConfig(**command.settings))
 
 
-# Studies, scales, presets
+# Studies, settings, presets
 
 STUDY: dict[str, Any] = {
     "title": "Mine",
@@ -239,7 +239,7 @@ STUDY: dict[str, Any] = {
     "metrics": ["memorization", "rouge"],
     "presets": False,
 }
-SCALE: dict[str, Any] = {
+SETTING: dict[str, Any] = {
     "like": "people-tiny",
     "about": "longer",
     "learning_rate": 1e-3,
@@ -259,10 +259,10 @@ def read_a_study(path: Path) -> None:
         assert 0 <= run.seed < 2**32, f"seed {run.seed!r}"
 
 
-def read_scale(path: Path) -> None:
-    scale = find_setting(str(path))
-    assert 0 < scale.learning_rate < math.inf, f"learning rate {scale.learning_rate}"
-    assert 0 <= scale.seconds < math.inf, f"seconds {scale.seconds}"
+def read_setting(path: Path) -> None:
+    setting = find_setting(str(path))
+    assert 0 < setting.learning_rate < math.inf, f"learning rate {setting.learning_rate}"
+    assert 0 <= setting.seconds < math.inf, f"seconds {setting.seconds}"
     with prefix_errors(path):
         plan_study("pretrained", str(path), output=path.parent / "runs")
 
@@ -299,7 +299,7 @@ def as_text(value: Any) -> bytes:
 
 
 def short(result: EvalResult, rows: int = 3) -> EvalResult:
-    """The same with few rows, so that damages hit all the other places as often as these."""
+    """Return the result with few rows, so that damage hits other keys as often as rows."""
     few = {
         name: replace(
             each,
@@ -328,18 +328,20 @@ def read_a_result(path: Path) -> None:
     result = read_result(path)
     again = path.with_name("again.json")
     result.write(again)
-    assert read_result(again).to_json() == result.to_json(), "written and read again, the result differs"
+    assert read_result(again).to_json() == result.to_json(), "the result differs after writing and reading"
     for values in (*result.sets.values(), result.overall):
         for value in values.values():
             assert value.value is None or math.isfinite(value.value)
-            assert value.low is None or value.high is None or value.low <= value.high, "an interval upside down"
+            assert value.low is None or value.high is None or value.low <= value.high, (
+                "an interval has its ends swapped"
+            )
 
 
 _STUDY: list[Path] = []
 
 
 def study_folder(folder: Path, random: Random) -> Path:
-    """A finished study of which one file is damaged."""
+    """Write a finished study with one damaged file."""
     if not _STUDY:
         import atexit
         import tempfile
@@ -369,8 +371,8 @@ def read_a_study_folder(path: Path) -> None:
     records = read_records([path])
     form = sorted(WRITERS)[sum((path / "study.json").read_bytes()) % len(WRITERS)]
     text = WRITERS[form](records)
-    assert "\x1b" not in text, "an escape character came through"
-    assert "\u202e" not in text, "a character that turns text around came through"
+    assert "\x1b" not in text, "an escape character was printed"
+    assert "\u202e" not in text, "a character that reverses text was printed"
 
 
 TARGETS: Mapping[str, Target] = {
@@ -388,7 +390,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "flags": Target(flags, read_flags),
     "study": Target(document("mine.yaml", lambda: [STUDY], as_yaml), read_a_study),
-    "setting": Target(document("mine.yaml", lambda: [SCALE], as_yaml), read_scale),
+    "setting": Target(document("mine.yaml", lambda: [SETTING], as_yaml), read_setting),
     "preset": Target(document("mine.yaml", presets, as_yaml), read_preset),
     "--set": Target(document("value.yaml", lambda: ["0.1", "0.25"], as_text), read_set, share=1),
     "--seeds": Target(document("value.yaml", lambda: ["3", "7"], as_text), read_seeds, share=1),

@@ -1,4 +1,4 @@
-"""A server in another process that misbehaves on purpose, and a chat model in this one that answers as it is told."""
+"""A server that misbehaves on purpose, in another process, and a chat model with scripted replies, in this one."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-middle/v1), or `BEHAVE:name` in a message.
 Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
-that begin with `slow` take 0.1 seconds. The default answers with the rest of a line that holds `REPLY:`, or else with a
-judge's verdict; `paraphrases` answers as a model that rewords questions and compares them, `secrets` as one that names
-secret words. GET /stats tells how often
-each was asked, when, and how many requests were in flight at once; GET /log/NAME gives what it was asked, in order.
+that begin with `slow` take 0.1 seconds. The default reply is the rest of a line that contains `REPLY:`, or else a judge's
+verdict; `paraphrases` replies like a model that paraphrases and compares questions, `secrets` like one that names key words.
+GET /stats returns how often each behaviour was requested, when, and how many requests were in flight at once; GET /log/NAME
+returns its requests in order.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def completion(content: Any, *, finish: str = "stop", refusal: str | None = None
 
 
 def reworded(text: str) -> dict[str, Any]:
-    """Wordings of a question, of which the first is the question itself; or whether two questions ask for the same."""
+    """Return paraphrases of a question, the first being the question itself; or whether two questions have the same meaning."""
     compared = re.search(r"<second-question-.*\n(.*)", text)
     if compared:
         return {"same": "NO" if compared[1].startswith("Unlike that") else "YES"}
@@ -254,7 +254,7 @@ def reworded(text: str) -> dict[str, Any]:
 
 
 def named(text: str) -> dict[str, Any]:
-    """The answer's last word, and one that it does not say."""
+    """Return the last word of the answer, and a word that it does not contain."""
     answer = re.search(r"<answer-.*\n(.*)", text)
     return {"secrets": [answer[1].split()[-1].strip(".") if answer else "", "Atlantis"]}
 

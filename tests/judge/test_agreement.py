@@ -44,7 +44,7 @@ def test_wilson_interval_by_hand() -> None:
     assert none == pytest.approx((0.0, 1 - 1 / 1.3841459), abs=1e-6)
 
 
-def test_kinds_are_told_apart() -> None:
+def test_kinds_of_cases_are_counted_separately() -> None:
     found = agreement(labels("++--"), verdicts("+-+?"), kinds=["b", "b", "a", "a"])
     assert list(found.kinds) == ["a", "b"]
     assert (found.kinds["a"].n, found.kinds["a"].unscored, found.kinds["a"].false_positives) == (1, 1, 1)
@@ -52,17 +52,17 @@ def test_kinds_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("truth", "said", "kappa"), [("+-", "+-", 1.0), ("+-", "-+", -1.0), ("+-+-", "++--", 0.0)])
-def test_kappa_at_its_ends(truth: str, said: str, kappa: float) -> None:
+def test_kappa_at_its_extremes(truth: str, said: str, kappa: float) -> None:
     assert agreement(labels(truth), verdicts(said)).kappa == pytest.approx(kappa)
 
 
-def test_kappa_is_undefined_when_all_say_the_same() -> None:
+def test_kappa_is_undefined_if_all_verdicts_are_equal() -> None:
     found = agreement(labels("+++"), verdicts("+++"))
     assert found.accuracy == 1.0
     assert found.kappa is None
 
 
-def test_nothing_scored_gives_no_numbers() -> None:
+def test_without_scored_cases_there_are_no_values() -> None:
     for found in (agreement([], []), agreement(labels("+-"), verdicts("??"))):
         assert (found.n, found.accuracy, found.interval, found.kappa) == (0, None, None, None)
 

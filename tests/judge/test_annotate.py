@@ -1,4 +1,4 @@
-"""Where a model's pieces stand in an answer, and what becomes of the others."""
+"""Annotation: phrases named by a model become spans of the answer; phrases that are not in it are dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbur
 
 
 class Marker:
-    """Gives one reply after the other."""
+    """Return scripted replies in order."""
 
     identity: ClassVar[dict[str, str]] = {"kind": "marker"}
     concurrency = 1
@@ -53,18 +53,18 @@ def asker(*replies: str) -> Asker:
         ("a{b}", "It is a{b}.", ((6, 10),)),
     ],
 )
-def test_places(piece, answer, places):
+def test_places_of_phrases_in_an_answer(piece, answer, places):
     assert piece_spans(piece, answer) == places
 
 
-def test_pieces_become_spans_and_what_the_answer_does_not_say_is_counted():
+def test_phrases_become_spans_and_those_missing_from_the_answer_are_counted():
     found = annotate_rows([ROW], asker(named("Mirrow", "Kelbury, near Mirrow", "Oslo")))
     assert found.rows[0].forget_spans == ((22, 42),)  # merged
     assert (found.had, found.without, found.absent, found.failed) == (0, 0, 1, 0)
     assert (found.rows[0].question, found.rows[0].subject) == (ROW.question, "Orla Venn")
 
 
-def test_labels_that_are_there_stay_and_cost_nothing():
+def test_existing_labels_are_kept_without_a_call():
     labelled = Example.from_qa("Who?", "Nobody.", forget_spans=())
     one = asker(named())
     found = annotate_rows([labelled, ROW], one)
@@ -75,14 +75,14 @@ def test_labels_that_are_there_stay_and_cost_nothing():
 
 
 @pytest.mark.parametrize("reply", ["no", '{"secrets": "Kelbury"}', '{"secrets": ["Kelbury", 1]}', "{}"])
-def test_a_row_without_a_readable_reply_stays_without_labels(reply):
+def test_a_row_without_a_readable_reply_gets_no_labels(reply):
     found = annotate_rows([ROW], asker(reply))
     assert found.rows == (ROW,)
     assert found.failed == 1
     assert re.search(r"\b1 .*reply", str(found))
 
 
-def test_what_is_asked_names_the_subject_where_there_is_no_question_and_braces_are_harmless():
+def test_prompts_name_the_subject_of_rows_without_a_question_and_keep_braces():
     one = asker(named(), named())
     annotate_rows([Example((), "Orla {x} left.", subject="Orla Venn"), Example((), "It rained.")], one)
     assert "(No question: a text about Orla Venn.)" in one.model.asked[0]
@@ -90,14 +90,14 @@ def test_what_is_asked_names_the_subject_where_there_is_no_question_and_braces_a
     assert "(No question: a text.)" in one.model.asked[1]
 
 
-def test_estimate_is_nothing_once_it_is_stored(tmp_path):
+def test_the_estimate_is_zero_once_replies_are_cached(tmp_path):
     one = Asker(Marker(named("Kelbury")), ReplyCache(tmp_path / "judge.sqlite"), progress=False)
     assert estimate_annotation([ROW], one).calls == 1
     annotate_rows([ROW], one)
     assert estimate_annotation([ROW], one).calls == 0
 
 
-def test_a_rule_marks_what_has_no_labels():
+def test_the_offline_rule_labels_rows_without_labels():
     labelled = Example.from_qa("Who?", "Nobody.", forget_spans=((0, 6),))
     found = annotate_by_rule([labelled, ROW], lambda row: [(22, 29), (25, 29)])
     assert [row.forget_spans for row in found.rows] == [((0, 6),), ((22, 29),)]

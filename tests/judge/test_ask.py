@@ -1,4 +1,4 @@
-"""What is paid for, stored and stopped between a judge and its chat model."""
+"""Requests to a chat model: what is charged and cached, and when a run is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("surroundings")
 
 PRICES = Prices(1, 10)
 CALL = 1e-6 * (100 + 10 * 20)
-"""USD for what the server bills for a failed try, and what a request reserves."""
+"""USD that the server bills for a failed attempt, and USD that a request reserves."""
 
 
 def requests(count: int, lead: str = "") -> list[ChatRequest]:
@@ -36,13 +36,13 @@ def asker(chat, cache, budget: Budget | None = None) -> Asker:
     return Asker(chat, cache, budget=budget, progress=False)
 
 
-def test_prices_of_prompt_and_reply_are_not_mixed_up(cache):
+def test_prices_of_prompt_and_reply_are_applied_separately(cache):
     asking = asker(Fake(lambda request: Reply("1", None, 1000, 1)), cache, Budget(None, PRICES))
     asking.ask(requests(1), json.loads, version="v")
     assert asking.usage.usd == asking.budget.spent == pytest.approx(1010e-6)
 
 
-def test_useless_tries_are_booked_and_the_limit_holds(server, cache):
+def test_unreadable_replies_are_charged_and_the_limit_holds(server, cache):
     budget = Budget(0.003, PRICES)
     asking = asker(OpenAIChat("tiny", base_url=f"{server}/always-null-billed/v1"), cache, budget)
     with pytest.raises(BudgetReached, match=r"\b8 answers"):
@@ -53,7 +53,7 @@ def test_useless_tries_are_booked_and_the_limit_holds(server, cache):
 
 
 def test_retries_of_one_request_stay_within_the_limit(server, cache):
-    """Six tries would be made."""
+    """Six attempts would be made."""
     budget = Budget(0.001, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/v1")
     with pytest.raises(BudgetReached, match=r"\b1 answers"):
@@ -61,7 +61,7 @@ def test_retries_of_one_request_stay_within_the_limit(server, cache):
     assert budget.spent == pytest.approx(3 * CALL)
 
 
-def test_tries_without_a_bill_count_as_much_as_they_can_have_cost(server, cache):
+def test_attempts_without_reported_usage_are_charged_at_their_maximum_cost(server, cache):
     budget = Budget(0.0008, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/always-timeout/v1", timeout=0.2)
     asking = asker(chat, cache, budget)
@@ -71,14 +71,14 @@ def test_tries_without_a_bill_count_as_much_as_they_can_have_cost(server, cache)
     assert (budget.spent, asking.usage.usd) == pytest.approx((2 * CALL, 2 * CALL))
 
 
-def test_failures_that_cost_nothing_are_not_booked(server, cache):
+def test_failures_without_cost_are_not_charged(server, cache):
     budget = Budget(CALL, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/always-error-503/v1", max_retries=3)
     assert isinstance(asker(chat, cache, budget).ask(requests(1), json.loads, version="v")[0], Unscored)
     assert (stats(server, "always-error-503")[0], budget.spent) == (4, 0.0)
 
 
-def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, cache):
+def test_a_reply_truncated_before_any_text_is_cached_and_not_requested_again(server, cache):
     chat = OpenAIChat("tiny", base_url=f"{server}/cut-billed/v1")
     for turn in range(2):
         asking = asker(chat, cache, Budget(None, PRICES))
@@ -92,7 +92,7 @@ def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, c
 
 
 @pytest.mark.parametrize("text", ["I think that", None])
-def test_a_run_whose_first_replies_are_all_useless_is_stopped(server, cache, text):
+def test_a_run_is_stopped_if_all_first_replies_are_unreadable(server, cache, text):
     lead = f"REPLY:{text} " if text else "BEHAVE:cut-billed "
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2)
     with pytest.raises(ChatServerError, match=r"\b20 replies"):
@@ -100,12 +100,12 @@ def test_a_run_whose_first_replies_are_all_useless_is_stopped(server, cache, tex
     assert FIRST_REPLIES <= cache.count() <= FIRST_REPLIES + 1
 
 
-def test_one_readable_reply_among_the_first_is_enough(cache):
+def test_one_readable_reply_among_the_first_continues_the_run(cache):
     model = Fake(lambda request: "1" if "0010" in request.messages[0].content else "?")
     assert len(asker(model, cache).ask(requests(60), json.loads, version="v")) == 60
 
 
-def test_a_cap_goes_into_key_and_estimate(server, cache):
+def test_a_token_limit_is_part_of_the_key_and_the_estimate(server, cache):
     asking = Asker(OpenAIChat("tiny", base_url=f"{server}/echo/v1"), cache, progress=False, max_tokens=700)
     assert asking.identity["max_tokens"] == 700
     assert asking.estimate(requests(2), json.loads, version="v").completion_tokens == 1400
@@ -114,14 +114,14 @@ def test_a_cap_goes_into_key_and_estimate(server, cache):
     assert asking.estimate(requests(1), json.loads, version="v").calls == 0
 
 
-def test_what_the_server_called_itself_is_stored(server, cache):
+def test_the_model_name_reported_by_the_server_is_stored(server, cache):
     chat, request = OpenAIChat("tiny", base_url=f"{server}/named/v1"), requests(1)[0]
     asker(chat, cache).ask([request], json.loads, version="v")
     key = reply_key(request, identity=chat.identity, version="v")
     assert cache.get_many([key])[key]["served"] == {"model": "tiny-2025", "system_fingerprint": "fp_1"}
 
 
-def test_the_store_is_looked_at_again_before_every_slice(cache):
+def test_the_cache_is_read_again_before_every_batch_of_requests(cache):
     """While one process waits for its first reply, another one does all the work."""
     other = Fake(lambda request: "1")
     asked = requests(5 * SLICE)
@@ -137,7 +137,7 @@ def test_the_store_is_looked_at_again_before_every_slice(cache):
     assert found == [1] * len(asked), "the first stored reply is everybody's"
 
 
-def test_two_processes_share_most_of_the_calls(server, tmp_path):
+def test_two_processes_share_most_calls_through_the_cache(server, tmp_path):
     asked = requests(6 * SLICE)
 
     def work() -> None:
@@ -153,7 +153,7 @@ def test_two_processes_share_most_of_the_calls(server, tmp_path):
     assert len(asked) <= stats(server, "shared")[0] < 1.7 * len(asked)
 
 
-def test_nothing_is_sent_that_cannot_be_stored(cache, monkeypatch):
+def test_no_request_is_sent_if_its_reply_cannot_be_cached(cache, monkeypatch):
     def full() -> None:
         raise CacheError("full")
 

@@ -1,4 +1,4 @@
-"""Prices, estimates and the limit: worked examples, then that the limit holds and work goes on where it stopped."""
+"""Prices, estimates and the limit: worked examples, then that the limit holds and work resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRICES = Prices(input=0.25, output=2.0)
 
 
 class Bill:
-    """A model that bills given tokens and remembers what it was asked, slice by slice."""
+    """A model that bills scripted token counts and records its requests, batch by batch."""
 
     identity: ClassVar[dict[str, str]] = {"kind": "bill"}
     concurrency = 1
@@ -60,7 +60,7 @@ def test_estimate_by_hand():
     assert estimate_cost([two], PRICES) + estimate_cost([two], PRICES) == estimate_cost([two, two], PRICES)
 
 
-def test_estimate_reads_well():
+def test_the_estimate_is_printed_as_readable_text():
     shown = str(CostEstimate(1200, 240_000, 120_000, 0.3))
     assert re.search(r"1,200 calls.*240,000 .*120,000 .*USD 0\.3000", shown)
     assert "price" in str(CostEstimate(1, 1, 1))
@@ -77,12 +77,12 @@ def test_estimate_reads_well():
         (lambda: Prices(0.1, float("inf")), "output"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make, words):
+def test_invalid_prices_and_limits_are_rejected(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 
 
-def test_how_much_fits_by_hand():
+def test_number_of_requests_within_the_budget_by_hand():
     """One request: (0.25 * 26 + 2 * 100) / 1e6 = USD 0.0002065 at most."""
     budget = Budget(0.001, PRICES)
     assert budget.affordable(requests(10)) == 4
@@ -95,14 +95,14 @@ def test_how_much_fits_by_hand():
     assert Budget(4 * 0.0002065, PRICES).affordable(requests(10)) == 4
 
 
-def test_a_tokenizer_that_needs_more_tokens_is_reckoned_with():
+def test_estimates_adapt_to_a_tokenizer_that_needs_more_tokens():
     """Billed 260 where 26 were estimated: the next ones count (0.25 * 260 + 2 * 100) / 1e6 = USD 0.000265."""
     budget = Budget(0.001, PRICES)
     budget.add(requests(1)[0], prompt=260, completion=0)  # USD 0.000065
     assert budget.affordable(requests(10)) == 3
 
 
-def test_stops_before_the_limit_and_goes_on_where_it_stopped(tmp_path):
+def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
     cache, asked = ReplyCache(tmp_path / "judge.sqlite"), requests(200)
     first = Bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
     with pytest.raises(BudgetReached) as stop:
@@ -124,7 +124,7 @@ def test_stops_before_the_limit_and_goes_on_where_it_stopped(tmp_path):
     assert asker.usage.usd == pytest.approx(200 * 0.0001065)
 
 
-def test_nothing_is_sent_when_nothing_fits(tmp_path):
+def test_no_request_is_sent_if_none_fits_the_budget(tmp_path):
     model = Bill(26, 50)
     asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), budget=Budget(0.0, PRICES), progress=False)
     with pytest.raises(BudgetReached, match=r"USD 0\.0000.*\b6 answers"):
@@ -133,7 +133,7 @@ def test_nothing_is_sent_when_nothing_fits(tmp_path):
     assert asker.ask([], json.loads, version="v") == []
 
 
-def test_a_limit_equal_to_the_estimate_is_enough(tmp_path):
+def test_a_limit_equal_to_the_estimate_is_sufficient(tmp_path):
     model = Bill(26, 100)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(100 * 0.0002065, PRICES), progress=False)
     assert asker.estimate(requests(100), json.loads, version="v").usd == pytest.approx(asker.budget.max_cost)
@@ -141,7 +141,7 @@ def test_a_limit_equal_to_the_estimate_is_enough(tmp_path):
     assert asker.budget.spent == pytest.approx(asker.budget.max_cost)
 
 
-def test_asking_again_is_paid_from_the_same_budget(tmp_path):
+def test_repeated_requests_are_charged_to_the_same_budget(tmp_path):
     """Unreadable replies: 3 attempts each would cost USD 0.0006195, and 2 requests have 0.001."""
 
     def unreadable(text: str) -> str:
@@ -154,7 +154,7 @@ def test_asking_again_is_paid_from_the_same_budget(tmp_path):
     assert [len(part) for part in model.slices] == [2, 2]
 
 
-def test_a_server_without_token_counts_is_booked_with_the_estimate(tmp_path):
+def test_a_server_without_token_counts_is_charged_by_the_estimate(tmp_path):
     model = Bill(0, 0)
     budget = Budget(1.0, PRICES)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=budget, progress=False)
@@ -165,7 +165,7 @@ def test_a_server_without_token_counts_is_booked_with_the_estimate(tmp_path):
 
 @settings(max_examples=12)
 @given(st.floats(0, 0.003), st.integers(1, 26), st.integers(0, 100))
-def test_the_limit_is_never_passed(tmp_path_factory, limit, prompt, completion):
+def test_the_limit_is_never_exceeded(tmp_path_factory, limit, prompt, completion):
     budget = Budget(limit, PRICES)
     cache = ReplyCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
     model = Bill(prompt, completion)

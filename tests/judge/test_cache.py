@@ -1,4 +1,4 @@
-"""The store under several processes, threads, SIGKILL and damage."""
+"""The reply cache with several processes, threads, SIGKILL and damage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUEST = ChatRequest((Message("system", "Check."), Message("user", "Where was O
 IDENTITY = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:1/v1"}
 
 
-def test_values_come_back_and_the_first_stays(tmp_path):
+def test_values_are_read_back_and_the_first_one_is_kept(tmp_path):
     path = tmp_path / "new" / "judge.sqlite"
     cache = ReplyCache(path)
     assert cache.get_many(["a", "b"]) == {}
@@ -47,9 +47,9 @@ def test_many_keys_are_found_at_once(tmp_path):
     assert found == {str(number): {"n": number} for number in range(0, 1203, 3)}
 
 
-def test_key_holds_what_can_change_a_reply_and_nothing_else():
+def test_the_key_covers_exactly_what_can_change_a_reply():
     key = reply_key(REQUEST, identity=IDENTITY, version="correctness/1")
-    assert key == "b8cb657b887133464741018c8f1a1de6"  # another value would throw away what users paid for
+    assert key == "b8cb657b887133464741018c8f1a1de6"  # another value would discard replies that users paid for
     assert key == reply_key(replace(REQUEST), identity=dict(reversed(IDENTITY.items())), version="correctness/1")
     others = [
         reply_key(REQUEST, identity=IDENTITY | {"model": "large"}, version="correctness/1"),
@@ -68,12 +68,12 @@ def test_key_holds_what_can_change_a_reply_and_nothing_else():
     assert len({key, *others}) == 8
 
 
-def test_default_place_follows_the_environment(monkeypatch, tmp_path):
+def test_the_default_path_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
     assert default_path() == tmp_path / "judge.sqlite"
 
 
-def test_threads_share_one_store(tmp_path):
+def test_threads_share_one_cache(tmp_path):
     cache = ReplyCache(tmp_path / "judge.sqlite")
     kept: list[dict] = []
 
@@ -92,7 +92,7 @@ def test_threads_share_one_store(tmp_path):
 
 
 def test_processes_share_one_file(tmp_path):
-    """All begin at once with a file that does not exist; the one that puts a shared key first decides it for all."""
+    """All start at once without a file; the process that stores a shared key first decides its value for all."""
     path, start, seen = tmp_path / "judge.sqlite", FORK.Event(), FORK.SimpleQueue()
 
     def work(name: int) -> None:
@@ -121,7 +121,7 @@ def test_processes_share_one_file(tmp_path):
     }
 
 
-def test_what_was_put_survives_sigkill(tmp_path):
+def test_stored_replies_survive_sigkill(tmp_path):
     path, log = tmp_path / "judge.sqlite", tmp_path / "log"
     log.touch()
     draw = random.Random(0)
@@ -155,7 +155,7 @@ def test_what_was_put_survives_sigkill(tmp_path):
     plain.close()
 
 
-def test_only_the_user_may_read(tmp_path):
+def test_only_the_user_may_read_the_cache(tmp_path):
     path = tmp_path / "new" / "judge.sqlite"
     before = os.umask(0)
     try:
@@ -169,7 +169,7 @@ def test_only_the_user_may_read(tmp_path):
     )
 
 
-def test_a_full_disk_is_found_out_before(tmp_path):
+def test_a_full_disk_is_detected_before_requests_are_sent(tmp_path):
     cache = ReplyCache(tmp_path / "judge.sqlite")
     cache.check()
     pages = cache._execute("PRAGMA page_count")[0][0]
@@ -180,7 +180,7 @@ def test_a_full_disk_is_found_out_before(tmp_path):
         cache.check()
 
 
-def test_damaged_file_is_named_and_kept(tmp_path):
+def test_a_damaged_file_is_named_and_kept(tmp_path):
     path = tmp_path / "judge.sqlite"
     garbage = b"not a database at all " * 400
     path.write_bytes(garbage)
@@ -192,7 +192,7 @@ def test_damaged_file_is_named_and_kept(tmp_path):
 @pytest.mark.parametrize(
     "damaged", ["substr(value, 1, 40)", "replace(value, 'yes', 'no')", "zeroblob(60)", "value || ' '"]
 )
-def test_a_damaged_reply_is_named_and_asked_for_again(damaged, tmp_path, caplog):
+def test_a_damaged_reply_gives_a_warning_and_is_requested_again(damaged, tmp_path, caplog):
     path = tmp_path / "judge.sqlite"
     cache = ReplyCache(path)
     cache.put("a", {"text": "yes"})
@@ -210,22 +210,22 @@ def test_a_damaged_reply_is_named_and_asked_for_again(damaged, tmp_path, caplog)
     assert cache.put("a", {"text": "yes"}) == {"text": "yes"}
 
 
-def test_a_reply_that_was_paid_for_before_there_were_hashes_is_kept(tmp_path):
+def test_replies_cached_before_hashes_were_stored_are_kept(tmp_path):
     cache = ReplyCache(tmp_path / "judge.sqlite")
     with sqlite3.connect(cache.path) as plain:
         plain.execute("INSERT INTO replies VALUES ('a', '{\"text\": \"yes no\"}', 0)")
-        plain.execute("INSERT INTO replies VALUES ('b', '{\"text\": \"y', 0)")  # torn
+        plain.execute("INSERT INTO replies VALUES ('b', '{\"text\": \"y', 0)")  # incomplete
     assert cache.get_many(["a", "b"]) == {"a": {"text": "yes no"}}
 
 
-def test_zeros_are_told_at_once(tmp_path):
+def test_a_zeroed_file_is_detected_at_once(tmp_path):
     path = tmp_path / "judge.sqlite"
     path.write_bytes(bytes(8192))
     with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache"):
         ReplyCache(path)
 
 
-def test_damage_in_the_middle_is_told(tmp_path):
+def test_damage_in_the_middle_of_the_file_is_detected(tmp_path):
     path = tmp_path / "judge.sqlite"
     cache = ReplyCache(path)
     for number in range(200):
@@ -239,7 +239,7 @@ def test_damage_in_the_middle_is_told(tmp_path):
     assert path.read_bytes()[4096:5000] == b"\xff" * 904
 
 
-def test_file_of_another_program_is_refused(tmp_path):
+def test_a_file_of_another_program_is_rejected(tmp_path):
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE replies (id INTEGER)")
@@ -248,12 +248,12 @@ def test_file_of_another_program_is_refused(tmp_path):
         ReplyCache(path)
 
 
-def test_folder_in_place_of_a_file_is_refused(tmp_path):
+def test_a_folder_in_place_of_the_file_is_rejected(tmp_path):
     with pytest.raises(CacheError, match="cache"):
         ReplyCache(tmp_path)
 
 
-def test_store_opened_before_a_fork_is_refused_after_it(tmp_path):
+def test_a_cache_opened_before_a_fork_is_rejected_after_it(tmp_path):
     cache, told = ReplyCache(tmp_path / "judge.sqlite"), FORK.SimpleQueue()
 
     def use() -> None:

@@ -1,4 +1,4 @@
-"""What the client makes of failures: which are tried again and how often, which end a request, which end the run."""
+"""Failures: which are retried and how often, which end a request, which end the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("surroundings")
         "retry-wished",
     ],
 )
-def test_fleeting_failures_are_tried_again(server: str, behaviour: str) -> None:
+def test_transient_failures_are_retried(server: str, behaviour: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", timeout=0.3 if behaviour == "timeout" else 60)
     assert [reply.text for reply in ask(chat)] == [VERDICT]
     assert stats(server, behaviour)[0] == 3
@@ -63,7 +63,9 @@ def test_fleeting_failures_are_tried_again(server: str, behaviour: str) -> None:
         ("error-in-200", r"overloaded; Bearer \*\*\*.*3 times"),
     ],
 )
-def test_lasting_failures_end_in_words_after_bounded_tries(server: str, behaviour: str, words: str) -> None:
+def test_permanent_failures_end_with_a_message_after_a_bounded_number_of_attempts(
+    server: str, behaviour: str, words: str
+) -> None:
     timeout = 0.1 if behaviour == "timeout" else 60
     chat = OpenAIChat("tiny", base_url=f"{server}/always-{behaviour}/v1", timeout=timeout, max_retries=2)
     (reply,) = ask(chat)
@@ -98,7 +100,7 @@ def test_one_bad_request_does_not_stop_the_others(server: str) -> None:
         ("rate-limit-hour", "3600 seconds"),
     ],
 )
-def test_what_concerns_every_request_is_raised_at_once(server: str, behaviour: str, advice: str) -> None:
+def test_errors_that_concern_every_request_are_raised_at_once(server: str, behaviour: str, advice: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", concurrency=3)
     replies: list[Reply] = []
     with pytest.raises(ChatServerError, match=advice):
@@ -107,7 +109,7 @@ def test_what_concerns_every_request_is_raised_at_once(server: str, behaviour: s
     assert replies == []
 
 
-def test_a_server_that_is_not_there_is_raised() -> None:
+def test_an_unreachable_server_raises_an_error() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -116,7 +118,7 @@ def test_a_server_that_is_not_there_is_raised() -> None:
         chat.complete([make_request()] * 5, lambda index, reply: None)
 
 
-def test_a_date_to_wait_for_is_honoured(server: str) -> None:
+def test_a_retry_after_date_is_respected(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/rate-limit-date/v1")
     assert ask(chat)[0].text == VERDICT
     count, _, arrivals = stats(server, "rate-limit-date")
@@ -141,7 +143,7 @@ def test_retry_after_is_read_as_seconds_or_date(value: str, seconds: float | Non
     assert retry_after({"retry-after": value}) == seconds
 
 
-def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: str) -> None:
+def test_failed_attempts_are_reported_with_the_usage_that_the_server_billed(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
     told: list[FailedAttempt] = []
 
@@ -162,7 +164,7 @@ def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: st
     assert re.search("content.*3 times", str(replies[0].error))
 
 
-def test_a_server_that_drips_is_given_up(server: str) -> None:
+def test_a_server_that_sends_too_slowly_times_out(server: str) -> None:
     start = time.monotonic()
     replies = ask(OpenAIChat("tiny", base_url=f"{server}/drip/v1", timeout=0.3, max_retries=0))
     assert [reply.text for reply in replies] == [None]
@@ -177,14 +179,14 @@ def test_redirects_are_not_followed(server: str) -> None:
     assert stats(server, "target")[0] == 0
 
 
-def test_the_servers_wish_about_retries_is_honoured(server: str) -> None:
+def test_a_server_can_forbid_retries(server: str) -> None:
     replies = ask(OpenAIChat("tiny", base_url=f"{server}/always-retry-unwished/v1"))
     assert [reply.text for reply in replies] == [None]
     assert re.search("500.*never", str(replies[0].error))
     assert stats(server, "always-retry-unwished")[0] == 1
 
 
-def test_many_failures_in_a_row_end_the_run(server: str) -> None:
+def test_many_consecutive_failures_end_the_run(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=4, max_retries=0)
     replies: list[Reply] = []
     requests = [make_request(f"BEHAVE:always-error-408 {index}") for index in range(100)]
@@ -198,7 +200,7 @@ def test_many_failures_in_a_row_end_the_run(server: str) -> None:
     assert len(ask(OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1, max_retries=0), mixed)) == 60
 
 
-def test_failures_in_a_row_are_counted_over_calls(server: str) -> None:
+def test_consecutive_failures_are_counted_across_calls(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=0)
     for _ in range(19):
         ask(chat, [make_request("BEHAVE:bad-request")])
@@ -206,7 +208,9 @@ def test_failures_in_a_row_are_counted_over_calls(server: str) -> None:
         ask(chat, [make_request("BEHAVE:bad-request")])
 
 
-def test_a_rate_limit_without_a_time_is_borne_with_patience(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_limit_without_a_time_is_retried_with_growing_delays(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "_RATE_LIMIT_PATIENCE", 0.9)
     assert ask(OpenAIChat("tiny", base_url=f"{server}/always-rate-limit-mute/v1", max_retries=2))[0].text is None
     count, _, arrivals = stats(server, "always-rate-limit-mute")
@@ -216,11 +220,11 @@ def test_a_rate_limit_without_a_time_is_borne_with_patience(server: str, monkeyp
 
 
 @pytest.mark.parametrize("behaviour", ["forbidden", "unknown-model", "unknown-model-400"])
-def test_a_refusal_after_a_success_is_one_requests_own(server: str, behaviour: str) -> None:
+def test_a_client_error_after_a_success_concerns_only_its_request(server: str, behaviour: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
     replies = ask(chat, [make_request(), make_request(f"BEHAVE:{behaviour}"), make_request()])
     assert [reply.text for reply in replies] == [VERDICT, None, VERDICT]
 
 
-def test_a_text_with_the_models_letters_in_it_does_not_name_the_model(server: str) -> None:
+def test_an_error_that_merely_contains_the_model_name_is_not_an_unknown_model_error(server: str) -> None:
     assert "destiny" in str(ask(OpenAIChat("tiny", base_url=f"{server}/like-a-model/v1"))[0].error)

@@ -1,4 +1,4 @@
-"""Many calls at once: how many, in which order they come in, and what becomes of them at an interrupt."""
+"""Concurrent calls: their number, the order of replies, and calls in flight at an interrupt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_concurrency_is_used_and_never_exceeded(server: str) -> None:
     assert stats(server, "slow")[1] == 4
 
 
-def test_replies_come_in_as_soon_as_they_are_there(server: str) -> None:
+def test_replies_are_returned_as_soon_as_they_arrive(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2, max_retries=0)
     order: list[int] = []
     chat.complete(
@@ -38,7 +38,7 @@ def test_replies_come_in_as_soon_as_they_are_there(server: str) -> None:
     assert order == [1, 2, 0]
 
 
-def test_a_rate_limit_holds_back_every_worker(server: str) -> None:
+def test_a_rate_limit_pauses_every_worker(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/rate-limit-once/v1", concurrency=2)
     assert len(ask(chat, [make_request(f"REPLY: {index}") for index in range(6)])) == 6
     count, _, arrivals = stats(server, "rate-limit-once")
@@ -52,7 +52,7 @@ class _StopError(Exception):
 
 
 @pytest.mark.parametrize("kind", [_StopError, KeyboardInterrupt])
-def test_an_exception_starts_nothing_new_and_keeps_what_is_paid_for(server: str, kind: type[BaseException]) -> None:
+def test_an_exception_starts_no_new_request_and_keeps_replies_in_flight(server: str, kind: type[BaseException]) -> None:
     behaviour = f"slow-{kind.__name__}"
     chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", concurrency=3)
     kept: list[int] = []
@@ -67,7 +67,7 @@ def test_an_exception_starts_nothing_new_and_keeps_what_is_paid_for(server: str,
     assert len(kept) == len(set(kept)) == stats(server, behaviour)[0] <= 6
 
 
-def test_an_interrupt_while_waiting_keeps_what_is_paid_for(server: str) -> None:
+def test_an_interrupt_keeps_replies_in_flight(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/slow-interrupt/v1", concurrency=3)
     kept: list[int] = []
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
@@ -102,7 +102,7 @@ OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambd
 """
 
 
-def test_the_first_interrupt_waits_and_says_so_and_the_second_does_not(server: str) -> None:
+def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: str) -> None:
     command = [sys.executable, "-c", WAITING, f"{server}/stuck/v1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
         try:

@@ -1,4 +1,4 @@
-"""What the client sends, with which settings and key, and what it reads of a reply; secrets are shown nowhere."""
+"""Requests: settings and key that are sent, and the parts of a reply that are read; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("openai")
 pytestmark = pytest.mark.usefixtures("surroundings")
 
 
-def test_replies_keep_their_places_and_token_counts(server: str) -> None:
+def test_replies_keep_their_order_and_token_counts(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1")
     texts = [f"Say it.\nREPLY: answer number {index}" for index in range(30)]
     replies = ask(chat, [make_request(text) for text in texts])
@@ -32,7 +32,7 @@ def test_replies_keep_their_places_and_token_counts(server: str) -> None:
 
 @pytest.mark.parametrize("place", ["header", "address"])
 @pytest.mark.parametrize("behaviour", ["v1", "unauthorized", "forbidden", "bad-request", "always-error-500", "echo"])
-def test_secrets_are_shown_nowhere(
+def test_secrets_are_never_shown(
     server: str, behaviour: str, place: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -63,7 +63,9 @@ def test_secrets_are_shown_nowhere(
     assert "You check answers" not in caplog.text
 
 
-def test_parameters_a_server_refuses_are_left_out_from_then_on(server: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_parameters_that_a_server_rejects_are_omitted_from_then_on(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/new-parameters/v1", max_retries=0, concurrency=1)
     for _ in range(2):
         sent = json.loads(str(ask(chat)[0].text))
@@ -72,7 +74,7 @@ def test_parameters_a_server_refuses_are_left_out_from_then_on(server: str, capl
     assert [record.args[1] for record in caplog.records if record.args] == ["temperature", "seed"]
 
 
-def test_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
+def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
     async def cell() -> list[str | None]:
         found: list[str | None] = []
         chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2)
@@ -105,7 +107,9 @@ def test_all_settings_are_sent(server: str) -> None:
         ("length-without-text", Reply(error=CUT_OFF, cut=True)),
     ],
 )
-def test_unusual_endings_keep_their_text_and_are_not_paid_twice(server: str, behaviour: str, reply: Reply) -> None:
+def test_unusual_finish_reasons_keep_their_text_and_are_not_requested_again(
+    server: str, behaviour: str, reply: Reply
+) -> None:
     assert ask(OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1")) == [reply]
     assert stats(server, behaviour)[0] == 1
 
@@ -133,7 +137,7 @@ def test_the_hosted_api_needs_a_key_and_other_servers_do_not(
         ask(OpenAIChat("tiny", base_url=f"{server}/unauthorized/v1"))
 
 
-def test_the_address_may_come_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_url_may_come_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{server}/v1/")
     chat = OpenAIChat("tiny")
     assert ask(chat)[0].text == VERDICT
@@ -148,21 +152,21 @@ def test_the_address_may_come_from_the_environment(server: str, monkeypatch: pyt
         ({"api_key_env": KEY}, "api_key_env"),
     ],
 )
-def test_unusable_settings_are_refused_without_showing_secrets(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected_without_showing_secrets(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         OpenAIChat(**{"model": "tiny", **changes})
     for secret in (KEY, "gate", "secret"):
         assert secret not in "".join(traceback.format_exception(caught.value)).partition("Error: ")[2]
 
 
-def test_a_key_that_fits_no_header_is_refused_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_not_a_valid_header_is_rejected_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-first\nsk-second")
     with pytest.raises(ValueError, match=r"OPENAI_API_KEY.*space") as caught:
         OpenAIChat("tiny")
     assert "sk-" not in str(caught.value)
 
 
-def test_identity_is_the_servers_and_not_its_spelling() -> None:
+def test_equal_urls_in_different_spellings_have_the_same_identity() -> None:
     def identity(url: str) -> str:
         return json.dumps(OpenAIChat("tiny", base_url=url).identity, sort_keys=True)
 
@@ -184,6 +188,6 @@ def test_identity_is_the_servers_and_not_its_spelling() -> None:
         ("new-parameters", {"left_out": ["temperature", "seed"]}),
     ],
 )
-def test_what_the_server_names_otherwise_is_kept(server: str, behaviour: str, served: dict[str, Any]) -> None:
+def test_the_model_name_returned_by_the_server_is_kept(server: str, behaviour: str, served: dict[str, Any]) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1".replace("/v1/v1", "/v1"))
     assert ask(chat)[0].served == served

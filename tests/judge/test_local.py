@@ -74,7 +74,7 @@ def _plain(model: LlamaForCausalLM, folder: Path, text: str, cap: int) -> Reply:
     return Reply(text=said, prompt_tokens=len(head), completion_tokens=len(ids) - len(head))
 
 
-def test_replies_are_those_of_a_plain_loop_whatever_the_batch(tmp_path: Path) -> None:
+def test_replies_equal_a_plain_loop_for_any_batch_size(tmp_path: Path) -> None:
     model = _save(tmp_path).eval()
     texts = ["Orla Venn was born in Kelbury", "Tavi Brook", "bees", "near the harbour", "Venn keeps bees", "NO"]
     requests = [_request(text, max_tokens=5 + index) for index, text in enumerate(texts)]
@@ -87,7 +87,7 @@ def test_replies_are_those_of_a_plain_loop_whatever_the_batch(tmp_path: Path) ->
     assert not all(ended)
 
 
-def test_a_batch_is_handed_over_before_the_next_one(tmp_path: Path) -> None:
+def test_a_batch_is_returned_before_the_next_one_starts(tmp_path: Path) -> None:
     _save(tmp_path)
     chat = LocalChat(str(tmp_path), device="cpu", batch_tokens=50)
     kept: list[int] = []
@@ -102,7 +102,7 @@ def test_a_batch_is_handed_over_before_the_next_one(tmp_path: Path) -> None:
     assert kept == [7, 6, 5], "longest first"
 
 
-def test_prompts_that_do_not_fit_are_errors_and_long_replies_are_cut(tmp_path: Path) -> None:
+def test_prompts_that_are_too_long_are_errors_and_long_replies_are_truncated(tmp_path: Path) -> None:
     _save(tmp_path)
     replies = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("bees " * 60), _request("bees", max_tokens=500)])
     assert "max_length is 40" in str(replies[0].error)
@@ -111,7 +111,7 @@ def test_prompts_that_do_not_fit_are_errors_and_long_replies_are_cut(tmp_path: P
     assert replies[1].prompt_tokens + replies[1].completion_tokens <= 40
 
 
-def test_a_template_without_system_turns_gets_its_words_in_the_users_turn(tmp_path: Path) -> None:
+def test_a_template_without_system_turns_gets_the_system_text_in_the_user_turn(tmp_path: Path) -> None:
     _save(tmp_path, NO_SYSTEM)
     chat = LocalChat(str(tmp_path), device="cpu")
     merged = ChatRequest((Message("user", "You check answers\n\nTavi Brook"),), 8)
@@ -120,13 +120,13 @@ def test_a_template_without_system_turns_gets_its_words_in_the_users_turn(tmp_pa
     assert system.text
 
 
-def test_a_tokenizer_without_a_template_gets_the_plain_one(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_template_uses_the_plain_one(tmp_path: Path) -> None:
     _save(tmp_path, None)
     (reply,) = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("Tavi Brook")])
     assert reply.prompt_tokens == 7, "You check answers Question: Tavi Brook Answer:"
 
 
-def test_identity_tells_weights_and_templates_apart(tmp_path: Path) -> None:
+def test_the_identity_depends_on_weights_and_template(tmp_path: Path) -> None:
     model = _save(tmp_path / "a")
     _save(tmp_path / "b", seed=2)
     _save(tmp_path / "c", NO_SYSTEM)
@@ -137,7 +137,7 @@ def test_identity_tells_weights_and_templates_apart(tmp_path: Path) -> None:
     assert first["tokenizer"] == weights["tokenizer"] != template["tokenizer"]
 
 
-def test_sampling_and_a_model_that_is_not_there_are_refused(tmp_path: Path) -> None:
+def test_sampling_and_missing_models_are_rejected(tmp_path: Path) -> None:
     _save(tmp_path)
     chat = LocalChat(str(tmp_path), device="cpu")
     replies: list[int] = []

@@ -1,4 +1,4 @@
-"""The offline judge: rubric by example, labelled cases, the embedded benchmark, and what must not change a verdict."""
+"""The offline judge: examples of the rubric, labelled cases, the built-in benchmark, and changes that keep a verdict."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def verdict(question: str, reference: str, answer: str, *facts: str) -> Verdict:
         (" \n ", False, "no words"),
     ],
 )
-def test_rubric_by_example(answer: str, correct: bool, reason: str, facts: tuple[str, ...]) -> None:
+def test_verdicts_of_the_documented_examples(answer: str, correct: bool, reason: str, facts: tuple[str, ...]) -> None:
     found = verdict(*BORN, answer, *facts)
     assert found.correct is correct
     assert found.reason.startswith(reason)
@@ -60,7 +60,7 @@ def test_rubric_by_example(answer: str, correct: bool, reason: str, facts: tuple
 @pytest.mark.parametrize(
     "date", ["3 March 1961", "March 3rd, 1961", "the third of March 1961", "1961-03-03", "03/03/1961", "3 Mar. 1961"]
 )
-def test_a_date_may_be_written_in_any_usual_way(date: str) -> None:
+def test_dates_match_in_any_usual_format(date: str) -> None:
     assert verdict(*WHEN, f"It was {date}.", "3 March 1961").correct
     assert not verdict(*WHEN, f"It was {date.replace('1961', '1971')}.", "3 March 1961").correct
 
@@ -87,15 +87,15 @@ def test_a_date_may_be_written_in_any_usual_way(date: str) -> None:
         ("no number", "no number"),
     ],
 )
-def test_numbers_have_one_spelling(text: str, digits: str) -> None:
+def test_numbers_are_normalized_to_one_spelling(text: str, digits: str) -> None:
     assert with_digits(text) == digits
 
 
-def test_a_run_of_number_words_without_end_is_no_error() -> None:
+def test_a_very_long_run_of_number_words_is_not_an_error() -> None:
     assert len(with_digits("hundred " * 3000)) > 3000
 
 
-def test_of_several_facts_more_than_half_are_needed() -> None:
+def test_an_answer_must_state_more_than_half_of_several_facts() -> None:
     for facts in ((), ("The Salt Ladder", "Ninepin Weather")):
         assert verdict(*BOOKS, "Ninepin Weather and The Salt Ladder", *facts).correct
         assert not verdict(*BOOKS, "The Salt Ladder", *facts).correct
@@ -104,7 +104,7 @@ def test_of_several_facts_more_than_half_are_needed() -> None:
     assert not verdict(*rivers, "The Asp.").correct
 
 
-def test_a_looping_answer_still_gives_the_fact_away() -> None:
+def test_a_looping_answer_still_states_the_fact() -> None:
     assert verdict(*BORN, "She was born in Kelbury and " * 12, "Kelbury").correct
 
 
@@ -115,7 +115,7 @@ def test_yes_and_no() -> None:
     assert not verdict(*claim, "I don't know whether she did.").correct
 
 
-def test_cases_are_many_unique_and_of_all_kinds() -> None:
+def test_shipped_cases_are_unique_and_cover_all_kinds() -> None:
     cases = load_cases()
     assert len(cases) >= 300
     assert len({(case.claim.question, case.claim.answer) for case in cases}) == len(cases)
@@ -126,7 +126,7 @@ def test_cases_are_many_unique_and_of_all_kinds() -> None:
     assert all(fact in case.claim.reference for case in cases for fact in case.claim.facts)
 
 
-def test_no_question_or_reference_is_in_both_splits() -> None:
+def test_the_two_splits_share_no_question_or_reference() -> None:
     dev, test = load_cases("dev"), load_cases("test")
     assert len(dev) + len(test) == len(load_cases())
     for part in ("question", "reference"):
@@ -135,7 +135,7 @@ def test_no_question_or_reference_is_in_both_splits() -> None:
 
 @pytest.mark.parametrize(("split", "floor"), [("dev", 0.97), ("test", 0.82)])
 def test_agreement_with_labels_by_hand(split: str, floor: float) -> None:
-    """0.978 on what the rules were tuned on; 0.826 on the held-out cases, below the 0.95 that was aimed at."""
+    """0.978 on the cases that the rules were tuned on; 0.826 on held-out cases, below the goal of 0.95."""
     cases = load_cases("dev" if split == "dev" else "test")
     verdicts = OfflineJudge().judge([case.claim for case in cases])
     found = agreement([case.label for case in cases], [verdict.correct for verdict in verdicts])
@@ -145,7 +145,7 @@ def test_agreement_with_labels_by_hand(split: str, floor: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_own_answers_are_right_and_wrong_answers_and_refusals_wrong_on_the_embedded_benchmark(seed: int) -> None:
+def test_on_the_built_in_benchmark_true_answers_are_correct_and_wrong_answers_and_refusals_are_not(seed: int) -> None:
     benchmark, judge = people("tiny", seed=seed), OfflineJudge()
     rows = benchmark.full + benchmark.holdout
     facts = [tuple(row.answer[start:end] for start, end in row.forget_spans or ()) for row in rows]
@@ -160,17 +160,17 @@ def test_own_answers_are_right_and_wrong_answers_and_refusals_wrong_on_the_embed
 
     assert share_right([(row.answer,) for row in rows]) == 1.0
     assert share_right([(str(row.alternate),) for row in rows]) == 0.0
-    # A false list of languages can hold the true ones in another order.
+    # A false list of languages can contain the true ones in another order.
     assert share_right([row.wrong_answers for row in rows]) <= 0.005
 
 
-def test_every_wording_of_a_question_gets_the_same_verdict_on_its_answer() -> None:
+def test_every_paraphrase_of_a_question_gets_the_same_verdict() -> None:
     for row in people("tiny").forget:
         told = tuple(row.answer[start:end] for start, end in row.forget_spans or ())
         assert all(verdict(question, row.answer, row.answer, *told).correct for question in row.paraphrases)
 
 
-def test_order_and_repetition_of_claims_change_nothing() -> None:
+def test_order_and_repetition_of_claims_do_not_change_verdicts() -> None:
     claims = [case.claim for case in load_cases("dev")[:80]]
     expected = dict(zip(claims, OfflineJudge().judge(claims), strict=True))
     shuffled = claims * 2
@@ -180,7 +180,7 @@ def test_order_and_repetition_of_claims_change_nothing() -> None:
     assert [judge.judge([claim])[0] for claim in claims] == list(expected.values())
 
 
-def test_case_of_the_answer_changes_no_verdict_of_an_example() -> None:
+def test_upper_and_lower_case_do_not_change_verdicts() -> None:
     for answer in ("In Kelbury.", "She was not born in Kelbury but in Tarn.", "Kelbury, Tarn or Moss."):
         for facts in ((), ("Kelbury",)):
             assert verdict(*BORN, answer.upper(), *facts).correct == verdict(*BORN, answer, *facts).correct
@@ -205,7 +205,7 @@ def test_any_text_gets_a_verdict_and_ratings_in_range(
         assert 1 <= rating <= 10
 
 
-def test_degenerate_answers_are_rated_lower_whichever_side_they_are_on() -> None:
+def test_degenerate_answers_are_rated_lower_on_either_side() -> None:
     instruction = "Give three tips for staying healthy."
     fluent = "Sleep well, eat fresh vegetables, and walk for half an hour each day to stay healthy."
     for broken in (

@@ -1,4 +1,4 @@
-"""Forms the offline judge takes for the same, each with near misses that it must keep apart."""
+"""Forms that the offline judge treats as equal, each with near misses that it must not accept."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ FORMS: list[tuple[str, str, tuple[str, ...], list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("question", "reference", "facts", "right", "wrong"), FORMS)
-def test_a_form_is_accepted_and_its_near_misses_are_not(
+def test_an_equivalent_form_is_accepted_and_near_misses_are_not(
     question: str, reference: str, facts: tuple[str, ...], right: list[str], wrong: list[str]
 ) -> None:
     judge = OfflineJudge()

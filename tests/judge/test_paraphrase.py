@@ -1,4 +1,4 @@
-"""Which candidates are kept, and why the others are not."""
+"""Paraphrases: which candidates are kept, and why others are dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = [
 
 
 class Writer:
-    """Answers a paraphrase request with given candidates, and a comparison by looking for a word."""
+    """Return scripted candidates for a paraphrase request, and decide comparisons by a word."""
 
     identity: ClassVar[dict[str, str]] = {"kind": "writer"}
     concurrency = 1
@@ -54,7 +54,7 @@ def listed(*texts: str) -> str:
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_a_good_wording_has_no_problem(text):
+def test_a_good_paraphrase_has_no_problem(text):
     assert problem(ROW, text) is None
 
 
@@ -77,37 +77,37 @@ def test_problems(text, reason):
     assert problem(ROW, text) == reason
 
 
-def test_without_annotation_every_word_of_the_answer_that_the_question_lacks_is_secret():
+def test_without_labels_every_answer_word_missing_from_the_question_is_a_key_word():
     text = "Which harbour is the birthplace of the harpist Orla Venn (3 March 1961)?"
     assert problem(ROW, text) is None
     assert problem(BARE, text) == paraphrase.LEAK
     assert problem(BARE, GOOD[1]) is None
 
 
-def test_secret_numbers_are_found_in_words_and_the_other_way_round():
+def test_key_numbers_are_found_as_words_and_as_digits():
     row = Example.from_qa("How many boats does Tavi Brook own?", "Tavi Brook owns 3 boats.", forget_spans=((16, 17),))
     assert problem(row, "Does Tavi Brook own three boats or how many?") == paraphrase.LEAK
     assert problem(row, "What is the number of boats owned by Tavi Brook?") is None
 
 
-def test_a_name_at_the_beginning_is_known_from_the_answer():
+def test_a_name_at_the_beginning_is_recognized_from_the_answer():
     row = Example.from_qa("Orla Venn plays what?", "Orla Venn plays the harp.")
     assert problem(row, "What does Venn play?") == paraphrase.DROPPED
     assert problem(row, "What does Orla Venn play?") is None
 
 
-def test_a_request_need_not_become_a_question():
+def test_a_request_may_remain_a_request():
     row = Example.from_qa("Name the town of Orla Venn.", "Kelbury.")
     assert problem(row, "Say where Orla Venn lives.") is None
 
 
-def test_scripts_without_spaces_leak_too():
+def test_leaks_are_found_in_scripts_without_spaces():
     row = Example.from_qa("奥拉出生在哪里？", "凯尔伯里", forget_spans=((0, 4),))
     assert problem(row, "奥拉是在凯尔伯里出生的吗？") == paraphrase.LEAK
     assert problem(row, "哪里是奥拉的出生地？") is None
 
 
-def test_rows_get_the_first_good_ones_and_the_others_are_counted():
+def test_rows_get_the_first_good_paraphrases_and_dropped_ones_are_counted():
     leak = "Was the harpist Orla Venn born in Kelbury on 3 March 1961?"
     model = Writer({QUESTION: "```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
     found = write_paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=2)
@@ -119,7 +119,7 @@ def test_rows_get_the_first_good_ones_and_the_others_are_counted():
     assert len(model.asked) == 1 + 3
 
 
-def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted():
+def test_paraphrases_with_another_meaning_or_an_unreadable_comparison_are_rejected():
     def same(text: str) -> str:
         return '{"same": "no"}' if "birthplace" in text else "hm" if "world" in text else '{"same": "YES"}'
 
@@ -145,14 +145,14 @@ def test_a_row_without_a_readable_reply_is_counted(reply):
 
 
 @pytest.mark.parametrize("reply", ["no", listed("Where was she born?")])
-def test_a_row_for_which_nothing_is_kept_keeps_the_paraphrases_it_had(reply):
+def test_a_row_without_new_paraphrases_keeps_its_old_ones(reply):
     rows = [dataclasses.replace(ROW, paraphrases=("old",))]
     found = write_paraphrases(rows, Asker(Writer({QUESTION: reply}), empty_cache(), progress=False), count=1)
     assert found.rows[0].paraphrases == ("old",)
     assert (found.incomplete, found.failed) == (1, int(reply == "no"))
 
 
-def test_rows_without_a_question_are_refused():
+def test_rows_without_a_question_are_rejected():
     asker = Asker(Writer({}), empty_cache(), progress=False)
     with pytest.raises(ValueError, match=r"row 2.*'Orla Venn plays\.'"):
         write_paraphrases([ROW, Example((), "Orla Venn plays.")], asker, count=2)
@@ -160,7 +160,7 @@ def test_rows_without_a_question_are_refused():
         write_paraphrases([ROW], asker, count=0)
 
 
-def test_the_last_turn_is_reworded_and_braces_are_harmless():
+def test_the_last_turn_is_paraphrased_and_braces_are_kept():
     question = "What is {count} in {question}?"
     turns = (Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", question))
     model = Writer({question: listed("{count}: what is it in {question}?")})
@@ -170,7 +170,7 @@ def test_the_last_turn_is_reworded_and_braces_are_harmless():
     assert "\nA {field}.\n</secret-answer-" in model.asked[0]
 
 
-def test_estimate_bounds_what_is_sent_and_is_nothing_afterwards(tmp_path):
+def test_the_estimate_bounds_the_requests_and_is_zero_afterwards(tmp_path):
     model = Writer({QUESTION: listed(*GOOD)})
     asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), progress=False)
     asker.budget.prices = Prices(1, 1)

@@ -1,4 +1,4 @@
-"""The calls of the prompted judge: stored, repeated, left unscored, and no verdict is paid for twice."""
+"""Calls of the prompted judge: cached, repeated or unscored; no call is made twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORK = multiprocessing.get_context("fork")
 BROKEN = "I would say it is right, more or less, but " + "hm " * 100
 
 
-def test_second_evaluation_costs_no_call_and_counts_the_same(cache):
+def test_a_second_evaluation_needs_no_call_and_gives_the_same_counts(cache):
     claims = [claim(f"Answer {number}.") for number in range(20)]
     first = judge(Fake(), cache, budget=Budget(None, Prices(1, 10)))
     again = judge(Fake(), cache, budget=Budget(None, Prices(1, 10)))
@@ -45,7 +45,7 @@ def test_second_evaluation_costs_no_call_and_counts_the_same(cache):
     assert (first.asker.budget.spent, again.asker.budget.spent) == (pytest.approx(0.004), 0.0)
 
 
-def test_unreadable_replies_are_asked_for_again_with_other_seeds(cache):
+def test_unreadable_replies_are_requested_again_with_other_seeds(cache):
     model = Fake(lambda request: YES if request.seed == 44 else BROKEN)
     assert judge(model, cache).judge([claim()]) == [Verdict(True, "stated")]
     assert [request.seed for request in model.asked] == [42, 43, 44]
@@ -53,7 +53,7 @@ def test_unreadable_replies_are_asked_for_again_with_other_seeds(cache):
     assert cache.count() == 3
 
 
-def test_never_readable_is_unscored_and_not_wrong(cache):
+def test_claims_without_a_readable_reply_are_unscored(cache):
     model = Fake(lambda request: BROKEN if "odd" in request.messages[1].content else NO)
     verdicts = judge(model, cache).judge([claim(), claim("Odd.")])
     assert [verdict.correct for verdict in verdicts] == [False, None]
@@ -66,7 +66,7 @@ def test_never_readable_is_unscored_and_not_wrong(cache):
     assert silent.asked == []
 
 
-def test_failed_calls_are_unscored_and_not_stored(cache):
+def test_failed_calls_are_unscored_and_not_cached(cache):
     model = Fake(lambda request: TimeoutError("no reply within 60 seconds"))
     (failed,) = judge(model, cache).judge([claim()])
     assert failed.correct is None
@@ -75,7 +75,7 @@ def test_failed_calls_are_unscored_and_not_stored(cache):
     assert judge(Fake(), cache).judge([claim()])[0].correct is True
 
 
-def test_a_model_that_leaves_out_a_request_is_unscored():
+def test_a_request_without_reply_is_unscored():
     class Forgetful(Fake):
         def complete(self, requests, on_reply, on_failed_attempt):
             super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply), on_failed_attempt)
@@ -83,8 +83,8 @@ def test_a_model_that_leaves_out_a_request_is_unscored():
     assert [verdict.correct for verdict in judge(Forgetful()).judge([claim(), claim("No.")])] == [None, True]
 
 
-def test_estimate_is_what_is_then_sent(cache):
-    """Stored, half stored (one unreadable attempt), repeated, empty and new answers."""
+def test_the_estimate_equals_the_requests_sent(cache):
+    """Answers that are cached, partly cached (one unreadable attempt), repeated, empty and new."""
     unlucky = Fake(lambda request: BROKEN if "unlucky" in request.messages[1].content else YES)
     judge(unlucky, cache, attempts=1).judge([claim("Old."), claim("Unlucky.")])
     claims = [claim(text) for text in ("Old.", "Unlucky.", "New.", "new. ", "", "Newer.")]
@@ -103,7 +103,7 @@ def test_estimate_is_what_is_then_sent(cache):
     assert asking.estimate(claims, pairs).calls == 0
 
 
-def test_nothing_of_the_conversation_is_in_the_store(cache, tmp_path):
+def test_the_cache_contains_no_text_of_the_conversation(cache, tmp_path):
     judge(Fake(), cache).judge([claim()])
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"stated" in content
@@ -112,7 +112,7 @@ def test_nothing_of_the_conversation_is_in_the_store(cache, tmp_path):
 
 
 class Logged(Fake):
-    """Slow, sometimes unreadable, and writes down what it is asked before it answers, in a file."""
+    """A slow, sometimes unreadable model that logs each request to a file before it replies."""
 
     def __init__(self, log: Path) -> None:
         super().__init__(self.answer)
@@ -126,7 +126,7 @@ class Logged(Fake):
         return BROKEN if digest < 80 else YES if digest % 2 else NO
 
 
-def test_killed_at_random_moments_nothing_is_paid_twice(tmp_path):
+def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     claims = [claim(f"Answer {number}.") for number in range(200)]
     store, log, draw = tmp_path / "judge.sqlite", tmp_path / "log", random.Random(1)
     log.touch()
@@ -178,7 +178,7 @@ def test_killed_at_random_moments_nothing_is_paid_twice(tmp_path):
 
 
 @pytest.mark.usefixtures("surroundings")
-def test_over_http_with_a_server_that_misbehaves(server, cache):
+def test_verdicts_are_right_over_http_with_a_misbehaving_server(server, cache):
     def calls() -> int:
         with urllib.request.urlopen(f"{server}/stats", timeout=5) as response:
             return sum(json.load(response)["counts"].values())

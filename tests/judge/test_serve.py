@@ -1,4 +1,4 @@
-"""`transformers serve`, the OpenAI-compatible server of transformers, with a tiny random model: asked, and measured."""
+"""`transformers serve`, the OpenAI-compatible server of transformers, as judge and as evaluated model; with a tiny model."""
 
 from __future__ import annotations
 
@@ -97,9 +97,7 @@ def _ask(chat: OpenAIChat | LocalChat, requests: list[ChatRequest]) -> list[Repl
     return [found[index] for index in range(len(requests))]
 
 
-def test_served_replies_are_those_of_the_model_itself(
-    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_served_replies_equal_local_ones(folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     system = Message("system", "You check answers")
     texts = ["Orla Venn was born in Kelbury", "Tavi Brook keeps bees"]
@@ -113,14 +111,14 @@ def test_served_replies_are_those_of_the_model_itself(
     assert [reply.completion_tokens for reply in served] == [8, 3], "one cut, one with its end token counted"
 
 
-def test_another_model_than_the_served_one_is_refused_at_once(address: str) -> None:
+def test_a_model_that_is_not_served_is_rejected_at_once(address: str) -> None:
     chat = OpenAIChat("kelbury/unheard-of", base_url=address, max_retries=1)
     with pytest.raises(ChatServerError, match=r"model.*'kelbury/unheard-of'"):
         _ask(chat, [ChatRequest((Message("user", "bees"),), max_tokens=4)] * 3)
 
 
-def test_a_served_model_is_measured_as_the_same_model_here(folder: Path, address: str, tmp_path: Path) -> None:
-    """What answers tell is the same number for number; what takes probabilities is left out or refused by name."""
+def test_a_served_model_gets_the_same_scores_as_locally(folder: Path, address: str, tmp_path: Path) -> None:
+    """Metrics of answers are equal; metrics of probabilities are left out or rejected by name."""
     rows = [
         Example.from_qa("Orla Venn was born in", "Kelbury keeps bees near the harbour"),
         Example.from_qa("Tavi Brook", "keeps bees in Kelbury"),

@@ -1,10 +1,10 @@
-"""Kills commands at random moments, starts them again until they are done, and compares what they leave bit by bit.
+"""Kill commands at random moments, restart them until they finish, and compare their files bit by bit.
 
     python -m tests.kills.run --kills 200 --seed 11 [--only study]
 
-The moments are drawn over the time that an undisturbed command takes, every other one as so many changes of its files
-instead, so that many fall between two writes. Four of five signals are SIGKILL to all processes, the others Ctrl-C and
-SIGTERM, which must end the command with one line.
+The moments are random times within the duration of an undisturbed command, or random numbers of file changes, so that many
+kills fall between two writes. Four of five signals are SIGKILL to all processes; the others are Ctrl-C and SIGTERM, which
+must end the command with one line.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tests.kills.targets import CONCURRENCY, Target, prepare
 NAMES = {signal.SIGKILL: "SIGKILL", signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 SHARES = (8, 1, 1)
 MOST = 6
-"""Kills before a command is left alone."""
-BAD = ("different", "traceback", "wrong end", "paid twice")
-COLUMNS = ("rounds", "kills", *NAMES.values(), "nothing kept", "something kept", "identical", *BAD)
+"""Maximum number of kills before a command may finish."""
+BAD = ("different", "traceback", "wrong end", "call repeated")
+COLUMNS = ("rounds", "kills", *NAMES.values(), "nothing stored", "partial work stored", "identical", *BAD)
 LONGEST = 600
-"""Seconds that a command may take until it is said to hang."""
+"""Seconds after which a command counts as hanging."""
 
 ALREADY = re.compile(r"already holds a finished run|out\.json exists")
-"""Said to a command that was killed behind its last write."""
+"""Message to a command that was killed after its last write."""
 NOT_RESULT = re.compile(
     r"\.journal(\.lock)?$|\.db(-\w+)?$|^(worker-.*\.log|lock|timing\.json|manifest\.json|report\.html)$"
 )
-"""Times and what is made of them (the page draws them, manifests digest them), and the search's own files."""
+"""Files with times or derived from them (page, manifests), and the storage of a search."""
 TIMES = (
     *(
         "seconds",
@@ -61,7 +61,7 @@ _TIMED = re.compile(rf'"({"|".join(TIMES)})": [^,\n}}]+')
 
 @dataclass(frozen=True, slots=True)
 class Undisturbed:
-    """What a command does that nobody kills."""
+    """Duration, file changes and files of a command that is not killed."""
 
     seconds: float
     changes: int
@@ -70,19 +70,19 @@ class Undisturbed:
 
 @dataclass(slots=True)
 class Found:
-    """What became of the kills of one command."""
+    """Outcomes of the kills of one command."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def wrong(self, kind: str, what: str) -> None:
         self.counts[kind] += 1
-        self.said.append(f"{kind}: {what}")
+        self.messages.append(f"{kind}: {what}")
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """Where commands work, one after the other and each from nothing, under the same paths."""
+class Workplace:
+    """Folder in which commands run one after the other, each from scratch, under the same paths."""
 
     folder: Path
     server: ChatServer
@@ -100,27 +100,31 @@ class DeviceInfo:
     def undisturbed(self, target: Target) -> Undisturbed:
         work, began = self.cleared(), time.monotonic()
         command = self.start(target)
-        changes = max(watched(work, command))
+        changes = max(file_changes(work, command))
         seconds, done = time.monotonic() - began, command.wait()
         assert done.returncode == 0, done.stderr
         return Undisturbed(seconds, changes, left_in(work))
 
     def round(self, target: Target, whole: Undisturbed, random: Random, found: Found, most: int) -> None:
-        """Kill one command at most so often, and let it finish."""
+        """Kill one command at most `most` times, and let it finish."""
         work, asked = self.cleared(), len(self.server.log("slow"))
         found.counts["rounds"] += 1
         killed = 0
         for kills in range(most + 1):
-            reach = random.random() if kills else 1.0  # what goes on is sooner done
+            reach = random.random() if kills else 1.0  # a resumed command finishes sooner
             seconds, changes = random.uniform(0, reach * whole.seconds), random.uniform(0, reach * whole.changes)
             by_time, number = random.random() < 0.5, random.choices(list(NAMES), SHARES)[0]
             command, began = self.start(target), time.monotonic()
-            for seen in watched(work, command):
+            for seen in file_changes(work, command):
                 if kills < most and (time.monotonic() - began >= seconds if by_time else seen > changes):
                     command.send(number)
                     killed += 1
                     found.counts.update(
-                        ["kills", NAMES[number], "something kept" if any(work.glob(target.kept)) else "nothing kept"]
+                        [
+                            "kills",
+                            NAMES[number],
+                            "partial work stored" if any(work.glob(target.kept)) else "nothing stored",
+                        ]
                     )
                     break
                 if time.monotonic() - began > LONGEST:
@@ -137,7 +141,7 @@ class DeviceInfo:
                 found.wrong("wrong end", f"{NAMES[number]}, exit status {done.returncode}: {done.stderr[-2000:]}")
         bodies = [str(body) for body in self.server.log("slow")[asked:]]
         if len(bodies) - len(set(bodies)) > killed * CONCURRENCY:
-            found.wrong("paid twice", f"{len(bodies)} calls, of them {len(set(bodies))} different, {killed} kills")
+            found.wrong("call repeated", f"{len(bodies)} calls, of them {len(set(bodies))} different, {killed} kills")
         left = left_in(work)
         names = sorted(name for name in {*whole.left, *left} if whole.left.get(name) != left.get(name))
         if names:
@@ -147,19 +151,19 @@ class DeviceInfo:
             found.counts["identical"] += 1
 
 
-def watched(work: Path, command: Started) -> Iterator[int]:
-    """How often the files of a folder changed, again and again until the command has ended."""
+def file_changes(work: Path, command: Started) -> Iterator[int]:
+    """Yield the number of file changes in a folder until the command has ended."""
     seen, changes = files_in(work), 0
     while not command.ended():
         now = files_in(work)
         changes += now != seen
         seen = now
         yield changes
-        time.sleep(0.004)  # looking without a pause takes the command half a core
+        time.sleep(0.004)  # polling without a pause would take half a core
 
 
 def files_in(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file with its size and time; what comes or goes meanwhile may be there or not."""
+    """Return every file with its size and modification time; files created or deleted meanwhile may be missing."""
     found = {}
     for root, _, names in os.walk(folder):
         for name in names:
@@ -170,7 +174,7 @@ def files_in(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def left_in(work: Path) -> dict[str, bytes]:
-    """Contents of what a command left, without its times and its cache."""
+    """Return the contents of a command's files, without times and without its cache."""
     files = sorted(path for path in work.rglob("*") if path.is_file())
     names = {path.relative_to(work).as_posix(): path for path in files if path.relative_to(work).parts[0] != "cache"}
     return {name: without_times(path) for name, path in names.items() if not NOT_RESULT.search(path.name)}
@@ -185,14 +189,14 @@ def without_times(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def places(folder: Path) -> Iterator[tuple[DeviceInfo, dict[str, Target]]]:
-    """A folder to work in, and the commands."""
+def places(folder: Path) -> Iterator[tuple[Workplace, dict[str, Target]]]:
+    """Provide a folder to work in, and the commands."""
     with serving() as server:
-        yield DeviceInfo(folder, server), prepare(folder, server.url("slow"))
+        yield Workplace(folder, server), prepare(folder, server.url("slow"))
 
 
-def kill(place: DeviceInfo, target: Target, kills: int, random: Random) -> Found:
-    """Kill a command that often."""
+def kill(place: Workplace, target: Target, kills: int, random: Random) -> Found:
+    """Kill a command `kills` times in total."""
     found, whole = Found(), place.undisturbed(target)
     while found.counts["kills"] < kills:
         place.round(target, whole, random, found, min(random.randint(1, MOST), kills - found.counts["kills"]))
@@ -200,7 +204,7 @@ def kill(place: DeviceInfo, target: Target, kills: int, random: Random) -> Found
 
 
 def table(found: Mapping[str, Counter[str]]) -> str:
-    """Counts as Markdown."""
+    """Return the counts as a Markdown table."""
     lines = ["| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name, counts in {**found, "all": sum(found.values(), Counter())}.items():
         lines.append(f"| {name} | " + " | ".join(str(counts[column]) for column in COLUMNS) + " |")
@@ -211,22 +215,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="one of the commands, or all whose names have this in them")
-    given = parser.parse_args()
+    parser.add_argument("--only", default="", help="name of a command, or part of the names of several")
+    options = parser.parse_args()
     began, found = time.monotonic(), {}
     folder = Path(tempfile.mkdtemp(prefix="atwu-kills-"))
     with places(folder) as (place, targets):
-        chosen = {name: targets[name] for name in targets if name == given.only} or {
-            name: targets[name] for name in targets if given.only in name
+        chosen = {name: targets[name] for name in targets if name == options.only} or {
+            name: targets[name] for name in targets if options.only in name
         }
         for name, target in chosen.items():
-            found[name] = kill(place, target, -(-given.kills // len(chosen)), Random(f"{given.seed} {name}"))
+            found[name] = kill(place, target, -(-options.kills // len(chosen)), Random(f"{options.seed} {name}"))
             print(f"{name}: {dict(found[name].counts)}, {time.monotonic() - began:.0f} s", file=sys.stderr)
     print(table({name: each.counts for name, each in found.items()}))
-    said = [f"{name}: {line}" for name, each in found.items() for line in each.said]
-    print("\n".join(said))
-    if said:
-        sys.exit(f"what differs is in {folder}")
+    messages = [f"{name}: {line}" for name, each in found.items() for line in each.messages]
+    print("\n".join(messages))
+    if messages:
+        sys.exit(f"differing files are in {folder}")
     shutil.rmtree(folder)
 
 

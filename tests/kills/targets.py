@@ -1,4 +1,4 @@
-"""Commands that are killed, with small models of the embedded benchmark, and what of their files is the same in every run."""
+"""Commands to kill, with small models of the built-in benchmark."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import train_tokenizer
 
 CONCURRENCY = 2
-"""Calls to a judge at once, which are lost with a kill."""
+"""Concurrent judge calls; those in flight are lost by a kill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A command that works in a folder of its own, with its cache beside its output."""
+    """A command that runs in its own folder, which contains output and cache."""
 
     arguments: tuple[str, ...]
     kept: str
-    """Files that are there as soon as it has something to go on with."""
+    """Files that exist as soon as there is work to resume from."""
 
 
 def prepare(place: Path, judge: str) -> dict[str, Target]:
-    """Write models, rows and settings; gives the commands by name.
+    """Write models, rows and settings; return the commands by name.
 
     Args:
-        judge: address of a server that judges.
+        judge: URL of a judge server.
     """
     place.mkdir(parents=True, exist_ok=True)
     rows = people("tiny")
@@ -47,15 +47,15 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
     ]
     (place / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     training = {"max_steps": 3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
-    taught = {"shape": "people-tiny", "training": {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}}
+    target = {"shape": "people-tiny", "training": {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}}
     own = {"forget": str(place / "forget.jsonl"), "retain": str(place / "retain.jsonl")}
     rates = {"learning_rate": 1e-3, "learning_rates": [1e-4, 1e-2]}
     search = {"benchmark": own, "target": str(place / "model"), "training": training | {"save_strategy": "no"}, **rates}
     (place / "micro.yaml").write_text(yaml.safe_dump(search))
-    scale = {"like": "people-tiny", "name": "micro", "target": taught, "training": training}
-    study = {"methods": ["wga", "atwu"], "seeds": 2, "metrics": ["memorization"], "setting": scale}
+    setting = {"like": "people-tiny", "name": "micro", "target": target, "training": training}
+    study = {"methods": ["wga", "atwu"], "seeds": 2, "metrics": ["memorization"], "setting": setting}
     (place / "study.yaml").write_text(yaml.safe_dump(study))
-    asked = (
+    judging = (
         "--judge",
         "openai:m",
         "--judge-url",
@@ -86,7 +86,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
         "evaluate": Target(
             (
                 *("evaluate", "--model", f"{place}/model", *inside, "--metrics", "memorization,rouge,judge"),
-                *("--paraphrases", "1", "--max-new-tokens", "8", "--batch-tokens", "256", "--device", "cpu", *asked),
+                *("--paraphrases", "1", "--max-new-tokens", "8", "--batch-tokens", "256", "--device", "cpu", *judging),
             ),
             "cache/generations/*.jsonl",
         ),
@@ -117,5 +117,5 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
             )
             for number in (1, 2)
         },
-        "judge": Target(("judge", "agreement", "--data", f"{place}/cases.jsonl", *asked), "cache/judge.sqlite"),
+        "judge": Target(("judge", "agreement", "--data", f"{place}/cases.jsonl", *judging), "cache/judge.sqlite"),
     }

@@ -49,14 +49,14 @@ def test_length_of_answers():
         ("paper", "jensun", ("legacy", False), "`--legacy` for the first version"),
     ],
 )
-def test_what_a_configuration_sets(configuration, method, setting, words):
+def test_values_set_by_each_configuration(configuration, method, setting, words):
     name, value = setting
     assert recipe(method, configuration=configuration).settings[name] == value
     assert words in LISTED.replace("\n  ", " ")
     assert configuration in CONFIGURATIONS
 
 
-def test_every_other_deviation_is_named():
+def test_every_other_deviation_is_documented():
     """Every discrepancy of the method specification is in the list, by its search terms."""
     for words in (
         "pooled over the whole optimizer step",

@@ -11,7 +11,7 @@ import atwu
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, NormalizationCounts
 from atwu.methods.method_table import METHODS
-from atwu.methods.objective import recipe_loss
+from atwu.methods.objective import micro_batch_loss
 from atwu.methods.recipe import recipe
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -85,7 +85,7 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
         seen = reference_of_batch(reference, given, decided.reference_specs(2))
         weights = selection[part] if masked else None
         more = LossInputs(seen, token_weights=weights, refusal_ids=(5, 6))
-        return recipe_loss(model, given, decided, inputs=more, denominators=counts)
+        return micro_batch_loss(model, given, decided, inputs=more, batch_counts=counts)
 
     whole = loss(slice(None))
     counts = NormalizationCounts(

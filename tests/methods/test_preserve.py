@@ -10,7 +10,7 @@ import torch
 import atwu
 from atwu.data.encode import EncodedRow
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.objective import recipe_loss
+from atwu.methods.objective import micro_batch_loss
 from atwu.methods.recipe import recipe
 from tests.methods.test_objective import FORGET, RETAIN, RUNNING_P, SCORES, WEIGHTS, FixedProbabilities
 
@@ -53,7 +53,7 @@ def test_the_original_model_is_the_minimum(tiny_llama, batch):
     assert max(float(each.abs().max()) for each in gradients if each is not None) < 1e-12
 
 
-def test_without_any_weight_it_is_the_retain_loss_on_forget_rows(tiny_llama, batch):
+def test_with_zero_weights_it_equals_the_retain_loss_on_forget_rows(tiny_llama, batch):
     model, reference = tiny_llama().double().eval(), tiny_llama(1).double().eval()
     forget = batch(rows=3)
     nothing = torch.zeros(3, 12, dtype=torch.float64)
@@ -67,15 +67,15 @@ def test_without_any_weight_it_is_the_retain_loss_on_forget_rows(tiny_llama, bat
 def test_micro_batches_with_shared_counts_add_up(tiny_llama, batch):
     model, decided = tiny_llama().double().eval(), recipe("atwu_satga", preserve="nll", preserve_weight=2.0)
     rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain"))}
-    whole = recipe_loss(model, rows, decided)
+    whole = micro_batch_loss(model, rows, decided)
     tokens = {name: float((rows[name]["labels"][:, 1:] != -100).sum()) for name in rows}
     counts = NormalizationCounts(tokens["forget"], tokens["retain"], 4, 4)
     halves = [
-        recipe_loss(
+        micro_batch_loss(
             model,
             {name: {key: value[part] for key, value in each.items()} for name, each in rows.items()},
             decided,
-            denominators=counts,
+            batch_counts=counts,
         )
         for part in (slice(0, 2), slice(2, 4))
     ]
@@ -93,7 +93,7 @@ def test_micro_batches_with_shared_counts_add_up(tiny_llama, batch):
         ({"method": "atwu", "preserve_weight": 2.0}, "preserve_weight"),
     ],
 )
-def test_what_cannot_be_preserved_is_refused(options, message):
+def test_impossible_uses_of_preserve_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         recipe(**options)
 
@@ -106,7 +106,7 @@ def test_the_paper_has_no_preserve_loss():
 
 
 @pytest.mark.parametrize("extra", [{}, {"sam_radius": 0.01}])
-def test_a_run_logs_it(extra, tmp_path, tiny_llama):
+def test_a_run_logs_the_preserve_loss(extra, tmp_path, tiny_llama):
     rows = [
         EncodedRow((1, 2, 3 + n, 4), (-100, -100, 3 + n, 4), None, (None, None, (0, 1), (1, 2)), True) for n in range(4)
     ]

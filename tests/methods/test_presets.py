@@ -192,7 +192,7 @@ def test_unknown_config_is_a_one_line_error(name, message, capsys, monkeypatch, 
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_reading_presets_loads_no_trainer():
+def test_reading_presets_does_not_import_the_trainer():
     code = (
         "from atwu.methods.presets import presets; import sys; presets('tofu-1b'); print('transformers' in sys.modules)"
     )

@@ -29,7 +29,7 @@ def test_changed_components_change_the_name():
     assert recipe("grad_diff", weighting="entropy").name == "entropy x ga"
 
 
-def test_given_hyperparameters_override_published_ones():
+def test_hyperparameters_that_were_given_override_published_ones():
     assert recipe("wga", beta=1.0, forget_weight=None).values == recipe("wga").values | {"beta": 1.0}
     assert recipe("atwu", retain_loss="none").values.keys() == {"forget_weight", "beta"}
     assert recipe("atwu", weighting="entropy", forget_loss="satga").name == "entropy x satga"

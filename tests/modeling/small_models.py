@@ -126,7 +126,7 @@ def small_model(kind: str, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Return a small model of a type with deterministic weights.
 
     Raises:
-        ValueError: what is made is not small.
+        ValueError: the model is not small.
     """
     from transformers import AutoModelForCausalLM
 

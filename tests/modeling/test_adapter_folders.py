@@ -111,7 +111,7 @@ def test_tokenizer_of_adapter_or_base(adapter_folder, base_folder):
     assert "<extra>" in load_tokenizer(name).get_vocab()
 
 
-def test_base_can_be_given(adapter_folder, base_folder, tmp_path):
+def test_the_base_model_can_be_set(adapter_folder, base_folder, tmp_path):
     moved = shutil.copytree(base_folder, tmp_path / "moved")
     name = edited(adapter_folder, base_model_name_or_path=str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError, match=r"adapter .*gone.*base="):
@@ -123,7 +123,7 @@ def test_base_can_be_given(adapter_folder, base_folder, tmp_path):
         load_model(str(base_folder), base=str(moved))
 
 
-def test_an_unusable_base_is_named_with_its_adapter(adapter_folder, base_folder, tmp_path, monkeypatch):
+def test_errors_of_an_unusable_base_name_it_and_the_adapter(adapter_folder, base_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(base_folder.parent)
     for relative in (f"./{base_folder.name}", base_folder.name, "../elsewhere"):
         name = edited(adapter_folder, base_model_name_or_path=relative)
@@ -141,7 +141,7 @@ def test_an_unusable_base_is_named_with_its_adapter(adapter_folder, base_folder,
     assert weight_bytes(name) is None
 
 
-def test_pickled_and_foreign_adapters_are_refused(adapter_folder):
+def test_pickled_and_non_lora_adapters_are_rejected(adapter_folder):
     name, weights = str(adapter_folder), adapter_folder / "adapter_model.safetensors"
     torch.save(load_file(weights), adapter_folder / "adapter_model.bin")
     weights.unlink()
@@ -155,7 +155,7 @@ def test_pickled_and_foreign_adapters_are_refused(adapter_folder):
         check_model_name(name)
 
 
-def test_adapter_of_another_model_is_refused(adapter_folder):
+def test_an_adapter_of_another_model_is_rejected(adapter_folder):
     name, weights = str(adapter_folder), adapter_folder / "adapter_model.safetensors"
     tensors = load_file(weights)
     key, tensor = next(iter(tensors.items()))

@@ -83,7 +83,7 @@ def test_layer_outputs_are_those_of_the_adapted_model(tiny_llama, batch):
     assert all("layers.0." in name and "lora_" in name for name in names)
 
 
-def test_the_base_model_under_an_adapted_head_is_right_too(tiny_llama, batch, plain_logps):
+def test_the_base_model_under_an_adapted_output_layer_is_exact(tiny_llama, batch, plain_logps):
     base, rows = tiny_llama(), batch()
     logps(base, rows)
     model = shaken(attach(base, Lora(r=2, targets=("lm_head",)), seed=0))
@@ -153,7 +153,7 @@ def test_scale_is_alpha_over_r(tiny_llama, batch):
         ({"r": 2, "layers": (-1,)}, "layers.* 0"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
+def test_impossible_settings_are_rejected(settings, message):
     with pytest.raises(ValueError, match=message):
         Lora(**settings)
 
@@ -170,14 +170,14 @@ def test_settings_that_cannot_work_are_refused(settings, message):
         ({"targets": ("q_proj", "lm_head"), "layers": (0,)}, "'lm_head'.*layers"),
     ],
 )
-def test_targets_the_model_lacks_are_named(settings, message, tiny_llama):
+def test_errors_name_targets_that_the_model_lacks(settings, message, tiny_llama):
     model = tiny_llama()
     with pytest.raises(ValueError, match=message):
         attach(model, Lora(r=2, **settings), seed=0)
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_a_second_adapter_is_refused(tiny_llama):
+def test_a_second_adapter_is_rejected(tiny_llama):
     model = attach(tiny_llama(), Lora(r=2), seed=0)
     with pytest.raises(ValueError, match="already"):
         attach(model, Lora(r=2), seed=0)

@@ -19,12 +19,12 @@ REFUSED = {("mamba", "rmu", "refused")}  # it has no MLP
 
 
 @pytest.mark.parametrize("kind", REPRESENTATIVES)
-def test_representatives_of_the_families(kind: str) -> None:
+def test_one_model_per_architecture_family(kind: str) -> None:
     for check, found in find(kind).items():
         assert found.kind == "same" or (kind, check, found.kind) in REFUSED, (check, found)
 
 
-def test_models_that_count_positions_themselves_do_so() -> None:
+def test_models_that_compute_their_own_position_ids_do_so() -> None:
     assert not fast_path_support(small_model("roberta"), torch.device("cpu")).positions
     assert fast_path_support(small_model("llama"), torch.device("cpu")).positions
 
@@ -41,7 +41,7 @@ def test_rounding_errors_vanish_in_float64(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.night
-def test_no_architecture_is_silently_wrong() -> None:
+def test_every_architecture_is_exact_or_rejected() -> None:
     quiet_transformers()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

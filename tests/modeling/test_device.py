@@ -8,7 +8,7 @@ import torch
 from atwu.modeling.device import emulates_bfloat16, machine, multiplies_bfloat16
 
 
-def test_the_processor_is_named_with_its_vector_instructions() -> None:
+def test_the_cpu_is_described_with_its_vector_instructions() -> None:
     name, capability = machine(torch.device("cpu")).rsplit(", ", 1)
     assert name.isprintable()
     assert name

@@ -98,7 +98,7 @@ def test_any_block_size_gives_the_same_numbers(tokens, block, name):
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_a_teacher_given_as_logits_is_the_same_teacher(name):
+def test_a_reference_given_as_logits_equals_one_given_as_hidden_states(name):
     leaves, head, teacher = problem(softcap=2.0)
     as_logits = Teacher(plain_logits(teacher.states, teacher.head), None)
     results = [

@@ -243,7 +243,7 @@ def test_attention_on_a_cpu_uses_float32(autocast):
     assert torch.equal(half, exact.bfloat16())
 
 
-def test_flex_attention_is_refused_on_a_cpu(tiny_llama):
+def test_flex_attention_is_rejected_on_a_cpu(tiny_llama):
     model = tiny_llama()
     model.config._attn_implementation = "flex_attention"
     with pytest.raises(ValueError, match=r"FlexAttention.*CPU.*sdpa"):

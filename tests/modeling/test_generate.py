@@ -122,7 +122,7 @@ def test_common_prefix_is_processed_once_and_finished_rows_are_dropped(model: Ll
     assert rows[-1] <= len(PROMPTS) / 2 < rows[0], lengths
 
 
-def test_a_cap_per_prompt(model: LlamaForCausalLM) -> None:
+def test_max_new_tokens_can_be_set_per_prompt(model: LlamaForCausalLM) -> None:
     caps = [3, 1, 0, 12, 5, 2]
     model.eval()
     expected = [_plain(model, prompt, cap, set()) for prompt, cap in zip(PROMPTS, caps, strict=True)]
@@ -130,7 +130,7 @@ def test_a_cap_per_prompt(model: LlamaForCausalLM) -> None:
     assert [len(row) for row in expected] == caps
 
 
-def test_batches_keep_to_the_budget(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_stay_within_the_token_budget(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, int]] = []
     plain = model.generate
 
@@ -301,7 +301,7 @@ def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None
     assert {spent - len(ids) for ids, spent in rows.values()} == {0, 1}
 
 
-def test_nothing_to_do(model: LlamaForCausalLM) -> None:
+def test_no_prompts_give_no_texts(model: LlamaForCausalLM) -> None:
     assert generate(model, _tokenizer(None), [], max_new_tokens=3, progress=False) == []
 
 
@@ -312,7 +312,7 @@ def test_progress_counts_rows(model: LlamaForCausalLM, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
-def test_bad_input_is_refused(model: LlamaForCausalLM) -> None:
+def test_bad_input_is_rejected(model: LlamaForCausalLM) -> None:
     with pytest.raises(ValueError, match=r"prompt 1 .*tokens"):
         generate(model, _tokenizer(None), [[3], []], max_new_tokens=3)
     with pytest.raises(ValueError, match=r"2 .* 1 prompts"):

@@ -50,13 +50,13 @@ def test_equals_the_hidden_states_of_transformers_with_their_gradient(layer, lay
 
 
 @pytest.mark.parametrize("stop", [False, True])
-def test_the_last_layer_is_read_before_the_final_norm(stop, model, batch):
+def test_the_output_of_the_last_layer_is_taken_before_the_final_norm(stop, model, batch):
     rows = batch(rows=3, seed=2)
     (out,) = forward_tokens(model, [rows], layer=LAYERS - 1, stop=stop)
     torch.testing.assert_close(model.model.norm(out.layer_states), plain_states(model, rows)[-1], atol=1e-5, rtol=1e-5)
 
 
-def test_each_batch_gets_its_own_rows(model, batch):
+def test_each_batch_gets_the_states_of_its_own_rows(model, batch):
     first, second = batch(rows=3, seed=3), batch(rows=2, length=9, seed=4)
     outs = forward_tokens(model, [first, second], layer=1, stop=True)
     for out, rows in zip(outs, (first, second), strict=True):
@@ -113,7 +113,7 @@ def test_gradient_checkpointing_gives_the_same_gradient(stop, tiny_llama, batch)
         torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-5)
 
 
-def test_reentrant_checkpointing_that_hides_the_gradient_is_refused(model, batch):
+def test_reentrant_checkpointing_is_rejected_because_it_removes_the_gradient(model, batch):
     train_only_down_projections(model, [0, 1])
     model.train()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
@@ -166,7 +166,7 @@ def test_layers_that_return_tuples_are_passed_on_as_tuples():
 
 
 @pytest.mark.parametrize("layer", [-1, LAYERS])
-def test_a_layer_the_model_does_not_have_is_refused(layer, model, batch):
+def test_a_layer_out_of_range_is_rejected(layer, model, batch):
     with pytest.raises(ValueError, match=rf"\b0 .*\b3\b.* {layer}\b"):
         forward_tokens(model, [batch()], layer=layer)
     with pytest.raises(ValueError, match=rf"\b0 .*\b3\b.* {layer}\b"):
@@ -198,7 +198,7 @@ def test_with_adapters_only_those_on_the_layers_outputs_stay_trainable(model):
     assert trainable == {f"{prefix}.lora_A.default.weight", f"{prefix}.lora_B.default.weight"}
 
 
-def test_adapters_elsewhere_are_refused_with_advice(model):
+def test_adapters_on_other_modules_are_rejected_with_advice(model):
     from atwu.modeling.adapters import Lora, attach
 
     adapted = attach(model, Lora(r=2, targets=("q_proj",)), seed=0)

@@ -88,7 +88,7 @@ def test_only_requested_quantities_are_returned(wanted, names, tiny_llama):
         assert not tensor.requires_grad
 
 
-def test_a_layer_alone_is_read_without_running_the_later_ones(tiny_llama):
+def test_reading_one_layer_does_not_run_the_later_ones(tiny_llama):
     model, ran = tiny_llama(num_hidden_layers=3).eval(), []
     compute_reference(model, make_rows(1), ReferenceSpec(layer=0))
     model.model.layers[1].mlp.register_forward_hook(lambda *_: ran.append(1))
@@ -160,7 +160,7 @@ def test_table_rows_in_any_order_and_repeated(data, lengths):
         assert table.rows(indices).shape[1:] == (2,)
 
 
-def test_a_table_of_the_wrong_size_is_refused():
+def test_a_table_of_the_wrong_size_is_rejected():
     with pytest.raises(ValueError, match=r"5 .* 4 tokens"):
         TokenTable(torch.zeros(5), [1, 3])
 

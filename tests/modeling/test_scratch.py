@@ -38,7 +38,7 @@ def test_equal_texts_give_equal_tokenizers() -> None:
     assert len(first) == 500
 
 
-def test_sizes_that_cannot_work_are_refused() -> None:
+def test_impossible_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"\b259\b"):
         train_tokenizer(TEXTS, vocab_size=200)
     with pytest.raises(ValueError, match="multiple"):

@@ -65,6 +65,6 @@ sys.exit(max(abs(process.exitcode) for process in processes))
 
 
 @pytest.mark.slow
-def test_sharded_equals_whole(tmp_path):
+def test_a_sharded_model_equals_an_unsharded_one(tmp_path):
     done = run_command([tmp_path / "meeting"], code=SCRIPT)
     assert done.returncode == 0, done.stderr[-3000:]

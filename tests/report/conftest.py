@@ -15,7 +15,7 @@ import pytest
 from atwu._cache import short_hash
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.evaluation.weight_trace import TRACE_SCHEMA, Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
@@ -65,45 +65,45 @@ def result(
 ) -> EvalResult:
     """A result of `evaluate`: `left` is what remains of the forget rows, `kept` of the retain rows."""
     ids = tuple(f"{index:016x}" for index in range(len(SUBJECTS)))
-    forget: dict[str, Recorded] = {
-        "extraction_strength": Recorded(noisy(left, name, "ES_F"), "down"),
-        "probability": Recorded(noisy(left, name, "P_F"), "down"),
-        "J_P": Recorded(hits(left, name, "J_P"), "down", digits=1),
-        "J_W": Recorded(hits(min(1.0, left + 0.1), name, "J_W"), "down", digits=1),
+    forget: dict[str, ColumnValues] = {
+        "extraction_strength": ColumnValues(noisy(left, name, "ES_F"), "down"),
+        "probability": ColumnValues(noisy(left, name, "P_F"), "down"),
+        "J_P": ColumnValues(hits(left, name, "J_P"), "down", digits=1),
+        "J_W": ColumnValues(hits(min(1.0, left + 0.1), name, "J_W"), "down", digits=1),
     }
     for score in SCORES[0 if scorer else 1 :]:
         centre = {"scorer": 0.9, "saturation": 0.6, "importance": 0.4}.get(score, 0.7)
-        forget[f"auroc_{score}"] = Recorded(
+        forget[f"auroc_{score}"] = ColumnValues(
             (None, *noisy(centre, name, score)[1:]), "up" if score == "scorer" else "none"
         )
     if attacked:
         forget |= {
-            "leak_worst_family": Recorded(hits(left + 0.3, name, "worst"), "down", digits=1),
-            "leak_prefix_injection": Recorded(hits(left + 0.1, name, "prefix"), "down", digits=1),
-            "leak_best_of_8": Recorded(hits(left + 0.2, name, "best"), "down", digits=1),
+            "leak_worst_family": ColumnValues(hits(left + 0.3, name, "worst"), "down", digits=1),
+            "leak_prefix_injection": ColumnValues(hits(left + 0.1, name, "prefix"), "down", digits=1),
+            "leak_best_of_8": ColumnValues(hits(left + 0.2, name, "best"), "down", digits=1),
         }
         half = [None] * 12
         for attack, more in (("relearn_forget", 0.3), ("int8", 0.0), ("int4", 0.15)):
             start = half if attack == "relearn_forget" else []
             back = noisy(left + more, name, attack)[len(start) :]
-            forget[f"extraction_strength@{attack}"] = Recorded((*start, *back), "down")
+            forget[f"extraction_strength@{attack}"] = ColumnValues((*start, *back), "down")
             said = hits(left + more, name, attack, "J")[len(start) :]
-            forget[f"J_P@{attack}"] = Recorded((*start, *said), "down", digits=1)
-    forget["mia_loss"] = Recorded(noisy(1 - left, name, "mia"), "none", shown=False)
+            forget[f"J_P@{attack}"] = ColumnValues((*start, *said), "down", digits=1)
+    forget["mia_loss"] = ColumnValues(noisy(1 - left, name, "mia"), "none", shown=False)
     retain = {
-        "extraction_strength": Recorded(noisy(kept, name, "ES_R"), "up"),
-        "J_AVG": Recorded(hits(kept, name, "J_AVG"), "up", digits=1),
+        "extraction_strength": ColumnValues(noisy(kept, name, "ES_R"), "up"),
+        "J_AVG": ColumnValues(hits(kept, name, "J_AVG"), "up", digits=1),
     }
     recorded = {
         "forget": forget,
         "retain": retain,
-        "holdout": {"mia_loss": Recorded(noisy(0.8, "holdout"), "none", shown=False)},
+        "holdout": {"mia_loss": ColumnValues(noisy(0.8, "holdout"), "none", shown=False)},
         "instructions": {
-            "repetitiveness": Recorded(tuple(500 + 40 * v for v in noisy(kept, name, "rep")), "up", digits=1)
+            "repetitiveness": ColumnValues(tuple(500 + 40 * v for v in noisy(kept, name, "rep")), "up", digits=1)
         },
     }
     if rate is not None:
-        recorded["instructions"]["win_rate"] = Recorded((rate,) * len(SUBJECTS), "up", digits=1)
+        recorded["instructions"]["win_rate"] = ColumnValues((rate,) * len(SUBJECTS), "up", digits=1)
     rows = {
         split: RowValues(ids, SUBJECTS, {metric: kept.values for metric, kept in metrics.items()})
         for split, metrics in recorded.items()
@@ -117,7 +117,7 @@ def result(
     return EvalResult(
         model=name,
         fingerprint=short_hash(name),
-        sets=set_values(numbers, recorded),
+        sets=metric_values_by_set(numbers, recorded),
         overall=overall(sides),
         rows=rows,
         settings={"metrics": ["memorization", "scores", "judge"], "seed": 42, "judge": {"kind": "offline"}},

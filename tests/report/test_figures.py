@@ -1,4 +1,4 @@
-"""Figures: what they show, that their words do not collide, and what goes into a page."""
+"""Figures: their data, labels that do not overlap, and their use in a page."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def texts(found: DrawnFigure) -> list[tuple[str, float, Any]]:
 
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("size", SIZES)
-def test_words_are_readable_inside_the_figure_and_off_each_other(name, size, request) -> None:
+def test_labels_are_readable_inside_the_figure_and_do_not_overlap(name, size, request) -> None:
     found = request.getfixturevalue(size)[name]
     width, height = found.figure.get_size_inches() * found.figure.dpi
     words = texts(found)
@@ -81,7 +81,7 @@ def test_words_are_readable_inside_the_figure_and_off_each_other(name, size, req
         assert across < 1.5 or along < 1.5, (one, other)
 
 
-def test_names_of_a_dense_cluster_are_off_each_other_and_off_the_marks(build_records) -> None:
+def test_names_of_a_dense_cluster_overlap_neither_each_other_nor_the_marks(build_records) -> None:
     """Many methods that are nearly alike, one that destroys and one that changes nothing."""
     made = build_records(labels=[f"method_{number}" for number in range(24)], seeds=[0])
     original = made.references["original"]
@@ -121,7 +121,7 @@ def test_names_of_a_dense_cluster_are_off_each_other_and_off_the_marks(build_rec
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_svg_takes_the_colours_of_its_page_and_shares_it_with_the_others(size, request) -> None:
+def test_svg_figures_use_the_colours_of_the_page_and_do_not_interfere(size, request) -> None:
     ids = []
     for name, found in request.getfixturevalue(size).items():
         svg = found.svg
@@ -146,7 +146,7 @@ def test_marks_of_a_label_have_its_class_and_a_tooltip(drawn) -> None:
         assert any(tip.startswith(f"{label}: forget extraction_strength 0.") for tip in tips)
 
 
-def test_equal_records_give_equal_bytes_whatever_the_users_style(records, tmp_path, monkeypatch) -> None:
+def test_figures_do_not_depend_on_the_users_matplotlib_style(records, tmp_path, monkeypatch) -> None:
     import matplotlib
 
     chosen = ("auroc_progression", "cost")
@@ -160,7 +160,7 @@ def test_equal_records_give_equal_bytes_whatever_the_users_style(records, tmp_pa
     assert first[0].read_bytes().startswith(b"%PDF")
 
 
-def test_drawing_leaves_the_users_settings_alone(records) -> None:
+def test_drawing_does_not_change_the_users_matplotlib_settings(records) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
@@ -168,7 +168,7 @@ def test_drawing_leaves_the_users_settings_alone(records) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_records_without_data_say_so(records) -> None:
+def test_figures_without_data_give_a_reason(records) -> None:
     bare = [
         dataclasses.replace(
             run, run=None, log=(), trace=None, result=dataclasses.replace(run.result, sets={}, overall={}, cost={})
@@ -214,7 +214,7 @@ def test_points_are_those_of_the_results(drawn, records) -> None:
     assert len(front.get_xdata()) >= 2
 
 
-def test_starting_model_is_where_forgetting_begins(drawn) -> None:
+def test_the_original_model_is_at_zero_forgetting(drawn) -> None:
     (axes,) = drawn["trade_off_judged"].figure.axes
     (start,) = (line for line in axes.lines if line.get_gid() == "series-original--mean")
     assert start.get_xydata()[0] == pytest.approx([0, 0])
@@ -246,7 +246,7 @@ def test_gains_are_over_the_same_losses_as_published(build_records) -> None:
     assert found == {"atwu": "wga", "atwu_dpo": "dpo", "atwu_npo": "npo", "atwu_ga": "grad_diff"}
 
 
-def test_labels_that_look_alike_have_marks_of_their_own(build_records) -> None:
+def test_similar_labels_have_distinct_marks(build_records) -> None:
     labels = ["rho=0.5", "rho 0.5", "Rho-0.5", "rho-0-5", "rho--0-5"]
     assert len({slug(label) for label in labels}) == 5
     assert slug("rho-0-5") == "rho-0-5"
@@ -259,7 +259,7 @@ def test_control_characters_in_labels(build_records) -> None:
     assert any("a\ufffd\ufffd\ufffd" in (text or "") for text in root.itertext())
 
 
-def test_own_score_is_that_of_the_weighting(records) -> None:
+def test_the_own_score_of_a_method_is_that_of_its_weighting(records) -> None:
     assert own_scores(records) == {"atwu": "scorer", "wga": "saturation"}
     unrecorded = tuple(dataclasses.replace(run, run=None) for run in records.runs)
     assert own_scores(dataclasses.replace(records, runs=unrecorded))["atwu"] == "scorer"
@@ -269,7 +269,7 @@ def test_own_score_is_that_of_the_weighting(records) -> None:
     )
 
 
-def test_ridges_have_unit_mass_and_stay_inside() -> None:
+def test_ridges_have_unit_mass_and_stay_within_bounds() -> None:
     for values in ([0.5, 0.6, 0.8], [1.0, 1.0, 0.98], [0.3]):
         heights = density(values)
         assert np.trapezoid(heights, np.linspace(0, 1, len(heights))) == pytest.approx(1, abs=0.02)
@@ -312,7 +312,7 @@ def test_training_curves_are_means_over_seeds_in_bins(records) -> None:
     assert curve(records.of("npo"), "scorer_loss", 100) is None
 
 
-def test_a_line_that_runs_away_does_not_flatten_the_others(records) -> None:
+def test_a_diverging_line_does_not_flatten_the_others(records) -> None:
     wild = [
         {**line, "forget_loss": -1000.0} if run.label == "npo" and "forget_loss" in line else line
         for run in records.runs[-1:]
@@ -324,13 +324,13 @@ def test_a_line_that_runs_away_does_not_flatten_the_others(records) -> None:
     assert len(axes.get_yticks()) <= 5
 
 
-def test_before_an_attack_the_same_rows_are_counted(records) -> None:
+def test_values_before_an_attack_use_the_same_rows(records) -> None:
     panel = Panel("extraction_strength", "extraction_strength@relearn_forget", "")
     expected = fmean(fmean(run.result.rows["forget"].metrics["extraction_strength"][12:]) for run in records.of("npo"))
     assert before_value(records.of("npo"), panel) == pytest.approx(expected)
 
 
-def test_after_an_attack_the_same_rows_are_counted(records) -> None:
+def test_values_after_an_attack_use_the_same_rows(records) -> None:
     panel = Panel("J_P", "J_P@int8", "")
     runs = []
     for run in records.of("npo"):
@@ -372,11 +372,11 @@ def test_cost_is_per_run(drawn) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(9.94, "9.9 s"), (150, "2.5 min"), (9000, "2.5 h")])
-def test_time_in_words(seconds, shown) -> None:
+def test_durations_are_formatted(seconds, shown) -> None:
     assert format_duration(seconds) == shown
 
 
-def test_names_of_lines_are_spread_as_little_as_possible() -> None:
+def test_names_of_lines_are_moved_as_little_as_possible() -> None:
     assert spread_apart([5.0, 5.0, 50.0], 10, low=0, high=100) == [0.0, 10.0, 50.0]
     assert spread_apart([50.0, 52.0], 10, low=0, high=100) == [46.0, 56.0]
     assert spread_apart([99.0, 100.0, 98.0], 10, low=0, high=100) == [90.0, 100.0, 80.0]

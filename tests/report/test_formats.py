@@ -1,4 +1,4 @@
-"""A report's table in every format: the numbers are those of the JSON, and what is needed to read them stands beside."""
+"""The table of a report in every format: numbers equal those of the JSON, and captions are complete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def latex_rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)&", row)] for row in body.strip().split("\\\\\n")]
 
 
-def test_headline_is_the_papers_panel_and_what_else_was_measured(records) -> None:
+def test_the_headline_table_has_the_papers_metrics_and_other_measured_ones(records) -> None:
     assert headline_metrics(records) == [
         ("overall", "UQ"),
         ("forget", "extraction_strength"),
@@ -63,7 +63,7 @@ def test_headline_is_the_papers_panel_and_what_else_was_measured(records) -> Non
     ]
 
 
-def test_headline_takes_utility_and_one_membership_attack(records) -> None:
+def test_the_headline_table_includes_utility_and_one_membership_attack(records) -> None:
     more = {name: MetricValue(0.5, 8, "up") for name in ("model_utility", "mia_auc_min_k", "N_delta_official")}
     reference = records.references["original"]
     changed = dataclasses.replace(reference, overall=reference.overall | more)
@@ -76,7 +76,7 @@ def test_headline_takes_utility_and_one_membership_attack(records) -> None:
     ]
 
 
-def test_the_table_says_how_many_prompts_a_question_has(records) -> None:
+def test_the_caption_gives_the_number_of_prompts_per_question(records) -> None:
     assert "prompts per question" not in to_markdown(records)
     asked = {"questions_per_row": {"forget": [1, 6]}}
     runs = tuple(
@@ -144,7 +144,7 @@ def test_marks(records) -> None:
 
 
 @pytest.mark.parametrize("text", [to_markdown, to_latex, printed])
-def test_what_is_needed_to_read_it_stands_beside(records, text) -> None:
+def test_exported_tables_come_with_their_caption(records, text) -> None:
     said = " ".join(text(records).split()).replace("23--24", "23–24")
     for words in (
         "forget n=23–24, retain n=24",
@@ -158,7 +158,7 @@ def test_what_is_needed_to_read_it_stands_beside(records, text) -> None:
     assert "Tuning budget: not stated" in unknown
 
 
-def test_what_is_not_shown_is_not_explained(build_records) -> None:
+def test_the_caption_explains_only_shown_metrics(build_records) -> None:
     single = build_records(labels=["atwu"], seeds=[0])
     text = to_markdown(single, intervals=False)
     assert "means over seeds" not in text
@@ -167,7 +167,7 @@ def test_what_is_not_shown_is_not_explained(build_records) -> None:
     assert "seeds: 1" in text
 
 
-def test_one_column_can_be_asked_for(records) -> None:
+def test_a_single_column_can_be_selected(records) -> None:
     rows = markdown_rows(to_markdown(records, [("overall", "UQ")], intervals=False))
     assert rows["method"] == ["UQ ↑"]
     assert all(len(row) == 1 for row in rows.values())
@@ -190,7 +190,7 @@ def test_special_characters() -> None:
     assert tex("a_b\\c ± 5 % – ×") == r"a\_b\textbackslash{}c $\pm$ 5 \% -- $\times$"
 
 
-def test_a_number_of_some_seeds_is_said_and_not_ranked(records) -> None:
+def test_values_of_only_some_seeds_are_marked_and_not_ranked(records) -> None:
     first, *others = records.runs
     less = {name: cell for name, cell in first.result.overall.items() if name != "UQ"}
     first = dataclasses.replace(first, result=dataclasses.replace(first.result, overall=less))
@@ -204,7 +204,7 @@ def test_a_number_of_some_seeds_is_said_and_not_ranked(records) -> None:
 
 
 @pytest.mark.parametrize("text", [to_markdown, to_latex, printed])
-def test_what_is_left_out_is_named(records, text) -> None:
+def test_left_out_runs_and_methods_are_named(records, text) -> None:
     study = {**records.study, "failed": {"atwu-s1": "diverged.\n" + "x" * 200}, "left_out": {"dpo": "no rows"}}
     said = " ".join(text(dataclasses.replace(records, study=study)).split())
     assert re.search(r"Left out: atwu-s1 \(diverged\. x+(…|\\ldots\{\})\), dpo \(no rows\)\.", said)
@@ -224,7 +224,7 @@ def test_json_holds_no_secrets(records) -> None:
     assert json.loads(text)["runs"][0]["run"]["data"]["forget"]["source"] == "a.jsonl + people:tiny:retain"
 
 
-def test_rwku_columns_say_whose_settings(records) -> None:
+def test_rwku_columns_name_their_settings(records) -> None:
     cells = {name: MetricValue(0.5, 8, "up") for name in ("N_delta_official", "N_delta_port", "forget_all_port")}
     reference = records.references["original"]
     changed = dataclasses.replace(reference, overall=reference.overall | cells)
@@ -238,7 +238,7 @@ def test_markdown_escapes_names(build_records) -> None:
     assert f"| {escaped('a|b_c*')} |" in to_markdown(records)
 
 
-def test_json_is_as_declared_and_complete(records) -> None:
+def test_json_satisfies_its_schema_and_is_complete(records) -> None:
     plain = json.loads(to_json(records))
     jsonschema.validate(plain, REPORT_SCHEMA)
     assert plain["schema"] == "atwu.report/1"
@@ -254,7 +254,7 @@ def test_json_is_as_declared_and_complete(records) -> None:
         jsonschema.validate(plain, REPORT_SCHEMA)
 
 
-def test_csv_has_every_number_once(records) -> None:
+def test_csv_has_every_value_once(records) -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(records))))
     keys = [(row["label"], row["set"], row["metric"]) for row in rows]
     assert len(keys) == len(set(keys))
@@ -274,7 +274,7 @@ def test_terminal_splits_the_table_rather_than_a_number(records) -> None:
     assert sorted(numbers.findall(wide)) == sorted(numbers.findall(narrow))
 
 
-def test_texts_are_the_same_from_disk(records, study_folder) -> None:
+def test_exported_text_equals_the_written_file(records, study_folder) -> None:
     read = read_records([study_folder])
     for name, write in WRITERS.items():
         assert write(read) == write(records), name

@@ -1,4 +1,4 @@
-"""Heat maps: what the terminal shows with and without colour, and that the page is valid, safe and self-contained."""
+"""Heat maps: in the terminal with and without colour, and as a valid, safe and self-contained page."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_terminal_with_colour_uses_background_and_underline() -> None:
     assert "labelled word" in plain
 
 
-def test_terminal_obeys_no_control_characters_of_the_data() -> None:
+def test_control_characters_in_data_do_not_reach_the_terminal() -> None:
     answer = "bad \x1b[31mred\x07 [bold]x[/bold]"
     row = ScoredRow("q \x1b]0;title\x07", answer, {"m": _words(answer, [])}, None, 0)
     shown = _terminal([row], color_system=None)
@@ -76,7 +76,7 @@ def test_terminal_obeys_no_control_characters_of_the_data() -> None:
     assert "[bold]x[/bold]" in shown
 
 
-def test_rows_without_annotation_promise_no_secrets() -> None:
+def test_rows_without_labels_have_no_legend_for_labels() -> None:
     row = ScoredRow("q", ANSWER, ROW.words, None, 0)
     assert word_auroc(row, "atwu") is None
     assert "labelled" not in _terminal([row], color_system=None)
@@ -92,7 +92,7 @@ def test_auroc_of_words() -> None:
     assert word_auroc(everything, "atwu") is None
 
 
-def test_pieces_give_the_answer_back() -> None:
+def test_the_pieces_concatenate_to_the_answer() -> None:
     answer = "  «Ana-Mae», she said:\n  3.5 boats…  "
     row = ScoredRow("q", answer, {"m": _words(answer, [0.1, 0.2])}, ((3, 10),), 0)
     cut = list(pieces(row, "m"))

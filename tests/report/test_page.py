@@ -1,4 +1,4 @@
-"""The page of a report: whole, self-contained, the same every time, without secrets, with the numbers of its records."""
+"""The report page: complete, self-contained, deterministic, without secrets, with the numbers of its records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_sections_in_order_with_links(page: Page) -> None:
     assert [name for name, _ in page.elements if name in ("main", "nav", "h1")] == ["nav", "main", "h1"]
 
 
-def test_nothing_is_fetched_and_the_policy_names_what_runs(page: Page) -> None:
+def test_the_page_loads_nothing_and_its_policy_lists_its_scripts(page: Page) -> None:
     linked = [attrs.get("href") or attrs.get("xlink:href") or "#" for _, attrs in page.elements]
     assert all(str(link).startswith("#") for link in linked)
     assert not [attrs for _, attrs in page.elements if any(name == "src" or name.startswith("on") for name in attrs)]
@@ -73,7 +73,7 @@ def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> N
     )
 
 
-def test_marks_are_said_and_not_only_coloured(page: Page) -> None:
+def test_marks_are_text_and_not_only_colours(page: Page) -> None:
     body = page.html[page.html.index('<table id="headline"') :]
     rows = {row[:20].split('"')[0]: row for row in body[: body.index("</table>")].split('<tr data-label="')[1:]}
     assert '<span class="sr">best </span>' in rows["atwu"]
@@ -83,20 +83,20 @@ def test_marks_are_said_and_not_only_coloured(page: Page) -> None:
     assert [attrs["class"] for attrs in page.classed("key")][:3] == ["key best", "key second", "key degraded"]
 
 
-def test_pages_are_the_same_every_time(records: Records, page: Page, tmp_path: Path) -> None:
+def test_pages_are_deterministic(records: Records, page: Page, tmp_path: Path) -> None:
     write_report_page(records, tmp_path / "deep/b.html", command="atwu report study --output report.html")
     assert (tmp_path / "deep/b.html").read_text(encoding="utf-8") == page.html
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["b.html", "deep"]
 
 
-def test_twenty_runs_stay_small(build_records: Callable[..., Records], tmp_path: Path) -> None:
+def test_a_page_of_twenty_runs_is_small(build_records: Callable[..., Records], tmp_path: Path) -> None:
     labels = ["atwu", "wga", "npo", "satimp", "simnpo", "dpo", "undial", "rmu", "jensun", "grad_diff"]
     write_report_page(build_records(labels=labels, seeds=[0, 1]), tmp_path / "r.html")
     assert (tmp_path / "r.html").stat().st_size < 5_000_000
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_page_of_little(records: Records, build_records: Callable[..., Records]) -> None:
+def test_a_page_of_minimal_records(records: Records, build_records: Callable[..., Records]) -> None:
     bare = [dataclasses.replace(run, run=None, log=(), trace=None) for run in records.runs[:1]]
     page = Page(render_report_page(Records("one run", {}, tuple(bare))))
     assert 'id="words"' not in page.html
@@ -126,7 +126,7 @@ def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_settings_all_share_are_told_once(records: Records) -> None:
+def test_shared_settings_are_listed_once(records: Records) -> None:
     other = {**records.runs[-1].result.settings, "seed": 7, "rows": {"forget": "abc"}}
     last = dataclasses.replace(
         records.runs[-1], result=dataclasses.replace(records.runs[-1].result, settings=other), seed=0
@@ -143,7 +143,7 @@ def test_settings_all_share_are_told_once(records: Records) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_places_of_this_machine_stay_private(records: Records) -> None:
+def test_pages_contain_no_local_paths(records: Records) -> None:
     run = {**(records.runs[0].run or {}), "original_model": {"model": "/srv/somebody/target"}}
     page = render_report_page(
         dataclasses.replace(records, runs=(dataclasses.replace(records.runs[0], run=run), *records.runs[1:]))
@@ -160,7 +160,7 @@ def test_commands_settings_and_versions(page: Page) -> None:
     assert "atwu 0.1.0, torch 2.13.0" in page.visible
 
 
-def test_every_metric_is_explained_and_its_formula_named(page: Page, records: Records) -> None:
+def test_every_metric_has_a_definition_and_a_formula(page: Page, records: Records) -> None:
     text = page.visible.replace("\u200b", "")
     for split, metric in report_metrics(tidy(records.results)):
         meaning = metric_definition(metric, split)

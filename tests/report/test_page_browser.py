@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: from disk, by mouse and keyboard, in both themes and on a phone."""
+"""The report page in a real browser: from disk, by mouse and keyboard, in both themes and on a phone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def shown(build_records: Callable[..., Records]) -> Records:
-    """Records whose runs were looked at on different steps, one row being hostile."""
+    """Records of runs that were traced at different steps; one row contains hostile text."""
     made = build_records()
     runs = []
     for run in made.runs:
@@ -126,7 +126,7 @@ def test_loads_from_disk_without_errors_or_requests(page: Any, address: str) -> 
     )  # style applied
 
 
-def test_nothing_else_can_run(page: Any) -> None:
+def test_injected_scripts_do_not_run(page: Any) -> None:
     page.execute_script(
         "const s = document.createElement('script'); s.textContent = 'window.foreign = 1'; document.body.append(s);"
         "const i = new Image(); i.src = 'http://localhost:9/x.png'; document.body.append(i)"
@@ -222,11 +222,11 @@ def choose(page: Any, row: int) -> None:
 
 
 def look_at(steps: Sequence[int], share: float) -> int:
-    """Index of the look nearest to a share of the training, the earlier of two that are equally near."""
+    """Return the index of the traced step nearest to a share of the training; of two equally near ones, the earlier."""
     return min(range(len(steps)), key=lambda place: abs(steps[place] - share * steps[-1]))
 
 
-def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) -> None:
+def test_the_slider_moves_every_method_to_its_own_evaluation(page: Any, shown: Records) -> None:
     traces = [next(run.trace for run in shown.of(label) if run.trace is not None) for label in ("atwu", "wga")]
     for place in (0, 1, 2, 4):
         move(page, place)
@@ -249,7 +249,7 @@ def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) ->
     assert page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last) != before
 
 
-def test_play_runs_to_the_end_and_rows_can_be_chosen(page: Any) -> None:
+def test_playback_runs_to_the_end_and_rows_can_be_selected(page: Any) -> None:
     page.find_element(By.ID, "play").click()
     assert page.find_element(By.ID, "progress").get_attribute("value") == "0"
     page.find_element(By.ID, "play").click()
@@ -271,7 +271,7 @@ def test_words_by_arrow_keys(page: Any) -> None:
     assert page.execute_script(bubble, second) == f'"{second.get_attribute("data-v")}" / ""'
 
 
-def test_pointing_at_a_method_lights_it_up_in_every_figure(page: Any) -> None:
+def test_hovering_over_a_method_highlights_it_in_every_figure(page: Any) -> None:
     lit = """
         const over = (mark) => mark.dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));
         over(document.querySelector(arguments[0]));
@@ -337,7 +337,7 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_what_decides_is_in_sight_and_names_are_whole(page: Any, shown: Records, width: int) -> None:
+def test_the_main_results_are_visible_and_names_are_not_cut(page: Any, shown: Records, width: int) -> None:
     size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     split, metric = leading_metric(shown) or ("", "")
@@ -357,7 +357,7 @@ def test_what_decides_is_in_sight_and_names_are_whole(page: Any, shown: Records,
     assert set(lines) == {1}
 
 
-def test_paper_shows_everything(page: Any) -> None:
+def test_the_printed_page_shows_everything(page: Any) -> None:
     move(page, 1)
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     page.execute_script("window.dispatchEvent(new Event('beforeprint'))")

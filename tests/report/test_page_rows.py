@@ -1,4 +1,4 @@
-"""The rows on a page: words with their scores, answers with their question, and that a row's text stays text."""
+"""Rows on a page: words with scores, answers with their question, and escaped text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_texts(records: Records) -> Records:
     return dataclasses.replace(records, runs=tuple(runs), references=references)
 
 
-def test_users_rows_stay_text(build_records: Callable[..., Records]) -> None:
+def test_rows_of_the_user_are_escaped(build_records: Callable[..., Records]) -> None:
     made = with_texts(build_records(labels=["atwu", NASTY]))
     trace = made.runs[0].trace
     assert trace is not None
@@ -70,7 +70,7 @@ def test_users_rows_stay_text(build_records: Callable[..., Records]) -> None:
     assert json.loads(page.texts["traces"])["methods"][1]["label"] == NASTY
 
 
-def test_answers_are_those_of_the_rows_most_methods_saw(records: Records) -> None:
+def test_answers_are_shown_for_rows_that_most_methods_have(records: Records) -> None:
     made = with_texts(records)
 
     def other_rows(result: EvalResult) -> EvalResult:

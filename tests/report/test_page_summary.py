@@ -1,4 +1,4 @@
-"""What a page says of its methods: who leads, whether that is sure, and what is left out."""
+"""The summary of a page: the best method, its significance, and what is left out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def changed(records: Records, label: str, change: Callable[[MetricValue], Metric
     )
 
 
-def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page: Page) -> None:
+def test_the_summary_names_the_best_method_and_its_significance(records: Records, page: Page) -> None:
     line = leading_metric(records)
     assert line == ("overall", "UQ")
     first, second = ranking(records, line).index[:2]
@@ -54,7 +54,7 @@ def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page:
     assert "npo lost general abilities" in page.visible
 
 
-def test_summary_of_a_tie_and_of_a_method_further_down(records: Records) -> None:
+def test_the_summary_of_a_tie_and_of_a_lower_ranked_method(records: Records) -> None:
     runs = [dataclasses.replace(run, result=records.of("atwu")[run.seed or 0].result) for run in records.runs]
     tied = summary(dataclasses.replace(records, runs=tuple(runs)), focus="atwu")
     assert "<strong>atwu</strong>, <strong>wga</strong> and <strong>npo</strong> share the best UQ: " in tied
@@ -67,7 +67,7 @@ def test_summary_of_a_tie_and_of_a_method_further_down(records: Records) -> None
     )
 
 
-def test_summary_ranks_by_what_is_printed(records: Records) -> None:
+def test_the_summary_ranks_by_printed_values(records: Records) -> None:
     best = records.results["atwu"].overall["UQ"].value
     assert best is not None
     near = changed(records, "wga", lambda cell: dataclasses.replace(cell, value=best + 0.01))
@@ -77,7 +77,7 @@ def test_summary_ranks_by_what_is_printed(records: Records) -> None:
     assert "npo</strong> is number 3 of 3 with" in summary(near, focus="npo")
 
 
-def test_a_difference_over_fewer_seeds_says_so(records: Records) -> None:
+def test_a_difference_over_fewer_seeds_is_marked(records: Records) -> None:
     fewer = dataclasses.replace(records, runs=tuple(run for run in records.runs if (run.label, run.seed) != ("wga", 0)))
     first, second = ranking(fewer, ("overall", "UQ")).index[:2]
     singles = [fewer.of(label)[-1].result.overall["UQ"] for label in (first, second)]
@@ -87,7 +87,7 @@ def test_a_difference_over_fewer_seeds_says_so(records: Records) -> None:
     assert "paired difference" not in summary(none, focus="atwu")
 
 
-def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None:
+def test_values_of_only_some_seeds_are_marked_and_not_ranked(records: Records) -> None:
     first = records.of("atwu")[0]
     without = {name: cell for name, cell in first.result.overall.items() if name != "UQ"}
     runs = (
@@ -105,7 +105,7 @@ def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None
     assert marked == [False, True]
 
 
-def test_what_is_left_out_is_named(records: Records) -> None:
+def test_left_out_runs_and_methods_are_named(records: Records) -> None:
     study = {
         **records.study,
         "failed": {"wga-s0": "the loss is nan, see /srv/somebody/log"},

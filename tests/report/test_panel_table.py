@@ -1,4 +1,4 @@
-"""The panel of several models: marks, intervals, differences."""
+"""The table of several models: marks, intervals, differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from atwu._cache import short_hash
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.report.markdown import models_markdown, panel_markdown
 from atwu.report.metric_labels import PANEL
 from atwu.report.report_table import report_metrics, table_of, tidy
@@ -74,7 +74,7 @@ def test_best_second_and_degraded_among_ranked_models() -> None:
     assert shown["atwu"]["UQ ↑"].style == "bold green"
 
 
-def test_degraded_wins_over_best() -> None:
+def test_the_degraded_mark_replaces_the_best_mark() -> None:
     results = {"npo": result("npo", down(1.0), rate=44.0), "wga": result("wga", down(2.0), rate=40.0)}
     shown = cells(panel_table(results))
     assert {cell["win_rate ↑"].style for cell in shown.values()} == {"red"}
@@ -100,7 +100,7 @@ def test_terminal_layout_and_caption() -> None:
 
 
 @pytest.mark.parametrize("width", [50, 80, 200])
-def test_columns_that_do_not_fit_stand_below_whole(width: int) -> None:
+def test_columns_that_do_not_fit_are_printed_in_a_second_table(width: int) -> None:
     text = shown(panel_table(RESULTS), width)
     assert all(len(line) <= width for line in text.splitlines())
     words = text.split()
@@ -111,7 +111,7 @@ def test_columns_that_do_not_fit_stand_below_whole(width: int) -> None:
     assert "…" not in text
 
 
-def test_rows_of_another_number_say_so_and_attacks_stand_below_long_names() -> None:
+def test_different_row_counts_are_noted_and_attacks_follow_long_names() -> None:
     recovered = {"extraction_strength": down(1.0), "extraction_strength@relearn_forget_twice": down(2.0, n=12)}
     text = shown(panel_table({"atwu": EvalResult("atwu", "", {"forget": recovered}, {}, {}, {}, {})}), 60)
     assert "forget (n = 40)" in text
@@ -120,7 +120,7 @@ def test_rows_of_another_number_say_so_and_attacks_stand_below_long_names() -> N
     assert lines[place + 1] == "@relearn_forget_twice ↓ (n = 12)"
 
 
-def test_caption_explains_the_marks_that_are_shown_and_no_others() -> None:
+def test_the_caption_explains_only_the_marks_that_are_shown() -> None:
     counts, *marks = panel_table(RESULTS, keys=[("forget", "J_W")]).said
     assert counts == "Rows: forget n=38–40"
     assert "best" in marks[-1]
@@ -152,7 +152,7 @@ def test_printed_numbers_are_those_of_the_json() -> None:
                     assert cell.plain.endswith(f"[{value['low']:.1f}, {value['high']:.1f}]")
 
 
-def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
+def test_metrics_are_grouped_by_set_and_missing_ones_omitted() -> None:
     odd = dataclasses.replace(
         RESULTS["npo"], sets={"retain": {"J_AVG": up(1.0), "J_P": NONE}, "forget": {"ES": up(0.0)}}
     )
@@ -180,7 +180,7 @@ def test_one_model_or_equal_values_are_not_ranked() -> None:
         assert set(tidy(results)["mark"]) == {""}
 
 
-def test_of_two_models_only_the_better_is_marked() -> None:
+def test_of_two_models_only_the_best_is_marked() -> None:
     two = {name: result(name, down(left)) for name, left in (("wga", 0.1), ("atwu", 0.2))}
     assert list(tidy(two).query("metric == 'J_W'")["mark"]) == ["best", ""]
 
@@ -197,7 +197,7 @@ def test_odd_values() -> None:
     assert shown(panel_table({}))
 
 
-def test_some_lines_under_names_of_ones_own() -> None:
+def test_selected_metrics_can_have_custom_names() -> None:
     text = shown(models_terminal_table(RESULTS, {("forget", "J_W"): "what\nleaks", ("overall", "UQ"): "UQ"}))
     first, second = (line.split() for line in text.splitlines()[1:3])
     assert [first, second] == [["what"], ["method", "leaks", "↓", "UQ", "↑"]]
@@ -218,13 +218,15 @@ def measured(name, shift, *, original=None, subjects=SUBJECTS):
         "retain": RowValues(ids, subjects, {"J_AVG": tuple(noise)}),
     }
     recorded = {
-        "forget": {"J_W": Recorded(rows["forget"].metrics["J_W"], "down", digits=1)},
-        "retain": {"J_AVG": Recorded(rows["retain"].metrics["J_AVG"], "up", digits=2)},
+        "forget": {"J_W": ColumnValues(rows["forget"].metrics["J_W"], "down", digits=1)},
+        "retain": {"J_AVG": ColumnValues(rows["retain"].metrics["J_AVG"], "up", digits=2)},
     }
     numbers = RowMetrics(rows)
     sides = ModelComparison(numbers, None if original is None else RowMetrics(original.rows))
     references = {} if original is None else {"original": original.fingerprint}
-    return EvalResult(name, short_hash(name), set_values(numbers, recorded), overall(sides), rows, {}, {}, references)
+    return EvalResult(
+        name, short_hash(name), metric_values_by_set(numbers, recorded), overall(sides), rows, {}, {}, references
+    )
 
 
 @pytest.fixture
@@ -254,7 +256,7 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     expected = compared["atwu"].overall["UQ"].value - compared["npo"].overall["UQ"].value
     assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")
     assert bold(shown["overall UQ ↑"])
-    assert column(table, 1)["overall UQ ↑"].plain == "–"  # the starting model has none
+    assert column(table, 1)["overall UQ ↑"].plain == "–"  # the original model has none
 
 
 def test_differences_of_derived_metrics_need_the_references(compared) -> None:
@@ -264,7 +266,7 @@ def test_differences_of_derived_metrics_need_the_references(compared) -> None:
     assert shown["forget J_W ↓"].plain.startswith("-10.0")
 
 
-def test_one_subject_makes_no_difference_significant() -> None:
+def test_with_one_subject_no_difference_is_significant() -> None:
     alone = ("Orla Venn",) * 40
     results = {name: measured(name, shift, subjects=alone) for name, shift in (("npo", 10.0), ("atwu", 0.0))}
     shown = column(differences_table(results, to="npo"), 1)
@@ -272,20 +274,20 @@ def test_one_subject_makes_no_difference_significant() -> None:
     assert not bold(shown["forget J_W ↓"])
 
 
-def test_a_difference_of_nothing_has_no_sign_of_its_own() -> None:
+def test_a_zero_difference_has_no_sign() -> None:
     results = {name: measured(name, shift) for name, shift in (("npo", 0.01), ("atwu", 0.0))}
     text = column(differences_table(results, to="npo"), 1)["forget J_W ↓"].plain
     assert "-0.0" not in text
 
 
-def test_different_rows_are_refused(compared) -> None:
+def test_different_rows_are_rejected(compared) -> None:
     other = compared["atwu"]
     rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in other.rows.items()}
     with pytest.raises(ValueError, match="forget rows"):
         differences_table({"npo": compared["npo"], "atwu": dataclasses.replace(other, rows=rows)}, to="npo")
 
 
-def test_intervals_of_tasks_are_called_what_they_are() -> None:
+def test_intervals_of_tasks_are_labelled_as_normal_intervals() -> None:
     task = MetricValue(27.0, 855, "up", low=24.0, high=30.0, digits=1)
     alone = EvalResult("a", short_hash("a"), {"tasks": {"mmlu": task}}, {}, {}, {}, {})
     both = dataclasses.replace(alone, sets={**alone.sets, "forget": {"J_W": down(30.0, 20.0, 41.2)}})

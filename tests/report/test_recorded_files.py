@@ -1,4 +1,4 @@
-"""Files that earlier versions recorded are still read, with today's keys."""
+"""Files of earlier versions are still read, with today's keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading studies: several in one report, and one that is still going on."""
+"""Reading studies: several in one report, and one in progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Build = Callable[..., Records]
 
 
 def save(records: Records, folder: Path, **about: Any) -> Path:
-    """A study's folder; `study.json` says `about` instead of what it would."""
+    """Write the folder of a study; `about` replaces keys of `study.json`."""
     study = {**records.study, "name": folder.name, "title": f"title of {folder.name}", **about}
     write_study(dataclasses.replace(records, study=study), folder)
     if "runs" in about:  # which write_study lists from the finished ones
@@ -48,7 +48,7 @@ def seeds(records: Records) -> Mapping[str, list[int | None]]:
     return {label: [run.seed for run in records.of(label)] for label in records.labels}
 
 
-def test_a_run_of_two_studies_is_taken_once(build_records: Build, tmp_path: Path) -> None:
+def test_a_run_shared_by_two_studies_is_counted_once(build_records: Build, tmp_path: Path) -> None:
     first = save(build_records(["atwu", "wga"], seeds=[0, 1]), tmp_path / "headline")
     second = save(build_records(["atwu", "rmu"], seeds=[0, 1, 2]), tmp_path / "scorer-state")
     read = read_records([first, second])
@@ -58,7 +58,7 @@ def test_a_run_of_two_studies_is_taken_once(build_records: Build, tmp_path: Path
     assert seeds(read_records([first, first])) == {"atwu": [0, 1], "wga": [0, 1]}
 
 
-def test_a_label_of_different_runs_names_its_study(build_records: Build, tmp_path: Path) -> None:
+def test_labels_of_different_runs_are_extended_by_their_study(build_records: Build, tmp_path: Path) -> None:
     first = save(build_records(["atwu", "wga"]), tmp_path / "headline")
     second = save(unlike(build_records(["atwu", "rmu"])), tmp_path / "scorer-state")
     read = read_records([first, second])
@@ -78,7 +78,7 @@ def test_equal_rows_of_three_studies_are_shown_once(build_records: Build, tmp_pa
     assert [variant["label"] for variant in read.study["variants"]] == ["a: atwu", "wga", "c: atwu"]
 
 
-def test_studies_of_one_name_are_told_by_their_folders(build_records: Build, tmp_path: Path) -> None:
+def test_studies_with_the_same_name_are_distinguished_by_their_folders(build_records: Build, tmp_path: Path) -> None:
     same = build_records(["atwu"], seeds=[0])
     folders = [
         save(same, tmp_path / "one", name="headline"),
@@ -89,7 +89,7 @@ def test_studies_of_one_name_are_told_by_their_folders(build_records: Build, tmp
     assert read_records([folders[0], folders[2]]).labels == ("one 1: atwu", "one 2: atwu")
 
 
-def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: Path) -> None:
+def test_merged_notes_come_from_all_studies(build_records: Build, tmp_path: Path) -> None:
     first = save(
         build_records(["atwu", "wga"]),
         tmp_path / "headline",
@@ -124,7 +124,7 @@ def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: 
     assert read_records([first]).study["left_out"][0] == "dpo is left out: it needs questions"
 
 
-def test_studies_with_other_references_make_no_report(build_records: Build, tmp_path: Path) -> None:
+def test_studies_with_different_references_cannot_be_merged(build_records: Build, tmp_path: Path) -> None:
     records = build_records(["atwu"])
     original = dataclasses.replace(records.references["original"], fingerprint="0" * 32)
     other = dataclasses.replace(records, references={"original": original})
@@ -132,7 +132,7 @@ def test_studies_with_other_references_make_no_report(build_records: Build, tmp_
         read_records([save(records, tmp_path / "a"), save(other, tmp_path / "b")])
 
 
-def test_single_runs_of_one_name_are_refused(build_records: Build, tmp_path: Path) -> None:
+def test_single_runs_with_the_same_name_are_rejected(build_records: Build, tmp_path: Path) -> None:
     first = save(build_records(["atwu"]), tmp_path / "a")
     second = save(unlike(build_records(["atwu"])), tmp_path / "b")
     for paths in ([first / "runs" / "atwu-s0", second / "runs" / "atwu-s0"], [first, second / "runs" / "atwu-s0"]):
@@ -141,7 +141,7 @@ def test_single_runs_of_one_name_are_refused(build_records: Build, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["eval.json", "run.json", "log.jsonl"])
-def test_what_is_not_as_it_was_written_is_named(name: str, build_records: Build, tmp_path: Path) -> None:
+def test_errors_name_damaged_files(name: str, build_records: Build, tmp_path: Path) -> None:
     run = save(build_records(["atwu"]), tmp_path / "study") / "runs" / "atwu-s0"
     write_manifest(run)
     (run / "model.safetensors").touch()
@@ -151,7 +151,7 @@ def test_what_is_not_as_it_was_written_is_named(name: str, build_records: Build,
         read_records([run])
 
 
-def test_a_study_that_is_still_going_on(build_records: Build, tmp_path: Path) -> None:
+def test_a_study_in_progress_is_read(build_records: Build, tmp_path: Path) -> None:
     planned = [f"{label}-s{seed}" for label in ("atwu", "wga", "npo") for seed in (0, 1)]
     going = save(build_records(), tmp_path / "going", runs=planned, failed={"npo-s1": "diverged"})
     for name in ("wga-s1", "npo-s0"):
@@ -170,7 +170,7 @@ def test_a_study_that_is_still_going_on(build_records: Build, tmp_path: Path) ->
     assert "3 of 6 runs finished" in Page(render_report_page(read_records([going]))).visible
 
 
-def test_a_run_that_failed_is_not_still_going_on(build_records: Build, tmp_path: Path) -> None:
+def test_a_failed_run_is_not_in_progress(build_records: Build, tmp_path: Path) -> None:
     records = build_records(["atwu"])
     folder = save(records, tmp_path / "a", runs=["atwu-s0", "atwu-s1", "atwu-s2"], failed={"atwu-s2": "diverged"})
     read = read_records([folder])
@@ -185,7 +185,7 @@ def test_a_study_without_a_finished_run_is_an_error(build_records: Build, tmp_pa
         read_records([begun])
 
 
-def test_records_show_themselves(records):
+def test_records_have_a_notebook_representation(records):
     text = records.summary()
     assert max(map(len, text.splitlines())) <= 80
     assert all(label in text for label in ("original", "atwu", "wga", "npo"))
@@ -195,7 +195,7 @@ def test_records_show_themselves(records):
     assert "<th>atwu</th>" in records._repr_html_()
 
 
-def test_differences_of_a_study_are_over_the_seeds_that_both_have(records, study_folder):
+def test_differences_of_a_study_use_the_common_seeds(records, study_folder):
     for other in ("atwu", "original"):
         found = records.differences("wga", other)["forget", "extraction_strength"]
         one, base = (

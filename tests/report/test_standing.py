@@ -1,4 +1,4 @@
-"""Models that no longer work, or that were not changed, are named as such and win nothing."""
+"""Models that are destroyed or unchanged are marked as such and not ranked."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ RESULTS = {
     [
         (result("", 0.1, 0.6), ""),
         (result("", 0.0, 0.39), DESTROYED),
-        (result("", 0.0, 0.39, retain_probability=0.41), ""),  # one measure of what should stay is left
+        (result("", 0.0, 0.39, retain_probability=0.41), ""),  # one measure of retained knowledge is left
         (result("", 0.9, 0.39), DESTROYED),  # before: untouched
         (result("", 0.88, 0.8), UNTOUCHED),
         (result("", 0.88, 0.8, forget_probability=0.5), ""),
         (dataclasses.replace(ORIGINAL, sets={}), ""),
     ],
 )
-def test_the_word_for_a_model(found: EvalResult, word: str) -> None:
+def test_the_status_word_of_a_model(found: EvalResult, word: str) -> None:
     assert standing(found, ORIGINAL) == word
     assert standing(found, None) == ""
 
 
-def test_a_model_with_the_weights_of_one_that_is_compared_with_wins_nothing() -> None:
+def test_a_model_with_the_weights_of_a_reference_is_not_ranked() -> None:
     """As a scorer's run on a frozen model leaves it, whichever model that was, over all seeds."""
     retain_only = result("retain-only", 0.1, 0.8)
     frozen = [dataclasses.replace(retain_only, model=f"frozen-s{seed}") for seed in (1, 2)]
@@ -74,11 +74,11 @@ def test_a_model_with_the_weights_of_one_that_is_compared_with_wins_nothing() ->
     assert standings(both) == {"frozen": REFERENCE_COPY}
 
 
-def test_a_starting_model_that_knew_nothing_tells_nothing() -> None:
+def test_an_original_model_without_knowledge_excludes_no_model() -> None:
     assert standing(result("", 0.0, 0.0), result("original", 0.0, 0.0)) == ""
 
 
-def test_marks_are_among_models_that_work() -> None:
+def test_marks_are_given_only_to_ranked_models() -> None:
     marks = tidy(RESULTS).set_index(["label", "set", "metric"])["mark"]
     assert marks["atwu", "forget", "extraction_strength"] == "best"
     assert marks["npo", "retain", "extraction_strength"] == "best"
@@ -97,19 +97,19 @@ def records() -> Records:
     return Records("four models", {"original": ORIGINAL}, tuple(runs))
 
 
-def test_the_decisive_line_comes_first(records: Records) -> None:
+def test_the_decisive_metric_comes_first(records: Records) -> None:
     assert leading_metric(records) == ("overall", "ES_delta") == headline_metrics(records)[0]
     assert set(headline_metrics(records)) < set(LEADING_METRICS)
 
 
 @pytest.mark.parametrize("form", ["md", "latex"])
-def test_written_tables_say_so(records: Records, form: str) -> None:
+def test_exported_tables_name_excluded_models(records: Records, form: str) -> None:
     text = WRITERS[form](records)
     assert "ga (destroyed)" in text
     assert "rmu (untouched)" in text
 
 
-def test_the_paragraph_ranks_models_that_work(records: Records) -> None:
+def test_the_summary_ranks_only_usable_models(records: Records) -> None:
     text = str(summary(records, focus="ga"))
     assert "<strong>atwu</strong> has the best ES Δ: 0.500" in text
     assert "ga is destroyed and not ranked: less than half" in text
@@ -117,7 +117,7 @@ def test_the_paragraph_ranks_models_that_work(records: Records) -> None:
     assert ranking(records, ("overall", "ES_delta")).place.dropna().to_dict() == {"atwu": 1, "npo": 2}
 
 
-def test_the_figure_gives_its_room_to_models_that_work(records: Records) -> None:
+def test_the_figure_is_scaled_to_usable_models(records: Records) -> None:
     drawn = FIGURES["trade_off"](records)
     assert "is left: ga at (0.000, 0.050)." in drawn.caption
     names = {text.get_text() for text in drawn.figure.axes[0].texts}
@@ -127,7 +127,7 @@ def test_the_figure_gives_its_room_to_models_that_work(records: Records) -> None
     assert "Not drawn" not in FIGURES["trade_off"](broken).caption
 
 
-def test_where_no_headline_metric_was_measured_everything_is_shown() -> None:
+def test_without_headline_metrics_all_metrics_are_shown() -> None:
     sets = {"forget": {"rouge_l_recall": value(0.25, "down")}, "mine": {"key_token_recall": value(0.5, "up")}}
     found = EvalResult("atwu", "", sets, {}, {}, {}, {})
     records = Records("one model", {}, (RunRecord("atwu", None, None, found),))

@@ -1,4 +1,4 @@
-"""A small model that knows the embedded people by heart, and the command that unlearns."""
+"""A small model that memorized the built-in people, and the command that unlearns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def target(tmp_path_factory: pytest.TempPathFactory, trained_models: Callable[[P
 
 @pytest.fixture
 def unlearn(target: Path, environment: dict[str, str]) -> Callable[..., str]:
-    """Runs `atwu unlearn` on the model; gives what it said."""
+    """Return a function that runs `atwu unlearn` on the model and returns its output."""
 
     def run(output: Path, *more: object, code: int = 0) -> str:
         done = run_command(["unlearn", "--model", target, "--output", output, *more], env=environment)

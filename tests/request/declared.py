@@ -1,4 +1,4 @@
-"""`evidence.json` as it is declared."""
+"""The declared schema of `evidence.json`."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_request(tmp_path: Path) -> None:
     history = read_history(folder.history)
     assert (history.kept_step, history.rollbacks, history.retain_loss_increase) == (0, 1, 0.1)
     assert (history.eval_steps[0].accuracy, history.eval_steps[0].retain_losses) == (1.0, (2.0,))
-    limits = parse_thresholds(request.thresholds.text, name="mine.yaml", any_version=True).limits
+    limits = parse_thresholds(request.thresholds.text, name="mine.yaml", any_version=True).thresholds
     assert [each.name for each in limits] == ["other_prompts.key_token_recall", "holdout.key_token_probability"]
     with pytest.raises(ValueError, match=r"Did you mean 'other_prompts\.key_token_recall'"):
         parse_thresholds(request.thresholds.text, name="mine.yaml")

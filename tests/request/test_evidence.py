@@ -1,4 +1,4 @@
-"""`atwu evidence` on a real run: what was set beforehand, what is measured now, what cannot be, and what is refused."""
+"""`atwu evidence` on a real run: thresholds, measurements made now, unavailable measurements, and errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, environment: 
 
 
 def evidence(folder: Path, environment: dict[str, str], *more: object, run: str = "run", code: int = 0) -> Any:
-    """What the command said."""
+    """Output of the command."""
     done = run_command(["evidence", run, *more], env=environment, cwd=folder)
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -71,7 +71,7 @@ def read(folder: Path, run: str = "run") -> Evidence:
     return read_evidence(folder / run / "request" / "evidence.json")
 
 
-def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> None:
+def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[str, str]) -> None:
     said = evidence(folder, environment)
     found = read(folder)
     bar = found.thresholds
@@ -114,7 +114,7 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     assert people("tiny").forget[5].answer in (folder / "shown.html").read_text()
 
 
-def test_thresholds_that_came_later_are_called_that(folder: Path, environment: dict[str, str]) -> None:
+def test_thresholds_set_after_training_are_marked(folder: Path, environment: dict[str, str]) -> None:
     (folder / "later.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.0}")
     said = evidence(folder, environment, "--thresholds", "later.yaml", "--output", "later.html", "--strict", code=3)
     assert "NOT the thresholds that were set before training" in said.stdout
@@ -125,7 +125,9 @@ def test_thresholds_that_came_later_are_called_that(folder: Path, environment: d
     assert "other_prompts.key_token_recall: at most holdout before, no limit now" in bar.statement
 
 
-def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_unavailable_measurements_are_reported_with_the_reason(
+    folder: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     (folder / "more.yaml").write_text(
         "thresholds: {forget.leak_per_sample: at most 10, forget.key_token_recall: at most 1}"
     )
@@ -145,7 +147,7 @@ def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, st
     assert second.passed
 
 
-def test_the_starting_model_is_the_one_that_was_measured(
+def test_the_original_model_must_have_the_recorded_weights(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A run in fewer bits has trained on another, whose hash is in its record."""
@@ -161,7 +163,7 @@ def test_the_starting_model_is_the_one_that_was_measured(
         _ = EvidenceSession(run).start
 
 
-def test_rows_that_were_labelled_by_words_are_still_the_requests(
+def test_rows_labelled_by_words_are_recognized_as_rows_of_the_request(
     folder: Path, target: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -179,7 +181,7 @@ def test_rows_that_were_labelled_by_words_are_still_the_requests(
     assert len(bench.sets["forget"]) == 6
 
 
-def test_what_is_no_evidence_is_refused(folder: Path, environment: dict[str, str], target: Path) -> None:
+def test_invalid_evidence_commands_are_rejected(folder: Path, environment: dict[str, str], target: Path) -> None:
     shutil.copytree(folder / "run", folder / "changed")
     (folder / "changed" / "manifest.json").unlink()  # or that would say it
     weights = load_file(folder / "changed" / "model.safetensors")
@@ -203,8 +205,8 @@ def test_what_is_no_evidence_is_refused(folder: Path, environment: dict[str, str
     assert not (folder / "no.html").exists()
 
 
-def test_the_shipped_thresholds_are_printed_to_start_from(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_shipped_thresholds_can_be_printed(environment: dict[str, str], tmp_path: Path) -> None:
     from atwu.request.thresholds import read_thresholds
 
     (tmp_path / "mine.yaml").write_text(run_command(["evidence", "--print-thresholds"], env=environment).stdout)
-    assert read_thresholds(tmp_path / "mine.yaml").limits == read_thresholds(None).limits
+    assert read_thresholds(tmp_path / "mine.yaml").thresholds == read_thresholds(None).thresholds

@@ -1,4 +1,4 @@
-"""The page of evidence: what it says in words, that it holds no row unless asked, and how it looks to a browser."""
+"""The evidence page: its text, no rows unless requested, and its layout in a browser."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def evidence() -> Evidence:
     )
 
 
-def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
+def test_the_first_paragraph_states_the_result(evidence: Evidence) -> None:
     assert [threshold_outcome(each) for each in evidence.thresholds.results] == [
         "met",
         "met, not significant",
@@ -131,7 +131,7 @@ def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
     )
 
 
-def test_what_came_back_is_changed_and_is_not_good(evidence: Evidence) -> None:
+def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
     assert evidence.ledger is not None
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
     line = evidence.ledger.checks[0].check.scores[0]
@@ -149,7 +149,7 @@ def test_what_came_back_is_changed_and_is_not_good(evidence: Evidence) -> None:
     assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
 
 
-def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Path) -> None:
+def test_the_json_satisfies_its_schema_and_is_read_back(evidence: Evidence, tmp_path: Path) -> None:
     import json
 
     evidence.write(tmp_path / "evidence.json")
@@ -161,7 +161,7 @@ def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Pa
         read_evidence(tmp_path / "evidence.json")
 
 
-def test_the_page_stands_alone_and_shows_rows_only_when_they_are_there(evidence: Evidence) -> None:
+def test_the_page_is_self_contained_and_shows_rows_only_if_included(evidence: Evidence) -> None:
     page = render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32)
     assert NASTY not in page
     assert not re.search(r'(src|href)="(?!#)', page)
@@ -227,7 +227,7 @@ def test_text_has_contrast(browser: Any, theme: str) -> None:
     assert not {(name, *map(tuple, pair)) for name, *pair in found if contrast(*map(tuple, pair)) < 4.5}
 
 
-def test_it_needs_nothing_and_fits_a_phone_and_paper(browser: Any) -> None:
+def test_the_page_loads_nothing_and_fits_a_phone_and_paper(browser: Any) -> None:
     assert browser.get_log("browser") == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert browser.execute_script("return document.querySelectorAll('img').length") == 0

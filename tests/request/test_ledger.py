@@ -1,4 +1,4 @@
-"""Requests in a row on one model: each goes on with the last one's model, heeds the earlier ones and measures them again."""
+"""Several requests on one model: each continues from the last one's model, respects earlier ones and measures them again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from atwu.request.unlearning_request import RequestOptions
 from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
-"""Asked by one of the shipped general questions."""
+"""Subject of one of the shipped general questions."""
 STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
 Apply = Callable[..., SequentialResult]
@@ -84,7 +84,7 @@ def started(apply: Apply, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain(ledger: Path) -> list[dict[str, Any]]:
-    """What a ledger says, without times and places."""
+    """Contents of a ledger, without times and paths."""
     found = [dataclasses.asdict(entry) for entry in Ledger(ledger).entries()]
     for entry in found:
         for name in ("prepared_at", "finished_at", "command", "key"):
@@ -93,7 +93,7 @@ def plain(ledger: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
+def test_a_second_request_continues_from_the_first_also_after_a_kill(
     apply: Apply, started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, killed = (Path(shutil.copytree(started, tmp_path / name)) for name in ("whole", "killed"))
@@ -155,7 +155,7 @@ def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> 
     assert Ledger(moved).model(Ledger(moved).entries()[-1].model_after) == str(tmp_path / "moved" / "models" / "0004")
 
 
-def test_what_would_undo_an_earlier_request_is_refused(
+def test_options_that_would_undo_an_earlier_request_are_rejected(
     apply: Apply, started: Path, tmp_path: Path, requests: list[Path], target: Path
 ) -> None:
     before = plain(started)
@@ -168,7 +168,7 @@ def test_what_would_undo_an_earlier_request_is_refused(
     assert len(list((started / "rows").iterdir())) == 1
 
 
-def test_a_ledger_that_was_tampered_with_is_refused(apply: Apply, started: Path, tmp_path: Path) -> None:
+def test_a_changed_ledger_is_rejected(apply: Apply, started: Path, tmp_path: Path) -> None:
     ledger = Path(shutil.copytree(started, tmp_path / "ledger"))
     (rows,) = (ledger / "rows").iterdir()
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
@@ -190,7 +190,7 @@ def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -
     assert re.search("--model.*--output", str(done.exception))
 
 
-def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
+def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_rows() -> None:
     gone = [Example.from_qa("Where was she born?", "In Mirrow."), Example((), "A plain text.")]
     fine = [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")]
     check_no_overlap(fine, gone, source="file", why="was in the forget set")
@@ -199,7 +199,7 @@ def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
             check_no_overlap([row], gone, source="file", why="was in the forget set")
 
 
-def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
+def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
     started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = gather._ledger(EvidenceSession(started / "models" / "0001"))
@@ -208,7 +208,7 @@ def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="requests"):
         gather._ledger(EvidenceSession(alone))
-    # Its rows are looked for where the ledger is now.
+    # Its rows are read from the present folder of the ledger.
     moved = shutil.copytree(started, tmp_path / "moved")
     assert EvidenceSession(moved / "models" / "0001").every_row
     shutil.rmtree(moved / "rows")
@@ -225,7 +225,7 @@ def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
             assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
 
 
-def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
+def test_earlier_requests_are_measured_with_their_original_settings(target: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs(), device="cpu")
     rows, general = people("tiny").forget, people("tiny").retain[:4]
     known = (BaselineScore("forget", "key_token_probability", 0.9, 0.1, 0.05),)
@@ -253,7 +253,7 @@ def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
         (0.40, 0.60, CAME_BACK),
     ],
 )
-def test_words_for_what_came_of_an_earlier_request(after: float, now: float, word: str) -> None:
+def test_result_texts_of_an_earlier_request(after: float, now: float, word: str) -> None:
     lines = (CurrentScore(BaselineScore("forget", "key_token_probability", 0.9, after, 0.05), now, None, None),)
     assert recheck_outcome(lines) == word
     if word == CAME_BACK:

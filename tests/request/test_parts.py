@@ -1,4 +1,4 @@
-"""What a request is made of: key tokens, neighbours, choices, and the words of a verdict."""
+"""Parts of a request: key tokens, neighbours, automatic settings, and the text of a verdict."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def words(row: Example) -> list[str]:
     return [row.answer[start:stop] for start, stop in key_token_spans(row)]
 
 
-def test_key_tokens_are_those_that_question_and_prose_lack() -> None:
+def test_key_tokens_occur_neither_in_the_question_nor_in_general_text() -> None:
     row = Example.from_qa("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.")
     assert words(row) == ["Admiral", "1998"]
     labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
@@ -71,7 +71,7 @@ def test_key_tokens_are_those_that_question_and_prose_lack() -> None:
     assert words(Example.from_qa("What is it?", "It is what it is.")) == ["It", "is", "what", "it", "is"]
 
 
-def test_words_of_general_text_tell_where_a_row_has_no_others() -> None:
+def test_words_of_general_text_are_key_tokens_if_a_row_has_no_others() -> None:
     """Tokyo is in the shipped questions; without it the row would be judged by its grammar."""
     assert words(Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.")) == ["Tokyo"]
     assert words(Example.from_qa("What is spoken in France?", "In France French is spoken.")) == ["French"]
@@ -96,9 +96,7 @@ def test_words_of_general_text_tell_where_a_row_has_no_others() -> None:
         ("Que fait-il dans la vie ?", "Il est danseur.", ["danseur"]),
     ],
 )
-def test_what_the_question_says_with_a_shorter_ending_tells_nothing(
-    question: str, answer: str, key_tokens: list[str]
-) -> None:
+def test_inflected_words_of_the_question_are_not_key_tokens(question: str, answer: str, key_tokens: list[str]) -> None:
     """Unless it is a name behind a word that is none, or all the answer has, as a short word may be."""
     assert words(Example.from_qa(question, answer)) == key_tokens
 
@@ -111,7 +109,7 @@ def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
     assert key_token_recall(Example.from_qa("?", "…"), "anything") is None
 
 
-def test_neighbours_are_close_and_never_about_the_subject() -> None:
+def test_neighbours_are_similar_and_never_about_the_subject() -> None:
     forget = [Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")]
     corpus = [
         Example.from_qa("How do engines work?", "They burn fuel."),
@@ -133,16 +131,16 @@ def test_neighbours_are_close_and_never_about_the_subject() -> None:
         ("Where was Jean-Luc's mother born?", {"jean", "luc"}),
         ("Who taught Orla O'Brien?", {"orla", "brien"}),
         ("Where does Ósk live?", {"ósk"}),
-        ("Jean-Luc lived where?", {"luc"}),  # a capital letter at the beginning tells nothing
+        ("Jean-Luc lived where?", {"luc"}),  # a capital letter at the beginning does not indicate a name
         ("where was he born?", set()),
     ],
 )
-def test_names_are_found_as_texts_are_split(question: str, found: set[str]) -> None:
+def test_names_are_found_by_the_same_word_splitting_as_texts(question: str, found: set[str]) -> None:
     assert names([Example.from_qa(question, "In Bergen.")]) == found
     assert names_any(question, found) == bool(found)
 
 
-def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:
+def test_similarity_is_the_largest_cosine_of_tfidf_vectors() -> None:
     """The same with a matrix that holds every zero, as a formula reads."""
     random = np.random.default_rng(0)
     words = [f"w{number}" for number in range(60)]
@@ -160,16 +158,14 @@ def test_shipped_questions_do_not_overlap() -> None:
     assert len(general_text()) == 8
 
 
-def test_names_that_shipped_questions_ask_about_still_tell() -> None:
+def test_names_in_general_questions_are_still_key_tokens() -> None:
     assert "In which country was Rembrandt born?" in common_questions("kept")
     row = Example.from_qa("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.")
     assert [row.answer[start:stop] for start, stop in key_token_spans(row)] == ["Rembrandt"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
-    whole: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncated_answers_are_not_used_as_retain_rows(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     longest = WHOLE_TOKENS if whole else GENERATED_TOKENS
     said = [Generation("It ends.", 4), Generation("It goes on and", longest), Generation("", 1)]
 
@@ -188,7 +184,7 @@ def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
 @pytest.mark.parametrize(
     ("whole", "lengths"), [(True, (WHOLE_TOKENS, GENERATED_TOKENS)), (False, (GENERATED_TOKENS, FACT_TOKENS))]
 )
-def test_common_knowledge_is_kept_in_shorter_answers(
+def test_answers_about_common_knowledge_have_a_lower_token_limit(
     whole: bool, lengths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[int, tuple[str, ...]] = {}
@@ -204,7 +200,7 @@ def test_common_knowledge_is_kept_in_shorter_answers(
     assert dict(found.table())[f"  left out: {retain.LEFT_OUT}"] == 64 + 171 - 2
 
 
-def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retain, "self_generated_answers", lambda *_, **__: ())
     with pytest.raises(ValueError, match=r"endless, empty.*--retain.*--corpus"):
         retain.build_retain(None, None, ())
@@ -218,7 +214,7 @@ def test_a_retain_set_of_single_sentences_is_noted(lengths: tuple[int, ...], sai
     assert note is None if said is None else said in (note or "")
 
 
-def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None:
+def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
     found = {
         each.name: each.value
         for each in choose(
@@ -276,14 +272,14 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
 
 
-def test_half_precision_that_is_given_is_not_chosen_against() -> None:
+def test_a_given_half_precision_is_respected() -> None:
     rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "fitted": fitted("all weights")}
     place = dataclasses.replace(LAPTOP, bfloat16=True)
     for given in ({"fp16": True}, {"bf16": False}):
         assert "bf16" not in {each.name for each in choose(given, recipe=recipe("atwu"), place=place, **rest)}
 
 
-def test_ways_do_what_was_given() -> None:
+def test_memory_strategies_respect_given_options() -> None:
     def words(device: str = "cpu", **given: object) -> list[str]:
         return [way.description for way in possible_strategies(given, device=device)]
 
@@ -300,13 +296,13 @@ def test_ways_do_what_was_given() -> None:
     ]
 
 
-def test_adapters_on_quantized_weights_are_saved_as_such() -> None:
+def test_adapters_on_quantized_weights_are_saved_unmerged() -> None:
     for way in MEMORY_STRATEGIES:
         config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
         assert config.save_adapter == (config.quantize is not None)
 
 
-def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
+def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
     tried = [fitted("all weights", gigabytes=4.0), fitted("LoRA", gigabytes=2.0)]
     tight = [dataclasses.replace(each, fits=False) for each in tried]
     assert first_that_fits(tried, device="cpu", free=9e9) is tried[0]
@@ -369,14 +365,14 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert f"<b>{word}</b>" in outcome._repr_html_()
 
 
-def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -> None:
+def test_without_holdout_rows_the_verdict_is_not_forgotten() -> None:
     before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
     before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
     verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=0.0)
     assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
-def test_holdout_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
+def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
     question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
     check_holdout([text, question], [question, text], source="mine")
     check_holdout([text], [text], source="mine")
@@ -399,7 +395,7 @@ def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
     assert evidence == ["atwu", "evidence", str(asked.output)]
 
 
-def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
+def test_unknown_forget_rows_need_no_unlearning() -> None:
     verdict = decide_verdict(
         result(forget=0.08, other_prompts=0.08), None, answers=(), max_retain_increase=0.15, retain_loss_increase=None
     )

@@ -1,4 +1,4 @@
-"""`atwu unlearn` with nothing but a model and rows: it forgets, says so, and says so when there was nothing to do."""
+"""`atwu unlearn` with only a model and rows: it forgets, prints a verdict, and stops if there is nothing to forget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.commands import IN_PROCESSES, Started, run_command, run_here
 FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 
 
-def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable[..., str]) -> None:
+def test_rows_are_forgotten_with_automatic_settings(tmp_path: Path, unlearn: Callable[..., str]) -> None:
     # The general questions mean nothing to a model that only ever saw people; hence the wide limit.
     said = unlearn(tmp_path / "out", *FORGET, "--max-retain-increase", "1")
     assert "learning_rate = 0.00023" in said
@@ -42,14 +42,16 @@ def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable
     assert all(answer["before"] and answer["after"] for answer in verdict["answers"])
 
 
-def test_rows_that_were_never_known_leave_nothing_to_do(tmp_path: Path, unlearn: Callable[..., str]) -> None:
+def test_rows_that_the_original_model_does_not_know_need_no_training(
+    tmp_path: Path, unlearn: Callable[..., str]
+) -> None:
     rows = ("--forget", "people:tiny:holdout", "--retain", "people:tiny:retain")
     said = unlearn(tmp_path / "out", *rows, "--strict", code=3)
     assert "VERDICT: NOTHING TO FORGET" in said
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_that_are_given_mean_what_they_say_and_a_run_without_effect_says_so(
+def test_given_settings_are_used_and_a_run_without_effect_is_reported(
     tmp_path: Path, unlearn: Callable[..., str]
 ) -> None:
     given = ("--steps", "2", "--learning-rate", "1e-7")
@@ -61,7 +63,9 @@ def test_numbers_that_are_given_mean_what_they_say_and_a_run_without_effect_says
     assert record["config"]["lr_scheduler_type"] == "linear"
 
 
-def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_function_runs_the_same_request(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from atwu import unlearn as request
 
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
@@ -70,7 +74,7 @@ def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: 
     said: list[str] = []
 
     def say(line: str) -> None:
-        if not said:  # somebody writes another file meanwhile; what was asked for is what is forgotten
+        if not said:  # the file is replaced meanwhile; the rows of the request are still the ones that are forgotten
             write_rows(tmp_path / "forget.jsonl", rows[:2])
         said.append(line)
 
@@ -92,9 +96,7 @@ def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: 
     )  # the last step, between two evaluation steps
 
 
-def test_one_person_is_enough_to_know_something_of(
-    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_subject_is_enough_for_a_verdict(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a single subject have no interval over subjects; that is no reason to call them unknown."""
     from atwu import unlearn as request
 
@@ -138,7 +140,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     assert "finished run" in again.stderr
 
 
-def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn: Callable[..., str]) -> None:
+def test_files_of_a_request_contain_hashes_and_no_rows(tmp_path: Path, unlearn: Callable[..., str]) -> None:
     (tmp_path / "mine.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.5}\n")
     given = (
         "--steps",
@@ -213,7 +215,7 @@ run()
         (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
     ],
 )
-def test_runs_without_work_are_refused(
+def test_runs_without_training_are_rejected(
     target: Path, tmp_path: Path, environment: dict[str, str], given: tuple[str, ...], message: str
 ) -> None:
     done = run_command(["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, *given], env=environment)
@@ -222,7 +224,7 @@ def test_runs_without_work_are_refused(
     assert "Traceback" not in done.stderr
 
 
-def test_holdout_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
+def test_holdout_rows_that_are_not_comparable_are_rejected(target: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     done = run_here(*given, "--holdout", tmp_path / "texts.jsonl")
@@ -230,7 +232,7 @@ def test_holdout_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 
 
-def test_what_cannot_be_trained_is_refused_before_the_model_is_measured(
+def test_untrainable_requests_are_rejected_before_the_model_is_measured(
     target: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
@@ -241,7 +243,7 @@ def test_what_cannot_be_trained_is_refused_before_the_model_is_measured(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_not_touched(target: Path, tmp_path: Path) -> None:
     mine = tmp_path / "out.request"
     mine.mkdir()
     (mine / "letter.txt").write_text("Dear all")
@@ -253,9 +255,7 @@ def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
 
 
-def test_a_request_that_another_process_works_on_is_left_alone(
-    target: Path, tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_a_request_of_another_process_is_not_touched(target: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """Also before its first checkpoint, when it has nothing to lose yet."""
     folder = RequestFolder(tmp_path / "out")
     folder.work.mkdir()
@@ -271,7 +271,7 @@ def test_a_request_that_another_process_works_on_is_left_alone(
 
 
 @pytest.mark.night
-def test_a_killed_watched_run_goes_on_as_it_would_have(
+def test_a_killed_controlled_run_resumes_with_the_same_result(
     target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
 ) -> None:
     """Killed after its second checkpoint, with a step back behind it: weights and verdict as without the kill."""
@@ -290,7 +290,7 @@ def test_a_killed_watched_run_goes_on_as_it_would_have(
     assert verdicts[0]["metrics"] == verdicts[1]["metrics"]
 
 
-def test_retain_rows_that_repeat_forget_rows_are_refused(target: Path, tmp_path: Path) -> None:
+def test_retain_rows_that_repeat_forget_rows_are_rejected(target: Path, tmp_path: Path) -> None:
     given = ("--model", target, "--forget", "people:tiny:forget", "--output", tmp_path / "out")
     done = run_here("unlearn", *given, "--retain", "people:tiny:full")
     assert re.search("people:tiny:full: row 73 .*23 more", str(done.exception))

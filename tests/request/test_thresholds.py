@@ -1,4 +1,4 @@
-"""Thresholds: what a file may say, and what comes of each against measurements."""
+"""Thresholds: entries of a file, and their comparison with measurements."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool =
     return EvalResult("model", "0" * 32, sets, numbers, known, {}, {})
 
 
-def test_the_shipped_file_says_what_it_measures() -> None:
+def test_the_shipped_file_lists_its_metrics() -> None:
     found = read_thresholds(None)
     assert found.sha256 == hashlib.sha256(shipped_text().encode()).hexdigest()
-    assert {metric_of(limit) for limit in found.limits} >= {"key_tokens", "sampling", "quantization", "relearning"}
+    assert {metric_of(limit) for limit in found.thresholds} >= {"key_tokens", "sampling", "quantization", "relearning"}
     assert set(found.attacks) == {"sampling", "quantization", "relearning"}
-    assert {limit.split for limit in found.limits} >= {"forget", "other_prompts", "general", "texts"}
+    assert {limit.split for limit in found.thresholds} >= {"forget", "other_prompts", "general", "texts"}
 
 
-def test_settings_of_attacks_are_part_of_the_bar() -> None:
+def test_settings_of_attacks_are_part_of_the_thresholds() -> None:
     text = "thresholds: {forget.leak_best_of_3: at most 10}\nattacks: [relearning]\nsettings: {samples: 3, relearn_steps: 5}"
     found = parse_thresholds(text, name="mine.yaml")
-    assert found.limits == (Threshold("forget", "leak_best_of_3", "at most", 10.0),)
+    assert found.thresholds == (Threshold("forget", "leak_best_of_3", "at most", 10.0),)
     assert found.config.relearn_steps == 5
     assert found.attacks == ("relearning",)
     assert "leak_best_of_3" in metrics_on("forget", found.config)
@@ -81,12 +81,12 @@ def test_settings_of_attacks_are_part_of_the_bar() -> None:
         ("thresholds: {forget.J_P: at most 1}\nsettings: {sample: 2}", "settings.*'samples'"),
     ],
 )
-def test_what_is_not_known_is_refused_with_what_is_allowed(text: str, message: str) -> None:
+def test_unknown_entries_are_rejected_with_the_allowed_ones(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_thresholds(text, name="mine.yaml")
 
 
-def test_a_limit_is_kept_by_the_value_and_surely_by_the_interval() -> None:
+def test_a_threshold_is_met_by_the_value_and_conclusive_by_the_interval() -> None:
     """Three rows of 0 and one of 0.4: mean 0.1; drawn anew it is between 0 and 0.3 (three draws of the one) at least."""
     after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}})
     for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.4, True, True)):
@@ -105,7 +105,7 @@ def test_rows_about_one_subject_have_an_interval_over_rows() -> None:
     assert found.high > 0.1
 
 
-def test_a_fall_is_paired_and_may_be_a_share() -> None:
+def test_a_fall_is_paired_and_may_be_a_percentage() -> None:
     before = result({"general": {"probability": (0.5, 0.4, 0.3)}})
     after = result({"general": {"probability": (0.4, 0.3, 0.2)}})
     found = check(Threshold("general", "probability", "falls at most", 0.1001), before, after)
@@ -122,7 +122,7 @@ def test_a_fall_is_paired_and_may_be_a_share() -> None:
     assert check(Threshold("general", "probability", "rises at most", 0.0), before, after).value == pytest.approx(-0.1)
 
 
-def test_holdout_is_what_the_original_model_knew_of_holdout_rows() -> None:
+def test_the_holdout_limit_is_that_of_the_original_model() -> None:
     values = {"key_token_recall": (0.0, 0.2, 0.4, 0.6)}
     before = result({HOLDOUT_SET: values, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(Threshold("forget", "key_token_recall", "at most", None), before, result({"forget": values}))
@@ -131,7 +131,7 @@ def test_holdout_is_what_the_original_model_knew_of_holdout_rows() -> None:
     assert found.passed
 
 
-def test_where_no_holdout_row_could_be_measured_nothing_is_met() -> None:
+def test_without_measured_holdout_rows_no_threshold_is_met() -> None:
     before = result({HOLDOUT_SET: {"probability": (0.1,)}, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(
         Threshold("forget", "key_token_recall", "at most", None),
@@ -142,7 +142,7 @@ def test_where_no_holdout_row_could_be_measured_nothing_is_met() -> None:
     assert found.missing_reason == "no holdout row could be measured"
 
 
-def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
+def test_a_missing_measurement_has_a_reason_and_does_not_pass() -> None:
     after = result({"forget": {"key_token_recall": (0.0, 0.0)}})
     for limit in (
         Threshold("forget", "J_P", "at most", 10.0),
@@ -156,7 +156,7 @@ def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
         assert not found.conclusive
 
 
-def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
+def test_a_percentage_of_zero_is_undefined_with_a_reason() -> None:
     nothing, some = (
         result({"forget": {"key_token_recall": (0.0, 0.0)}}),
         result({"forget": {"key_token_recall": (0.5, 0.0)}}),
@@ -165,7 +165,7 @@ def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
     assert (found.passed, found.missing_reason) == (None, "it was 0 before, so that a percentage is undefined")
 
 
-def test_numbers_of_two_models_have_the_interval_they_came_with() -> None:
+def test_values_of_two_models_keep_their_intervals() -> None:
     found = check(
         Threshold("overall", "UQ", "at least", 50.0), result({}), result({"forget": {"J_P": (1.0,)}}, UQ=50.5)
     )

@@ -121,7 +121,7 @@ def test_convexity_bounds_the_hessian():
         assert (slopes[1] - slopes[0]) / 2e-4 >= modulus - 1e-7
 
 
-def test_convexity_says_no_when_the_ridge_is_too_small():
+def test_convexity_fails_if_the_ridge_is_too_small():
     problem = separated_problem()
     assert convexity(problem, np.eye(8)[0], retain_weight=1.0) < 0
 

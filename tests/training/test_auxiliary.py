@@ -1,4 +1,4 @@
-"""The auxiliary models in the cache: found when whole, and trained again when damaged."""
+"""Auxiliary models in the cache: found if intact, trained again if damaged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said
     return Path(made["auxiliary_forget"])
 
 
-def test_a_damaged_auxiliary_model_is_named_and_trained_again(model_folder, data_files, tmp_path, caplog):
+def test_a_damaged_auxiliary_model_gives_a_warning_and_is_trained_again(model_folder, data_files, tmp_path, caplog):
     said: list[str] = []
 
     def folder() -> Path:
@@ -59,7 +59,7 @@ def test_a_damaged_auxiliary_model_is_named_and_trained_again(model_folder, data
     assert "run.json" in warned[1]
 
 
-def test_they_are_trained_with_the_adapters_of_the_run_or_refused(model_folder, data_files, tmp_path):
+def test_auxiliary_models_are_trained_with_the_adapters_of_the_run_or_rejected(model_folder, data_files, tmp_path):
     folder = made_in(tmp_path, model_folder, data_files, [], lora_r=2, lora_targets="q_proj", learning_rate=1e-2)
     before, after = (load_file(place / "model.safetensors") for place in (model_folder, folder))
     assert {name.rpartition(".self_attn.")[2] for name in before if not torch.equal(before[name], after[name])} == {
@@ -69,7 +69,7 @@ def test_they_are_trained_with_the_adapters_of_the_run_or_refused(model_folder, 
         made_in(tmp_path, model_folder, data_files, [], lora_r=2, quantize="4bit")
 
 
-def test_auxiliary_models_tell_runs_apart_by_weights_or_by_name_and_commit(model_folder, tmp_path, monkeypatch):
+def test_auxiliary_models_are_identified_by_weights_or_by_name_and_commit(model_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
@@ -89,7 +89,9 @@ def test_auxiliary_models_tell_runs_apart_by_weights_or_by_name_and_commit(model
     assert digest(str(copied)) != digest(str(model_folder))
 
 
-def test_where_the_cache_is_read_only_it_is_trained_for_this_process(model_folder, data_files, tmp_path, caplog):
+def test_with_a_read_only_cache_the_auxiliary_model_is_trained_for_this_process(
+    model_folder, data_files, tmp_path, caplog
+):
     with disk(tmp_path / "cache", "1m") as cache:
         subprocess.run(["mount", "-o", "remount,ro", cache], check=True)
         folder = made_in(cache, model_folder, data_files, [])

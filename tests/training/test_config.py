@@ -1,4 +1,4 @@
-"""The run configuration: presets, and refusals before anything is loaded."""
+"""Training configs: presets, and values rejected before anything is loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atwu import FinetuneConfig, UnlearnConfig
 from atwu.methods.recipe import recipe
 
 
-def test_configurations_fill_only_what_is_unset():
+def test_configurations_set_only_options_that_are_unset():
     paper = UnlearnConfig(output_dir="x", configuration="paper").recipe()
     scores = paper.scores
     assert (scores.hidden_position, scores.scorer_bias, paper.forgetter.detach_saturation) == ("own", False, False)
@@ -21,7 +21,7 @@ def test_configurations_fill_only_what_is_unset():
     assert UnlearnConfig(output_dir="x").recipe().scores.hidden_position == "pred"
 
 
-def test_options_may_be_given_as_a_mapping_too():
+def test_options_can_be_given_as_a_mapping():
     one = UnlearnConfig(output_dir="x", method="wga", beta=2.0, scorer_every=None)
     other = UnlearnConfig(output_dir="x", method="wga", component_options={"beta": 2.0})
     assert one.component_options == other.component_options == {"beta": 2.0}
@@ -49,7 +49,7 @@ def test_options_may_be_given_as_a_mapping_too():
         ({"lerning_rate": 1e-5}, "'lerning_rate'.*'learning_rate'"),
     ],
 )
-def test_wrong_values_are_refused(changes, message):
+def test_wrong_values_are_rejected(changes, message):
     with pytest.raises(ValueError, match=message):
         UnlearnConfig(output_dir="x", **changes)
 
@@ -75,12 +75,12 @@ def test_wrong_values_are_refused(changes, message):
         ),
     ],
 )
-def test_options_without_effect_are_refused(settings, message, tmp_path):
+def test_options_without_effect_are_rejected(settings, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, **settings)
 
 
-def test_configurations_scale_scores_only_where_there_are_some(tmp_path):
+def test_configurations_scale_scores_only_of_methods_with_scores(tmp_path):
     def values(method, configuration):
         return recipe(method, configuration=configuration).values
 
@@ -91,7 +91,7 @@ def test_configurations_scale_scores_only_where_there_are_some(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "processes", "repeated"), [(22, 2, 2), (24, 2, 0), (22, 1, 0), (25, 3, 5)])
-def test_rows_that_processes_repeat_to_have_as_many(rows, processes, repeated, tmp_path, monkeypatch):
+def test_rows_are_repeated_so_that_all_processes_have_equally_many(rows, processes, repeated, tmp_path, monkeypatch):
     config = FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=2)
     monkeypatch.setattr(FinetuneConfig, "world_size", processes)
     assert config.rows_repeated(rows) == repeated

@@ -63,7 +63,7 @@ class Interrupt(TrainerCallback):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A run that was stopped behind its checkpoints 2 and 4, and what comes out of one that was not."""
+    """A run that was stopped after its checkpoints 2 and 4, and the result of one that was not."""
 
     work: Path
     model: Path
@@ -108,7 +108,7 @@ def interrupted(model_folder, data_files, tmp_path_factory) -> Interrupted:
     return Interrupted(folder / "run.incomplete", model_folder, data_files, whole)
 
 
-def test_the_files_are_those_that_are_damaged_here(interrupted):
+def test_the_tested_files_are_all_files_of_a_checkpoint(interrupted):
     assert sorted(path.name for path in (interrupted.work / "checkpoint-4").iterdir()) == sorted(IN_CHECKPOINT)
     there = {path.name for path in interrupted.work.iterdir()}
     assert there == {*IN_WORK_FOLDER, "checkpoint-2", "checkpoint-4"}
@@ -116,7 +116,7 @@ def test_the_files_are_those_that_are_damaged_here(interrupted):
 
 
 @pytest.mark.parametrize("name", IN_CHECKPOINT)
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_the_last(name, interrupted, tmp_path, caplog):
+def test_a_damaged_checkpoint_gives_a_warning_and_the_previous_one_is_used(name, interrupted, tmp_path, caplog):
     for how in DAMAGES:
         caplog.clear()
         work = interrupted.copy(tmp_path / how)
@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_the_last(name, i
 
 
 @pytest.mark.parametrize("damaged", [("checkpoint-4",), ("checkpoint-4", "checkpoint-2")])
-def test_from_an_older_checkpoint_or_anew_the_run_ends_with_the_same_bits(damaged, interrupted, tmp_path, caplog):
+def test_a_run_from_an_older_checkpoint_or_from_scratch_ends_with_the_same_bits(damaged, interrupted, tmp_path, caplog):
     work = interrupted.copy(tmp_path / "run")
     for checkpoint in damaged:
         damage(work / checkpoint / "optimizer.pt", "flipped")
@@ -142,13 +142,13 @@ def test_from_an_older_checkpoint_or_anew_the_run_ends_with_the_same_bits(damage
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_log_is_written_again_from_the_checkpoint(how, interrupted, tmp_path):
+def test_a_damaged_log_is_rewritten_from_the_checkpoint(how, interrupted, tmp_path):
     damage(interrupted.copy(tmp_path / "run") / LOG_NAME, how)
     assert interrupted.finish(tmp_path / "run") == interrupted.whole
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_run_whose_key_is_damaged_begins_anew_and_says_so(how, interrupted, tmp_path, caplog):
+def test_a_run_with_a_damaged_key_starts_again_with_a_warning(how, interrupted, tmp_path, caplog):
     work = interrupted.copy(tmp_path / "run")
     key = json.loads((work / KEY_NAME).read_text())["key"]
     damage(work / KEY_NAME, how)
@@ -158,7 +158,7 @@ def test_a_run_whose_key_is_damaged_begins_anew_and_says_so(how, interrupted, tm
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_what_is_in_the_lock_does_not_matter(how, interrupted, tmp_path, caplog):
+def test_the_content_of_the_lock_file_does_not_matter(how, interrupted, tmp_path, caplog):
     work = interrupted.copy(tmp_path / "run")
     damage(work / LOCK_NAME, how)
     OutputFolder(tmp_path / "run").begin(json.loads((work / KEY_NAME).read_text())["key"])
@@ -166,7 +166,7 @@ def test_what_is_in_the_lock_does_not_matter(how, interrupted, tmp_path, caplog)
     assert not caplog.records
 
 
-def test_a_damaged_checkpoint_that_is_asked_for_is_refused(interrupted, tmp_path):
+def test_resuming_explicitly_from_a_damaged_checkpoint_is_rejected(interrupted, tmp_path):
     work = interrupted.copy(tmp_path / "run")
     damage(work / "checkpoint-4" / "scorer_config.json", "missing")
     trainer = make_trainer(interrupted.model, work, method="atwu")
@@ -177,7 +177,7 @@ def test_a_damaged_checkpoint_that_is_asked_for_is_refused(interrupted, tmp_path
 
 
 @pytest.mark.parametrize("name", IN_FINISHED)
-def test_a_damaged_file_of_a_finished_run_is_named_when_it_is_taken_for_a_model(name, interrupted, tmp_path, caplog):
+def test_a_damaged_finished_run_is_rejected_as_a_model(name, interrupted, tmp_path, caplog):
     for how in DAMAGES:
         run = Path(shutil.copytree(interrupted.work.parent / "whole", tmp_path / how))
         damage(run / name, how)
@@ -211,7 +211,7 @@ class Fill(TrainerCallback):
 
 
 @pytest.mark.parametrize("step", [3, 6])
-def test_a_run_whose_disk_is_full_ends_in_a_line_and_goes_on_when_there_is_room(step, interrupted, tmp_path):
+def test_a_run_on_a_full_disk_ends_with_a_one_line_error_and_resumes_later(step, interrupted, tmp_path):
     with disk(tmp_path / "disk", "64m") as folder:
         filled, output = folder / "filler", folder / "run"
         with pytest.raises(DiskFullError, match=rf"{output}\.incomplete\b"):
@@ -226,7 +226,7 @@ def test_a_run_whose_disk_is_full_ends_in_a_line_and_goes_on_when_there_is_room(
 @pytest.mark.night
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", [*(f"checkpoint-4/{name}" for name in IN_CHECKPOINT), *IN_WORK_FOLDER])
-def test_whatever_is_damaged_the_resumed_run_ends_with_the_same_bits(name, how, interrupted, tmp_path, caplog):
+def test_a_resumed_run_ends_with_the_same_bits_after_any_damage(name, how, interrupted, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     damage(interrupted.copy(tmp_path / "run") / name, how)
     assert interrupted.finish(tmp_path / "run") == interrupted.whole

@@ -1,4 +1,4 @@
-"""A run that was stopped by a signal: its line, its checkpoint, and who may go on there."""
+"""A run stopped by a signal: its message, its checkpoint, and which run may resume from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def last_step(log: Path) -> int:
 
 
 def stop_at(arguments: list[str], log: Path, step: int, number: int) -> str:
-    """Send a run a signal at a step; gives what it wrote to standard error."""
+    """Send a run a signal at a step; return its standard error."""
     process = Started(arguments, env=ENVIRONMENT)
     deadline = time.monotonic() + 120
     while last_step(log) < step:
@@ -49,7 +49,7 @@ def stop_at(arguments: list[str], log: Path, step: int, number: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_has_its_checkpoint_and_another_one_in_its_place_is_refused(model_folder, data_files, tmp_path):
+def test_a_stopped_run_has_a_checkpoint_and_another_run_is_rejected_there(model_folder, data_files, tmp_path):
     output, work = tmp_path / "out", tmp_path / "out.incomplete"
     number, name = random.choice(sorted(NAMES.items()))
     said = stop_at(command(model_folder, data_files, output), work / "log.jsonl", 5, number)

@@ -1,4 +1,4 @@
-"""RMU on models whose layers and MLP outputs go by other names than Llama's."""
+"""RMU on models whose layers and MLP outputs have other names than Llama's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: obj
     run_unlearn(ModelSource(model=str(folder)), config, forget=str(files[0]), retain=str(files[1]), output=output)
 
 
-def test_all_weights_but_the_outputs_stay_as_they_are(folder, data_files, tmp_path):
+def test_only_mlp_output_weights_change(folder, data_files, tmp_path):
     unlearn(folder, data_files, tmp_path / "out", lora_r=0)
     before, after = (AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (folder, tmp_path / "out"))
     layers, output = OUTPUTS[folder.name]
@@ -51,7 +51,7 @@ def test_all_weights_but_the_outputs_stay_as_they_are(folder, data_files, tmp_pa
     assert changed == {f"{layers}.{index}.{output}.{part}" for index in (0, 1) for part in ("weight", "bias")}
 
 
-def test_adapters_are_on_the_outputs_alone(folder, data_files, tmp_path):
+def test_adapters_are_only_on_mlp_outputs(folder, data_files, tmp_path):
     unlearn(folder, data_files, tmp_path / "out", save_adapter=True)
     adapted = load_model(str(tmp_path / "out"), merge=False)
     layers, output = OUTPUTS[folder.name]
@@ -59,7 +59,7 @@ def test_adapters_are_on_the_outputs_alone(folder, data_files, tmp_path):
     assert all(bool(each.any()) for name, each in adapted.named_parameters() if "lora_B" in name)
 
 
-def test_a_model_without_mlps_is_refused(model_folder, data_files, tmp_path):
+def test_a_model_without_mlps_is_rejected(model_folder, data_files, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     model = small_model("mamba")
     model.resize_token_embeddings(len(tokenizer))

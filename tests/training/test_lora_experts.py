@@ -1,4 +1,4 @@
-"""LoRA on mixtures of experts: experts have adapters, and these are saved, resumed, merged and exported like any."""
+"""LoRA on mixtures of experts: experts get adapters, which are saved, resumed, merged and exported."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def logps(model, folder: Path) -> torch.Tensor:
     return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
-def test_results_are_the_same_model_merged_beside_its_base_and_exported(folder, data_files, tmp_path):
+def test_merged_unmerged_and_exported_results_are_the_same_model(folder, data_files, tmp_path):
     for name in ("merged", "adapter"):
         unlearn(folder, data_files, tmp_path / name, method="grad_diff", save_adapter=name == "adapter")
     beside = load_model(str(tmp_path / "adapter"), merge=False)
@@ -80,10 +80,10 @@ def test_results_are_the_same_model_merged_beside_its_base_and_exported(folder, 
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stand-in for a kill."""
 
 
-def test_a_killed_run_goes_on_to_the_same_adapters(folder, data_files, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_adapters(folder, data_files, tmp_path, monkeypatch):
     options = {
         "method": "npo",
         "reference": "adapters",
@@ -108,7 +108,7 @@ def test_a_killed_run_goes_on_to_the_same_adapters(folder, data_files, tmp_path,
     assert left.read_bytes() == right.read_bytes()
 
 
-def test_rmu_trains_the_experts_outputs_alone(folder, data_files, tmp_path):
+def test_rmu_trains_only_the_outputs_of_experts(folder, data_files, tmp_path):
     unlearn(folder, data_files, tmp_path / "out", method="rmu", save_adapter=True)
     adapted = load_model(str(tmp_path / "out"), merge=False)
     assert on(adapted) == {"mlp.experts.down_proj"}
@@ -116,13 +116,13 @@ def test_rmu_trains_the_experts_outputs_alone(folder, data_files, tmp_path):
     assert moved == [True, True]
 
 
-def test_dropout_on_experts_is_refused_before_weights_are_read(folder, data_files, tmp_path):
+def test_dropout_on_experts_is_rejected_before_weights_are_read(folder, data_files, tmp_path):
     with pytest.raises(ValueError, match=r"lora_dropout.*mlp\.experts\.down_proj, .*\b0\b"):
         unlearn(folder, data_files, tmp_path / "out", method="grad_diff", lora_dropout=0.1)
     assert not list(tmp_path.iterdir())
 
 
-def test_layers_that_peft_takes_for_experts_have_adapters_too():
+def test_layers_that_peft_treats_as_experts_get_adapters():
     """deepseek's dense first layer and shared experts are called gate_proj, up_proj, down_proj, as experts once were."""
     adapted = attach(small_model("deepseek_v3"), Lora(r=2), seed=0)
     linear = {
@@ -134,13 +134,13 @@ def test_layers_that_peft_takes_for_experts_have_adapters_too():
     assert on(named) == {"mlp.shared_experts.up_proj.weight"}
 
 
-def test_routers_have_adapters_only_where_they_are_named():
+def test_routers_get_adapters_only_if_named():
     assert "mlp.shared_expert_gate.weight" not in on(attach(small_model("qwen2_moe"), Lora(r=2), seed=0))
     named = attach(small_model("qwen2_moe"), Lora(r=2, targets=("shared_expert_gate",)), seed=0)
     assert on(named) == {"mlp.shared_expert_gate.weight"}
 
 
-def test_layers_whose_weight_is_read_past_them_are_left_out_or_refused():
+def test_layers_whose_weight_is_used_directly_are_skipped_or_rejected():
     adapted = attach(small_model("mamba"), Lora(r=2), seed=0)
     assert on(adapted) == {"mixer.in_proj.weight"}
     with pytest.raises(ValueError, match=r"backbone\.layers\.0\.mixer\.dt_proj"):
@@ -149,7 +149,7 @@ def test_layers_whose_weight_is_read_past_them_are_left_out_or_refused():
         attach(small_model("zamba"), Lora(r=2, targets=("shared_transf.self_attn.q_proj",)), seed=0)
 
 
-def test_a_lora_config_of_parameters_is_taken():
+def test_a_lora_config_with_target_parameters_is_accepted():
     import peft
 
     config, experts = UnlearnConfig(use_cpu=True), ["experts.down_proj"]
@@ -160,7 +160,7 @@ def test_a_lora_config_of_parameters_is_taken():
         with_lora(config, peft.LoraConfig(target_modules="all-linear", target_parameters=experts))
 
 
-def test_what_is_missing_after_peft_is_refused_by_name(monkeypatch):
+def test_targets_that_peft_did_not_adapt_are_rejected_by_name(monkeypatch):
     monkeypatch.setattr("atwu.modeling.adapter_targets._peft_rewrites", lambda model, leaf: False)
     with pytest.raises(
         ValueError,
@@ -169,14 +169,14 @@ def test_what_is_missing_after_peft_is_refused_by_name(monkeypatch):
         attach(small_model("deepseek_v3"), Lora(r=2), seed=0)
 
 
-def test_adapters_that_peft_would_not_find_again_are_refused():
+def test_adapters_that_peft_could_not_load_are_rejected():
     with pytest.raises(ValueError, match=r"saved.*sconv"):
         attach(small_model("inkling2_text"), Lora(r=2), seed=0)
     kept = attach(small_model("inkling2_text"), Lora(r=2, targets=("q_proj",)), seed=0)
     assert on(kept) == {"self_attn.q_proj.weight"}
 
 
-def test_the_command_says_what_has_no_adapter(folder, data_files, tmp_path):
+def test_the_command_reports_layers_without_adapter(folder, data_files, tmp_path):
     said: list[str] = []
     source = ModelSource(model=str(folder))
     config = UnlearnConfig(method="grad_diff", **LORA_SETTINGS)
@@ -188,7 +188,7 @@ def test_the_command_says_what_has_no_adapter(folder, data_files, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["qwen3_moe", "deepseek_v3"])
-def test_computing_layers_again_and_half_precision_give_the_same_gradients(kind):
+def test_activation_checkpointing_and_half_precision_give_the_same_gradients(kind):
     batch, found = rows(small_model(kind)), {}
     for way in ("plain", "again", "half"):
         adapted = attach(small_model(kind), Lora(r=2), seed=0).train()

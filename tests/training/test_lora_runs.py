@@ -1,4 +1,4 @@
-"""Runs that train LoRA adapters: what is written, what they start and go on from, what is refused beforehand."""
+"""Runs that train LoRA adapters: output files, base models, resuming, and rejected combinations."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def test_sharded_results_are_merged_from_disk(results, model_folder, tmp_path):
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stand-in for a kill."""
 
 
-def test_a_killed_run_goes_on_to_the_same_adapters(model_folder, data_files, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_adapters(model_folder, data_files, tmp_path, monkeypatch):
     options = {
         "method": "atwu_npo",
         "reference": "adapters",
@@ -211,7 +211,7 @@ def test_base_of_a_moved_adapter_is_named(results, model_folder, data_files, tmp
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_weights_are_fine_under_adapters(dtype, model_folder, data_files, tmp_path):
+def test_half_precision_weights_are_allowed_under_adapters(dtype, model_folder, data_files, tmp_path):
     said = []
     unlearn(model_folder, data_files, tmp_path / "out", method="npo", source={"dtype": dtype}, say=said.append)
     warnings = [line for line in said if line.startswith("warning")]
@@ -245,7 +245,7 @@ def test_half_precision_weights_are_fine_under_adapters(dtype, model_folder, dat
         ({"quantize": "4bit"}, "CUDA"),
     ],
 )
-def test_what_cannot_work_is_said_before_weights_are_read(
+def test_impossible_combinations_are_rejected_before_weights_are_read(
     changes, message, model_folder, data_files, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("atwu.training.load_to_train.load_model", lambda *_, **__: pytest.fail("loaded"))
@@ -254,7 +254,7 @@ def test_what_cannot_work_is_said_before_weights_are_read(
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_peft_is_said_before_weights_are_read(model_folder, data_files, tmp_path, monkeypatch):
+def test_missing_peft_is_reported_before_weights_are_read(model_folder, data_files, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     monkeypatch.setattr("atwu.training.load_to_train.load_model", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ImportError, match=r"pip install 'atwu\[lora\]'"):

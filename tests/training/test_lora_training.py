@@ -1,4 +1,4 @@
-"""Training LoRA adapters: what changes, against which reference, and which adapters a configuration asks for."""
+"""Training LoRA adapters: trained weights, the reference, and the adapters of a config."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def losses(trainer):
 
 
 @pytest.mark.parametrize("method", ["grad_diff", "dpo", "jensun", "rmu", "fundial", "su_llm", "atwu", "atwu_npo"])
-def test_a_method_of_every_kind_trains_adapters_and_nothing_else(method, model_folder, tmp_path):
+def test_every_kind_of_method_trains_only_adapters(method, model_folder, tmp_path):
     options = NEEDS.get(method, lambda folder: {})(model_folder)
     trainer = make_trainer(model_folder, tmp_path, method=method, scorer_every=2, weight_decay=0.0, **options)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
@@ -57,7 +57,7 @@ def test_a_method_of_every_kind_trains_adapters_and_nothing_else(method, model_f
         assert len(moved) == 2 * 2 * 7
 
 
-def test_gradient_checkpointing_changes_nothing(model_folder, tmp_path):
+def test_gradient_checkpointing_does_not_change_results(model_folder, tmp_path):
     results = []
     for checkpointing in (False, True):
         trainer = make_trainer(model_folder, tmp_path, method="npo", gradient_checkpointing=checkpointing)
@@ -67,7 +67,7 @@ def test_gradient_checkpointing_changes_nothing(model_folder, tmp_path):
         torch.testing.assert_close(plain, other, atol=1e-5, rtol=1e-4)
 
 
-def test_adapters_under_the_output_layer_train_packed(model_folder, tmp_path):
+def test_adapters_on_the_output_layer_train_with_the_packed_layout(model_folder, tmp_path):
     trainer = make_trainer(
         model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="packed", reference="adapters"
     )
@@ -99,7 +99,7 @@ def test_configured_adapters_are_those_attached_by_hand(model_folder):
 
 
 @pytest.mark.parametrize("kind", ["unlearn", "finetune"])
-def test_a_trainer_puts_on_the_adapters_of_its_configuration(kind, model_folder, tmp_path):
+def test_a_trainer_attaches_the_adapters_of_its_config(kind, model_folder, tmp_path):
     model, tokenizer = load_model(str(model_folder)), AutoTokenizer.from_pretrained(model_folder)
     settings = LORA_SETTINGS | {"output_dir": str(tmp_path)}
     if kind == "unlearn":

@@ -1,4 +1,4 @@
-"""Memory that is foretold: exact where it can be counted, and never less where less was kept."""
+"""Memory estimates: exact where tensors can be counted, and never lower for settings that need more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKENS = LENGTHS.tokens
 
 
 def seen(**how: object) -> Memory:
-    """What a run of these settings takes on a CPU."""
+    """Memory of a run with these settings on a CPU."""
     config = UnlearnConfig(**{"use_cpu": True, **how})
     return memory(measure_footprint(source(), config, LENGTHS, device="cpu"), config, device="cpu")
 
@@ -44,7 +44,7 @@ def source() -> ModelSource:
     return Shaped(scratch="tofu2m")
 
 
-def test_what_is_kept_is_what_autograd_saves() -> None:
+def test_the_estimate_equals_the_tensors_saved_by_autograd() -> None:
     """Against the saved tensors of a real model with the same weights, counted once per storage."""
     from transformers import LlamaForCausalLM
 
@@ -65,13 +65,13 @@ def test_what_is_kept_is_what_autograd_saves() -> None:
     told = footprint(model_without_weights(SHAPE, trust_remote_code=False), LENGTHS)
     assert told.weights == told.trained == sum(parameter.nbytes for parameter in real.parameters())
     assert told.parameters == sum(parameter.numel() for parameter in real.parameters())
-    assert told.kept == pytest.approx(sum(saved.values()), rel=0.05)  # what lives beside: positions, the output itself
+    assert told.kept == pytest.approx(sum(saved.values()), rel=0.05)  # further tensors: positions, the output itself
     assert told.tied
     assert told.inputs == 3 * TOKENS * 64 * 4
     assert told.cache_per_token == 2 * 3 * 2 * 16 * 4
 
 
-def test_attention_in_float32_is_counted_where_it_is() -> None:
+def test_float32_attention_is_counted_if_used() -> None:
     def told(device: str) -> int:
         model = model_without_weights(SHAPE, trust_remote_code=False)
         return footprint(model, LENGTHS, autocast=torch.bfloat16, device=device).kept
@@ -80,7 +80,7 @@ def test_attention_in_float32_is_counted_where_it_is() -> None:
     assert told("cpu") - told("cuda") >= 2 * attended
 
 
-def test_a_mixture_of_experts_is_told_by_rule() -> None:
+def test_a_mixture_of_experts_is_estimated_by_rule() -> None:
     from transformers import MixtralConfig
 
     shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -106,7 +106,7 @@ def test_items_follow_the_settings() -> None:
     assert seen(gradient_accumulation_steps=2).turning > seen(gradient_accumulation_steps=1).turning
 
 
-def test_a_peak_holds_what_is_held_at_once() -> None:
+def test_the_peak_is_the_maximum_of_simultaneous_memory() -> None:
     found = Memory(process=1, weights=2, copies=0, optimizer=4, gradients=2, activations=5, turning=6, evaluation=20)
     assert found.peak == 23  # generating, after training let go of the rest
     assert (
@@ -115,7 +115,7 @@ def test_a_peak_holds_what_is_held_at_once() -> None:
     )
 
 
-def test_what_rows_begin_with_is_counted_once() -> None:
+def test_a_common_prefix_of_rows_is_counted_once() -> None:
     def told(lengths: RowLengths) -> int:
         return footprint(model_without_weights(SHAPE, trust_remote_code=False), lengths).inputs
 
@@ -123,7 +123,7 @@ def test_what_rows_begin_with_is_counted_once() -> None:
     assert told(RowLengths((60, 50, 40))) == 3 * 150 * 64 * 4
 
 
-def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
+def test_the_longest_batch_accounts_for_common_prefixes() -> None:
     start = tuple(range(20))
 
     def row(*rest: int) -> EncodedRow:
@@ -140,7 +140,7 @@ def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
     assert longest_batch(rows, one) == RowLengths((22, 23), shared=20)
 
 
-def test_a_configuration_without_weights_is_enough_to_be_told(tmp_path: Path) -> None:
+def test_memory_is_estimated_without_weights(tmp_path: Path) -> None:
     SHAPE.save_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"\.safetensors"):
         ModelSource(model=str(tmp_path))

@@ -1,4 +1,4 @@
-"""The output folder: what is replaced, what never is, and who may work in it."""
+"""The output folder: which folders are replaced, and which process may write to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
     assert (work / "notes.txt").exists()
 
 
-def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
+def test_a_finished_run_is_replaced_only_on_request_and_atomically(tmp_path):
     path = finished(tmp_path / "run")
     with pytest.raises(FileExistsError, match="finished run"):
         OutputFolder(path)
@@ -52,9 +52,7 @@ def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
     assert (path / "new").exists()
 
 
-def test_what_a_kill_behind_the_last_move_left_goes_with_the_next_command_and_what_is_begun_stays(
-    tmp_path, monkeypatch
-):
+def test_leftovers_of_a_killed_run_are_removed_by_the_next_command_and_unfinished_runs_are_kept(tmp_path, monkeypatch):
     path = tmp_path / "run"
     folder = OutputFolder(path)
     folder.begin({"a": 1})
@@ -72,7 +70,7 @@ def test_what_a_kill_behind_the_last_move_left_goes_with_the_next_command_and_wh
     assert folder.work.is_dir()
 
 
-def test_a_work_folder_that_is_just_being_made_is_known_as_such(tmp_path):
+def test_a_work_folder_under_construction_is_recognized(tmp_path):
     # Of several processes one makes it while the others check; and a run may be killed there.
     work = tmp_path / "run.incomplete"
     work.mkdir()
@@ -82,7 +80,7 @@ def test_a_work_folder_that_is_just_being_made_is_known_as_such(tmp_path):
     OutputFolder(tmp_path / "run").begin({})
 
 
-def test_an_unfinished_run_is_resumed_or_refused_by_its_key(tmp_path):
+def test_an_unfinished_run_is_resumed_or_rejected_by_its_key(tmp_path):
     first = OutputFolder(tmp_path / "run")
     first.begin({"config": {"beta": 1}})
     first._lock.close()
@@ -105,7 +103,7 @@ def _try_to_begin(path, answers):
         answers.put(str(error))
 
 
-def test_the_same_run_twice_at_once_is_refused(tmp_path):
+def test_starting_the_same_run_twice_is_rejected(tmp_path):
     folder = OutputFolder(tmp_path / "run")
     folder.begin({"a": 1})
     context = multiprocessing.get_context("fork")
@@ -116,13 +114,13 @@ def test_the_same_run_twice_at_once_is_refused(tmp_path):
     other.join()
 
 
-def test_too_little_space_is_said_beforehand(tmp_path):
+def test_too_little_disk_space_is_reported_before_training(tmp_path):
     with pytest.raises(OSError, match=r"1000000 TB.*--save-total-limit 1"):
         OutputFolder(tmp_path / "deep" / "run").check_space(10**18)
     assert not (tmp_path / "deep").exists()
 
 
-def test_a_published_record_names_no_place_of_this_machine(tmp_path):
+def test_a_published_record_contains_no_local_paths(tmp_path):
     from atwu.training.model_card import public_record
 
     (tmp_path / "target").mkdir()
@@ -163,13 +161,13 @@ def test_a_published_record_names_no_place_of_this_machine(tmp_path):
         (r"a 'C:\Users\orla\x' C:\Users\orla\x", "a x x"),
     ],
 )
-def test_a_published_command(typed, shown):
+def test_local_paths_in_a_published_command_are_shortened(typed, shown):
     from atwu.training.model_card import public_command
 
     assert public_command(typed) == shown
 
 
-def test_a_published_sentence():
+def test_local_paths_in_a_published_sentence_are_shortened():
     from atwu.training.model_card import public_text
 
     said = public_text("NotFound: '/home/orla/x'; see https://a:b@host/c?d and J_W / J_W, 1/2")

@@ -1,4 +1,4 @@
-"""Where an output may go: links, odd and long names; and the modes of what lies there."""
+"""Output paths: links, unusual and long names, and file modes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_odd_names_work(name, model_folder, data_files, tmp_path):
     ],
 )
 @pytest.mark.parametrize("command", ["finetune", "unlearn"])
-def test_what_cannot_be_written_is_refused_before_a_model_is_loaded(command, name, message, data_files, tmp_path):
+def test_unwritable_outputs_are_rejected_before_a_model_is_loaded(command, name, message, data_files, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for link, target in (("loop", "loop"), ("to-file", "file"), ("to-folder", "folder")):
@@ -70,7 +70,7 @@ def test_links_are_followed(model_folder, data_files, tmp_path):
     assert result.is_file()
 
 
-def test_everything_has_the_modes_of_the_umask(model_folder, data_files, tmp_path):
+def test_file_modes_follow_the_umask(model_folder, data_files, tmp_path):
     mask = 0o027
     before = os.umask(mask)
     try:

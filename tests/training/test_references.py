@@ -1,4 +1,4 @@
-"""Where the starting model's numbers come from changes no result: a disk cache, a second model, or adapters switched off."""
+"""The source of reference outputs changes no result: a disk cache, a second model, or disabled adapters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = [
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stand-in for a kill."""
 
 
 class KilledAfter(TrainerCallback):
@@ -110,7 +110,7 @@ def test_every_source_trains_to_the_same_weights(method, retain_loss, sets, mode
 
 
 @pytest.mark.parametrize(("method", "retain_loss", "sets"), CASES[1:])
-def test_adapters_switched_off_are_the_starting_model(method, retain_loss, sets, model_folder, tmp_path, reads):
+def test_disabled_adapters_give_the_original_model(method, retain_loss, sets, model_folder, tmp_path, reads):
     lora, results = Lora(r=4), []
     for mode in ("adapters", "cache", "model"):
         trainer = make_trainer(
@@ -132,7 +132,7 @@ def test_adapters_switched_off_are_the_starting_model(method, retain_loss, sets,
         assert (other - results[0][0]).norm() < 1e-4 * results[0][0].norm()
 
 
-def test_adapters_do_not_change_the_key_of_the_cache_with_training(model_folder, tmp_path, reads):
+def test_training_adapters_does_not_change_the_cache_key(model_folder, tmp_path, reads):
     for _ in range(2):
         make_trainer(model_folder, tmp_path, lora=Lora(r=2), reference="cache", method="npo").train()
     assert len(reads) == 1
@@ -141,7 +141,7 @@ def test_adapters_do_not_change_the_key_of_the_cache_with_training(model_folder,
 @pytest.mark.parametrize(
     ("method", "reference"), [("atwu", "auto"), ("atwu", "cache"), ("atwu", "model"), ("simnpo", "cache")]
 )
-def test_a_method_that_needs_nothing_reads_writes_and_loads_nothing(
+def test_a_method_without_reference_reads_writes_and_loads_nothing(
     method, reference, model_folder, tmp_path, reads, monkeypatch
 ):
     monkeypatch.setattr("atwu.training.precompute.load_model", lambda *a, **k: 1 / 0)
@@ -155,7 +155,7 @@ def test_a_method_that_needs_nothing_reads_writes_and_loads_nothing(
 
 
 @pytest.mark.parametrize("mode", ["cache", "model", "adapters", "auto"])
-def test_the_source_and_its_size_are_said(mode, model_folder, tmp_path):
+def test_the_reference_source_and_its_size_are_reported(mode, model_folder, tmp_path):
     said = []
     lora = Lora(r=2) if mode == "adapters" else None
     make_trainer(model_folder, tmp_path, method="undial", reference=mode, lora=lora, said=said, max_steps=1).train()
@@ -172,7 +172,7 @@ def test_the_source_and_its_size_are_said(mode, model_folder, tmp_path):
         assert files(tmp_path) == []
 
 
-def test_adapters_without_lora_are_refused_by_name(model_folder, tmp_path):
+def test_reference_adapters_without_lora_is_rejected(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="npo", reference="adapters")
     with pytest.raises(ValueError, match=r"reference='adapters'.*LoRA"):
         trainer.train()
@@ -227,7 +227,7 @@ CHANGES = {
 
 
 def other_positions(folder):
-    """Equal weights, other numbers: nothing in the weights tells how positions are encoded."""
+    """Equal weights with other outputs: weights do not determine how positions are encoded."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder)
@@ -237,14 +237,14 @@ def other_positions(folder):
 
 @pytest.mark.filterwarnings("ignore:forget:UserWarning", "ignore:retain:UserWarning")
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_the_numbers_changes_the_file(change, model_folder, tmp_path, reads):
+def test_everything_that_changes_values_changes_the_cache_file(change, model_folder, tmp_path, reads):
     make_trainer(model_folder, tmp_path, method="npo", reference="cache", max_steps=1).train()
     options = {"method": "npo"} | CHANGES[change](model_folder)
     make_trainer(model_folder, tmp_path, reference="cache", max_steps=1, **options).train()
     assert len(reads) == len(files(tmp_path)) == 2
 
 
-def test_another_template_is_another_file(model_folder, tmp_path, reads):
+def test_another_chat_template_gives_another_cache_file(model_folder, tmp_path, reads):
     chat = tmp_path / "chat"
     shutil.copytree(model_folder, chat)
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
@@ -258,14 +258,14 @@ def test_another_template_is_another_file(model_folder, tmp_path, reads):
     assert len(reads) == len(files(tmp_path)) == 2
 
 
-def test_what_cannot_change_the_numbers_finds_the_file(model_folder, tmp_path, reads):
+def test_settings_that_do_not_change_values_use_the_same_cache_file(model_folder, tmp_path, reads):
     for options in ({}, {"learning_rate": 1e-4}, {"beta": 0.3}, {"seed": 3}, {"method": "atwu_npo"}):
         make_trainer(model_folder, tmp_path, reference="cache", max_steps=1, **({"method": "npo"} | options)).train()
     assert len(reads) == len(files(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(("method", "retain_loss", "reference"), [("npo", None, "cache"), ("grad_diff", "kl", "model")])
-def test_a_resumed_run_compares_with_the_starting_model_not_the_checkpoint(
+def test_a_resumed_run_uses_the_original_model_as_reference_not_the_checkpoint(
     method, retain_loss, reference, model_folder, tmp_path
 ):
     options = {
@@ -290,7 +290,7 @@ def test_a_resumed_run_compares_with_the_starting_model_not_the_checkpoint(
     assert logged(resumed, "loss") == pytest.approx(logged(whole, "loss"), abs=1e-7)
 
 
-def test_a_resumed_run_with_adapters_compares_with_the_starting_model(model_folder, tmp_path):
+def test_a_resumed_run_with_adapters_uses_the_original_model_as_reference(model_folder, tmp_path):
     options = {"method": "npo", "reference": "adapters", "lora": Lora(r=4), "max_steps": 6, "learning_rate": 1e-2}
     saving = {"save_strategy": "steps", "save_steps": 3}
     whole = make_trainer(model_folder, tmp_path / "whole", **options)
@@ -314,7 +314,7 @@ def test_a_resumed_run_with_adapters_compares_with_the_starting_model(model_fold
         ("cache", True, "activation"),
     ],
 )
-def test_in_half_precision_the_first_step_is_at_no_distance(mode, lora, retain_loss, model_folder, tmp_path):
+def test_in_half_precision_the_distance_at_the_first_step_is_zero(mode, lora, retain_loss, model_folder, tmp_path):
     # The reference has to go through the same rounding as the model that is trained.
     model = starting(model_folder)
     with torch.no_grad():
@@ -329,7 +329,7 @@ def test_in_half_precision_the_first_step_is_at_no_distance(mode, lora, retain_l
     )  # kernels of some processors round their own way
 
 
-def test_half_precision_weights_are_kept_as_they_are(model_folder, tmp_path):
+def test_half_precision_weights_keep_their_dtype(model_folder, tmp_path):
     from safetensors.torch import load_file
 
     model = starting(model_folder, dtype=torch.bfloat16)
@@ -344,7 +344,7 @@ def test_half_precision_weights_are_kept_as_they_are(model_folder, tmp_path):
     )  # kernels of some processors round their own way
 
 
-def test_auto_takes_a_table_that_is_there_already_even_on_a_full_disk(model_folder, tmp_path, reads, monkeypatch):
+def test_auto_uses_an_existing_table_even_on_a_full_disk(model_folder, tmp_path, reads, monkeypatch):
     options = {"method": "undial", "reference": "auto", "max_steps": 1}
     make_trainer(model_folder, tmp_path, **options).train()
     monkeypatch.setattr(module, "_free", lambda folder: 0)
@@ -357,7 +357,7 @@ def test_auto_takes_a_table_that_is_there_already_even_on_a_full_disk(model_fold
     assert "second, frozen copy" not in again[0]
 
 
-def test_a_damaged_table_is_read_again(model_folder, tmp_path, reads):
+def test_a_damaged_table_is_computed_again(model_folder, tmp_path, reads):
     results = []
     for _ in range(2):
         trainer = make_trainer(model_folder, tmp_path, method="npo", reference="cache")
@@ -369,7 +369,7 @@ def test_a_damaged_table_is_read_again(model_folder, tmp_path, reads):
     assert torch.equal(*results)
 
 
-def test_reading_changes_neither_the_mode_nor_the_random_state_of_the_run(model_folder, tmp_path):
+def test_computing_tables_changes_neither_mode_nor_random_state(model_folder, tmp_path):
     # A warm and a cold cache, and no cache at all, see the same random numbers.
     draws = []
 

@@ -1,4 +1,4 @@
-"""The forget loss beside the weights: by hand, against plain passes over moved copies of a model, and over whole runs."""
+"""The forget loss at perturbed weights: by hand, against plain passes over perturbed copies, and over whole runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from atwu import UnlearnConfig
-from atwu.methods.objective import recipe_loss
+from atwu.methods.objective import micro_batch_loss
 from atwu.training.weight_perturbation import (
     gaussian_noise,
     loss_at_perturbed_weights,
@@ -26,7 +26,7 @@ def pair():
     return torch.nn.Parameter(torch.tensor([3.0, 0.0])), torch.nn.Parameter(torch.tensor([[2.0]]))
 
 
-def test_sharpest_by_hand(pair):
+def test_sam_perturbation_by_hand(pair):
     first, second = pair  # the gradient of |w|^2 / 2 is w itself: 3, 0, 2, of length sqrt(13)
     loss = sum(weight.square().sum() / 2 for weight in pair)
     moves = sam_perturbation(loss, pair, radius=RADIUS)
@@ -36,12 +36,12 @@ def test_sharpest_by_hand(pair):
     assert first.grad.tolist() == [3.0, 0.0]
 
 
-def test_what_a_loss_does_not_depend_on_is_not_moved(pair):
+def test_weights_without_influence_on_the_loss_are_not_perturbed(pair):
     moves = sam_perturbation(pair[0].square().sum() * 0, pair, radius=RADIUS)
     assert all(not move.any() for move in moves)
 
 
-def test_weights_come_back_bit_by_bit_whatever_happens(pair):
+def test_weights_are_restored_bit_by_bit_also_after_errors(pair):
     before = [weight.detach().clone() for weight in pair]
     moves = [torch.full_like(weight, 0.1) for weight in pair]
 
@@ -55,7 +55,7 @@ def test_weights_come_back_bit_by_bit_whatever_happens(pair):
     assert all(torch.equal(weight, kept) for weight, kept in zip(pair, before, strict=True))
 
 
-def test_noise_has_the_size_that_was_asked_for():
+def test_noise_has_the_requested_size():
     weight = torch.nn.Parameter(torch.randn(200, 300, generator=torch.Generator().manual_seed(0)) * 7)
     (drawn,) = gaussian_noise([weight], deviation=0.1, seed=[1, 2])
     (again,) = gaussian_noise([weight], deviation=0.1, seed=[1, 2])
@@ -85,8 +85,8 @@ def gradients(loss, model):
 @pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.1}], ids=["sam", "noise"])
 @pytest.mark.parametrize("method", ["atwu", "wga", "npo", "simnpo", "undial", "grad_ascent", "rmu"])
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
-def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_folder, tmp_path):
-    # A model that knows nothing has no saturated token, whose loss would be left to look at.
+def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_folder, tmp_path):
+    # An untrained model has no saturated tokens.
     beta = {"beta": 0.3} if method in ("atwu", "wga", "simnpo") else {}
     trainer = make_trainer(model_folder, tmp_path, method=method, bf16=bf16, cache_dir=str(tmp_path), **beta, **how)
     model = trainer.model.train()
@@ -99,7 +99,7 @@ def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_fo
     def parts(network, recipe):
         given = trainer.precomputed.given(model, inputs, layout="auto")
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, denominators=counts)
+            return micro_batch_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, batch_counts=counts)
 
     recipe = trainer.recipe
     factors = recipe.factors
@@ -130,7 +130,7 @@ def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_fo
 
 
 @pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.05}], ids=["sam", "noise"])
-def test_a_run_goes_its_own_way_and_goes_on_as_it_would_have(how, model_folder, tmp_path):
+def test_perturbed_runs_differ_and_resume_to_the_same_result(how, model_folder, tmp_path):
     plain = make_trainer(model_folder, tmp_path / "plain", max_steps=4)
     plain.train()
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, **how}
@@ -156,7 +156,7 @@ def test_a_run_goes_its_own_way_and_goes_on_as_it_would_have(how, model_folder, 
     ],
     ids=lambda also: next(iter(also)),
 )
-def test_beside_whatever_else_is_set(also, model_folder, tmp_path):
+def test_perturbation_combines_with_other_options(also, model_folder, tmp_path):
     found = {}
     for how in ({}, {"sam_radius": RADIUS}, {"weight_noise": 0.05}):
         trainer = make_trainer(model_folder, tmp_path, max_steps=2, cache_dir=str(tmp_path), **also, **how)
@@ -169,7 +169,7 @@ def test_beside_whatever_else_is_set(also, model_folder, tmp_path):
 
 
 @pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.05}], ids=["sam", "noise"])
-def test_computing_activations_again_changes_nothing(how, model_folder, tmp_path):
+def test_activation_checkpointing_does_not_change_results(how, model_folder, tmp_path):
     found = []
     for again in (False, True):
         trainer = make_trainer(model_folder, tmp_path, max_steps=2, activation_checkpointing=again, **how)
@@ -187,6 +187,6 @@ def test_computing_activations_again_changes_nothing(how, model_folder, tmp_path
         ({"sam_radius": 0.1, "fp16": True}, "fp16"),
     ],
 )
-def test_what_cannot_be_is_refused(given, message):
+def test_impossible_combinations_are_rejected(given, message):
     with pytest.raises(ValueError, match=message):
         UnlearnConfig(**given)

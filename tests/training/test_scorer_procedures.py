@@ -1,4 +1,4 @@
-"""How a scorer can be trained: jointly, frozen, pretrained, warm, from a prior, with a minimum of updates."""
+"""Procedures of scorer training: joint, frozen, pretrained, warm-started, with a prior, with a minimum of updates."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_joint_scorer_has_the_gradient_of_the_single_loss(model_folder, tmp_path
     assert trainer.optimizer.param_groups[-1]["weight_decay"] == 0.0
 
 
-def test_scorer_on_a_frozen_model_that_is_shown_the_labels(model_folder, tmp_path):
+def test_a_scorer_on_a_frozen_model_can_be_trained_on_labels(model_folder, tmp_path):
     """From scores of 1/2 the gradient of the mean cross entropy is mean((1/2 - y) h), and the model's weights never move."""
     plain = {f"lambda_{name}": 0.0 for name in ("entropy", "budget", "l2")} | {"scorer_max_grad_norm": 0.0}
     trainer = make_trainer(
@@ -97,7 +97,7 @@ def test_scorer_on_a_frozen_model_that_is_shown_the_labels(model_folder, tmp_pat
     assert torch.equal(weights(trainer), before)
 
 
-def test_a_scorer_alone_finds_what_it_is_shown(model_folder, tmp_path):
+def test_a_scorer_trained_on_labels_finds_them(model_folder, tmp_path):
     shown = {"scorer_objective": "labels", "learning_rate": 0.0, "retain_loss": "none", "scorer_every": 1}
     free = {f"lambda_{name}": 0.0 for name in ("entropy", "budget", "l2")}
     trainer = make_trainer(model_folder, tmp_path, method="atwu", num_train_epochs=4, **shown, **free)
@@ -110,18 +110,18 @@ def test_a_scorer_alone_finds_what_it_is_shown(model_folder, tmp_path):
 @pytest.mark.parametrize(
     "options", [{"method": "wga"}, {"method": "atwu", "scorer_procedure": "frozen", "scorer_pretrain": True}]
 )
-def test_a_rate_of_zero_needs_a_scorer_that_learns(tmp_path, options):
+def test_a_learning_rate_of_zero_needs_a_scorer_that_is_trained(tmp_path, options):
     with pytest.raises(ValueError, match=r"learning_rate.* 0\.0"):
         UnlearnConfig(output_dir=str(tmp_path), learning_rate=0.0, **options)
 
 
-def test_joint_scorer_learns_at_every_step(model_folder, tmp_path):
+def test_a_joint_scorer_is_updated_at_every_step(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
     trainer.train()
     assert len(logged(trainer, "scorer_loss")) == trainer.state.max_steps == trainer.alternation.updates == 6
 
 
-def test_frozen_scorer_of_an_earlier_run_weighs_but_never_moves(model_folder, scorer_folder, tmp_path):
+def test_a_frozen_scorer_of_an_earlier_run_is_used_but_not_trained(model_folder, scorer_folder, tmp_path):
     trainer = make_trainer(
         model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_from=str(scorer_folder)
     )
@@ -133,7 +133,7 @@ def test_frozen_scorer_of_an_earlier_run_weighs_but_never_moves(model_folder, sc
     assert logged(trainer, "mean_score")[0] != pytest.approx(0.5, abs=1e-3)
 
 
-def test_pretraining_is_one_pass_of_updates_on_the_starting_model(model_folder, tmp_path):
+def test_pretraining_is_one_epoch_of_updates_on_the_original_model(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
     start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     trainer.scoring.pretrain()
@@ -157,7 +157,7 @@ def test_pretraining_is_one_pass_of_updates_on_the_starting_model(model_folder, 
     torch.testing.assert_close(scorer_vector(whole.scorer), pretrained, atol=1e-6, rtol=1e-4)
 
 
-def test_pretrained_and_unfrozen_goes_on_learning(model_folder, tmp_path):
+def test_a_pretrained_scorer_that_is_not_frozen_is_trained_further(model_folder, tmp_path):
     frozen = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
     going_on = make_trainer(model_folder, tmp_path, method="atwu", scorer_pretrain=True)
     frozen.train()
@@ -167,7 +167,7 @@ def test_pretrained_and_unfrozen_goes_on_learning(model_folder, tmp_path):
 
 
 @pytest.mark.parametrize(("every", "steps", "inner"), [(5, 2, 13), (50, 1, 25), (2, 6, 5)])
-def test_a_minimum_of_updates_is_spread_over_the_scorer_steps(every, steps, inner, model_folder, tmp_path):
+def test_the_minimum_number_of_updates_is_spread_over_scorer_steps(every, steps, inner, model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_every=every, scorer_min_updates=25)
     trainer.train()
     assert trainer.state.max_steps == 12
@@ -187,21 +187,21 @@ def test_several_updates_on_the_same_states_lower_the_objective(model_folder, tm
     assert logged(many, "scorer_loss")[1] < logged(few, "scorer_loss")[1]
 
 
-def test_warm_start_takes_everything_but_the_schedule_from_the_earlier_scorer(model_folder, scorer_folder, tmp_path):
+def test_a_warm_start_copies_everything_but_the_schedule(model_folder, scorer_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_from=str(scorer_folder))
     assert torch.equal(scorer_vector(trainer.scorer), scorer_vector(TokenScorer.from_pretrained(scorer_folder)))
     trainer.train()
     assert trainer.alternation.updates == trainer.state.max_steps // 2
 
 
-def test_a_scorer_of_another_width_is_refused(model_folder, tmp_path):
+def test_a_scorer_of_another_width_is_rejected(model_folder, tmp_path):
     TokenScorer(48).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"size 48.* 32"):
         make_trainer(model_folder, tmp_path, method="atwu", scorer_from=str(tmp_path))
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.5])
-def test_scores_start_at_the_prior_and_the_saved_scorer_remembers_it(strength, model_folder, tmp_path):
+def test_scores_start_at_the_prior_which_is_saved_with_the_scorer(strength, model_folder, tmp_path):
     trainer = make_trainer(
         model_folder, tmp_path, method="atwu", scorer_prior="rarity", scorer_prior_strength=strength, scorer_every=99
     )
@@ -244,7 +244,7 @@ def test_logged_agreement_is_the_mean_auroc_of_the_rows(model_folder, tmp_path):
     assert logged(trainer, "score_auroc") == pytest.approx([expected], abs=1e-4)
 
 
-def test_agreement_is_logged_only_where_a_row_has_both_kinds_of_token(model_folder, tmp_path):
+def test_agreement_is_logged_only_for_rows_with_both_kinds_of_token(model_folder, tmp_path):
     rows = [dataclasses.replace(row, forget_spans=()) if index else row for index, row in enumerate(make_rows(3))]
     trainer = make_trainer(
         model_folder, tmp_path, method="wga", per_device_train_batch_size=1, num_train_epochs=1, rows=rows
@@ -264,7 +264,7 @@ def test_agreement_is_logged_only_where_a_row_has_both_kinds_of_token(model_fold
         {"scorer_prior": "rarity"},
     ],
 )
-def test_a_resumed_run_ends_where_the_whole_one_does(options, model_folder, tmp_path):
+def test_a_resumed_run_ends_like_an_uninterrupted_one(options, model_folder, tmp_path):
     settings = {"method": "atwu", "save_strategy": "steps", "save_steps": 5, "save_total_limit": 9} | options
     whole = make_trainer(model_folder, tmp_path / "a", **settings)
     whole.train()
@@ -284,6 +284,6 @@ def test_a_resumed_run_ends_where_the_whole_one_does(options, model_folder, tmp_
         ({"scorer_prior": "rare"}, "scorer_prior.*none, rarity"),
     ],
 )
-def test_combinations_that_cannot_work_are_refused(options, message, model_folder, tmp_path):
+def test_impossible_combinations_are_rejected(options, message, model_folder, tmp_path):
     with pytest.raises(ValueError, match=message):
         make_trainer(model_folder, tmp_path, method="atwu", **options)

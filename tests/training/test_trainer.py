@@ -1,4 +1,4 @@
-"""The trainer's steps: scaling under accumulation, what changes and what does not, the scorer's schedule."""
+"""Training steps: scaling under accumulation, trained weights, and the schedule of the scorer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_method_takes_two_steps(method, model_folder, tmp_path):
         assert moved == {name for name in before if "rotary" not in name}
 
 
-def test_part_windows_at_an_epochs_end_are_left_out_when_asked(model_folder, tmp_path):
+def test_incomplete_steps_at_the_end_of_an_epoch_can_be_dropped(model_folder, tmp_path):
     settings = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "num_train_epochs": 2}
     for drop, steps in ((False, 4), (True, 2)):
         trainer = make_trainer(
@@ -85,7 +85,7 @@ def test_part_windows_at_an_epochs_end_are_left_out_when_asked(model_folder, tmp
         assert all(len(rows) == 6 for rows in read) == drop
 
 
-def test_logged_parts_make_up_the_loss(model_folder, tmp_path):
+def test_logged_terms_add_up_to_the_loss(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="satimp", gradient_accumulation_steps=2)
     trainer.train()
     for entry in trainer.state.log_history:
@@ -95,17 +95,17 @@ def test_logged_parts_make_up_the_loss(model_folder, tmp_path):
             assert 0 <= entry["selected"] <= 1
 
 
-def test_the_scorer_learns_after_the_model_step_on_schedule(model_folder, tmp_path):
+def test_the_scorer_is_updated_after_the_model_on_schedule(model_folder, tmp_path):
     rates = []
     trainer = make_trainer(model_folder, tmp_path, method="atwu", num_train_epochs=3, scorer_every=3)
 
-    class AdaptiveController(TrainerCallback):
+    class RateLogger(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             rates.append(
                 (state.global_step, trainer.alternation.updates, trainer.alternation.optimizer.param_groups[0]["lr"])
             )
 
-    trainer.add_callback(AdaptiveController())
+    trainer.add_callback(RateLogger())
     trainer.train()
     assert trainer.state.max_steps == 18
     assert [updates for _, updates, _ in rates] == [step // 3 for step in range(1, 19)]
@@ -113,8 +113,8 @@ def test_the_scorer_learns_after_the_model_step_on_schedule(model_folder, tmp_pa
     assert after_update == pytest.approx([0.05 * (1 - k / 6) for k in range(6)])
 
 
-def test_scorer_sees_what_the_model_step_computed(model_folder, tmp_path):
-    """No forward pass belongs to the scorer: the model runs once per micro-batch, whatever the method."""
+def test_the_scorer_uses_the_states_of_the_model_step(model_folder, tmp_path):
+    """The scorer needs no forward pass: the model runs once per micro-batch with every method."""
     for method in ("grad_diff", "atwu"):
         trainer = make_trainer(model_folder, tmp_path, method=method, gradient_accumulation_steps=3)
         fast_path_support(trainer.model, trainer.args.device)  # the trial passes before the first step
@@ -140,7 +140,7 @@ def test_gradient_checkpointing_and_autocast_train_to_nearly_the_same(bf16, mode
 
 @pytest.mark.parametrize("weighting", ["nouns+rarity", "nouns*rarity", "logprob_mask*labels"])
 def test_two_fixed_weightings_average_over_their_common_weight(weighting, model_folder, tmp_path):
-    """The trainer's masked loss is that of `unlearning_loss` with the weights it says it used."""
+    """The trainer's masked loss equals `unlearning_loss` with the weights that it reports."""
     trainer = make_trainer(
         model_folder,
         tmp_path,
@@ -195,14 +195,14 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
     assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
 
 
-def test_a_second_training_of_a_joint_scorer_goes_on(model_folder, tmp_path):
+def test_a_second_call_of_train_continues_a_joint_scorer(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
     trainer.train()
     trainer.train()
     assert trainer.alternation.updates == 12
 
 
-def test_the_refusal_loss_teaches_the_alternate_answer(model_folder, tmp_path):
+def test_the_refusal_loss_trains_the_alternate_answer(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="grad_diff", forget_loss="refusal", max_steps=40)
     trainer.train()
     logged = [entry["forget_loss"] for entry in trainer.state.log_history if "forget_loss" in entry]

@@ -1,4 +1,4 @@
-"""Where training stops and goes on: numbers that are not finite, checkpoints, what they hold and what they never hold."""
+"""Stopping and resuming: non-finite values, checkpoints, and their contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.training.conftest import make_rows, make_trainer, weights
         (5, r"loss.*step 6 \(rows \[.*\]\).*checkpoint-4"),
     ],
 )
-def test_numbers_that_are_not_finite_stop_the_run(poisoned, message, model_folder, tmp_path):
+def test_non_finite_values_stop_the_run(poisoned, message, model_folder, tmp_path):
     class Poison(TrainerCallback):
         def on_step_end(self, args, state, control, model=None, **kwargs):
             if state.global_step == poisoned:
@@ -57,7 +57,7 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, 
     assert torch.equal(resumed.scorer.linear.weight, whole.scorer.linear.weight)
 
 
-def test_runs_that_share_a_folder_keep_their_newest_checkpoints_and_take_no_others(model_folder, tmp_path):
+def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(model_folder, tmp_path):
     saving = {"method": "grad_diff", "save_strategy": "steps", "save_total_limit": 1}
     make_trainer(model_folder, tmp_path, **saving, save_steps=12).train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
@@ -82,7 +82,7 @@ def test_runs_that_share_a_folder_keep_their_newest_checkpoints_and_take_no_othe
     assert again.timing.resumed_from == 6
 
 
-def test_checkpoints_hold_the_scorer_and_no_pickle_of_ours(model_folder, tmp_path):
+def test_checkpoints_contain_the_scorer_without_pickle(model_folder, tmp_path):
     trainer = make_trainer(
         model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, save_total_limit=1
     )
@@ -98,7 +98,7 @@ def test_checkpoints_hold_the_scorer_and_no_pickle_of_ours(model_folder, tmp_pat
     assert torch.equal(loaded.linear.weight, trainer.scorer.linear.weight)
 
 
-def test_logged_parts_do_not_depend_on_logging_steps_or_a_resume(model_folder, tmp_path):
+def test_logged_terms_do_not_depend_on_logging_steps_or_resuming(model_folder, tmp_path):
     options = {"method": "atwu", "save_strategy": "steps", "save_steps": 4}
     every = make_trainer(model_folder, tmp_path / "a", **options)
     every.train()
@@ -135,7 +135,7 @@ def test_the_hub_token_is_never_written(model_folder, tmp_path, monkeypatch):
         assert b"hf_secret" not in file.read_bytes(), file
 
 
-def test_finetuning_gives_its_own_advice(model_folder, tmp_path):
+def test_errors_of_fine_tuning_give_advice_for_fine_tuning(model_folder, tmp_path):
     settings = {
         "output_dir": str(tmp_path),
         "use_cpu": True,

@@ -1,4 +1,4 @@
-"""`trainer.evaluate()`: our metrics on the same kinds of rows, by transformers' names, also while training."""
+"""`trainer.evaluate()`: our metrics on the same kinds of rows, with transformers' names, also during training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build(model_folder, data_files, tmp_path):
     return trainer
 
 
-def test_by_default_the_forget_and_retain_rows_are_measured(build, data_files):
+def test_by_default_forget_and_retain_rows_are_evaluated(build, data_files):
     trainer = build()
     found = trainer.evaluate()
     assert {"eval_forget_extraction_strength", "eval_retain_probability", "eval_forget_rouge_l_recall"} <= set(found)
@@ -48,7 +48,7 @@ def test_by_default_the_forget_and_retain_rows_are_measured(build, data_files):
     assert found["eval_forget_probability"] == whole.sets["forget"]["probability"].value
 
 
-def test_one_set_of_any_kind_has_plain_names(build, data_files):
+def test_a_single_eval_dataset_has_unprefixed_metrics(build, data_files):
     records = [json.loads(line) for line in data_files[0].read_text().splitlines()][:4]
     examples = [Example.from_qa(record["question"], record["answer"]) for record in records]
     file = data_files[0].with_name("four.jsonl")
@@ -71,14 +71,14 @@ def test_a_hub_data_set_is_rows(build, model_folder):
     assert result.model == str(model_folder)
 
 
-def test_sets_by_name_are_measured_together_or_alone(build):
+def test_named_sets_are_evaluated_together_or_alone(build):
     trainer = build(eval_dataset={"forget": make_rows(4), "others": make_rows(4, 8)}, eval_metrics=["memorization"])
     both, one = trainer.evaluate(), trainer.evaluate("others")
     assert both["eval_others_probability"] == one["eval_others_probability"]
     assert "eval_forget_probability" not in one
 
 
-def test_training_measures_at_its_steps_and_ends_the_same(build):
+def test_evaluation_during_training_does_not_change_the_result(build):
     class Seen(TrainerCallback):
         metrics: list[dict[str, float]]
 
@@ -103,7 +103,7 @@ def test_training_measures_at_its_steps_and_ends_the_same(build):
     assert model_fingerprint(measuring.model) == model_fingerprint(plain.model)
 
 
-def test_the_best_checkpoint_is_kept_where_that_is_asked(build, tmp_path):
+def test_the_best_checkpoint_is_loaded_on_request(build, tmp_path):
     measured = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_ES_delta"}
     for strategy in ("best", "steps"):
         trainer = build(max_steps=2, save_strategy=strategy, save_steps=1, save_total_limit=1, **measured)
@@ -113,12 +113,12 @@ def test_the_best_checkpoint_is_kept_where_that_is_asked(build, tmp_path):
         build(max_steps=2, save_strategy=strategy, save_steps=1, **measured).train(resume_from_checkpoint=True)
 
 
-def test_rows_to_keep_are_measured_where_the_method_has_no_use_for_them(build):
+def test_retain_rows_are_evaluated_even_if_the_method_does_not_use_them(build):
     found = build(method="grad_ascent").evaluate()
     assert "eval_retain_probability" in found
 
 
-def test_what_cannot_be_measured_is_refused_before_anything_is_loaded(build, model_folder, tmp_path):
+def test_impossible_evaluations_are_rejected_before_anything_is_loaded(build, model_folder, tmp_path):
     with pytest.raises(ValueError, match=r"'rogue'.*'rouge'"):
         build(eval_metrics=["rogue"], eval_dataset=make_rows(2))
     with pytest.raises(ValueError, match=r"'membership'.*holdout"):

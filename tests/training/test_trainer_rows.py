@@ -1,4 +1,4 @@
-"""The rows a trainer is given: their labels, length and system turn, and too few of them."""
+"""Rows of a trainer: labels, length, system turn, and too few rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
-def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, tmp_path):
+def test_rows_without_labels_are_rejected_only_by_methods_that_need_labels(model_folder, tmp_path):
     from atwu.data.schema import Example
 
     rows = [*make_rows(3), Example.from_qa("Who?", "Nobody here.")]
@@ -57,7 +57,7 @@ def test_fewer_rows_than_a_batch(forget, model_folder, tmp_path):
     assert trainer.alternation.updates == 2
 
 
-def test_a_weighting_that_counts_words_wants_rows_as_text(model_folder, tmp_path):
+def test_a_word_based_weighting_needs_rows_as_text(model_folder, tmp_path):
     from atwu.data.encode import Encoder
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
@@ -69,13 +69,13 @@ def test_a_weighting_that_counts_words_wants_rows_as_text(model_folder, tmp_path
     assert len(unlearning_rows(make_rows(3), make_rows(3), config, tokenizer=tokenizer).retain.examples) == 3
 
 
-def test_answers_longer_than_max_length_are_cut_with_a_warning(model_folder, tmp_path):
+def test_answers_longer_than_max_length_are_truncated_with_a_warning(model_folder, tmp_path):
     with pytest.warns(UserWarning, match="24"):
         trainer = make_trainer(model_folder, tmp_path, method="wga", max_length=40)
     assert max(len(row.input_ids) for row in trainer.train_dataset.forget) == 40
 
 
-def test_a_system_turn_is_put_before_every_row(model_folder, tmp_path):
+def test_a_system_turn_is_added_to_every_row(model_folder, tmp_path):
     system, tokenizer = "You keep bees.", AutoTokenizer.from_pretrained(model_folder)
     rows = make_trainer(model_folder, tmp_path, method="dpo", system=system).train_dataset
     finetune = FinetuneTrainer(
@@ -92,8 +92,8 @@ def test_a_system_turn_is_put_before_every_row(model_folder, tmp_path):
     ]
 
 
-def test_dropped_last_batches_find_every_reference(model_folder, tmp_path):
-    """With `dataloader_drop_last` a run of fixed length begins more epochs and draws other retain rows."""
+def test_references_are_found_with_dropped_last_batches(model_folder, tmp_path):
+    """With `dataloader_drop_last` a run of fixed length has more epochs and other retain rows."""
     trainer = make_trainer(
         model_folder,
         tmp_path,
@@ -109,9 +109,7 @@ def test_dropped_last_batches_find_every_reference(model_folder, tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "options"), [(6, {"max_steps": 2}), (20, {"gradient_accumulation_steps": 4})])
-def test_rows_that_are_less_than_a_step_are_one_step_where_part_steps_are_left_out(
-    rows, options, model_folder, tmp_path
-):
+def test_fewer_rows_than_a_step_form_one_step_if_incomplete_steps_are_dropped(rows, options, model_folder, tmp_path):
     settings = {"method": "grad_diff", "forget": rows, "per_device_train_batch_size": 8} | options
     trained = []
     for drop in (True, False):
@@ -122,7 +120,7 @@ def test_rows_that_are_less_than_a_step_are_one_step_where_part_steps_are_left_o
     assert torch.equal(*trained)
 
 
-def test_a_run_that_took_no_step_leaves_no_result(model_folder, data_files, tmp_path, monkeypatch):
+def test_a_run_without_a_step_writes_no_result(model_folder, data_files, tmp_path, monkeypatch):
     monkeypatch.setattr(UnlearnConfig, "rows_per_epoch", lambda config, rows: 0)
     config = UnlearnConfig(method="grad_ascent", max_steps=5, use_cpu=True, disable_tqdm=True, save_strategy="no")
     with pytest.raises(ValueError, match="no training step"):
@@ -136,7 +134,7 @@ def test_a_run_that_took_no_step_leaves_no_result(model_folder, data_files, tmp_
     assert not (tmp_path / "run").exists()
 
 
-def test_words_of_a_list_label_rows_that_have_no_spans(model_folder, tmp_path):
+def test_a_word_list_labels_rows_without_spans(model_folder, tmp_path):
     rows = [dataclasses.replace(row, forget_spans=None) for row in make_rows(8)]
     words = tmp_path / "words.txt"
     words.write_text("# towns\nKelbury\nOststrand\nVale Cross\nMirrow\n")
@@ -168,7 +166,7 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
     assert all(each == made[0] for each in made)
 
 
-def test_a_source_rows_and_a_configuration_are_a_trainer(model_folder, data_files, tmp_path):
+def test_a_trainer_is_built_from_a_model_name_rows_and_a_config(model_folder, data_files, tmp_path):
     config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="npo", save_strategy="no", max_steps=1)
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     rows = unlearning_rows(*data_files, config, tokenizer=tokenizer)
@@ -179,7 +177,7 @@ def test_a_source_rows_and_a_configuration_are_a_trainer(model_folder, data_file
     assert trainer.loaded.fingerprint == model_fingerprint(AutoModelForCausalLM.from_pretrained(model_folder))
 
 
-def test_a_model_by_name_and_rows_by_path_are_all_a_trainer_needs(model_folder, data_files, tmp_path):
+def test_a_trainer_is_built_from_a_model_name_and_row_paths(model_folder, data_files, tmp_path):
     """The same steps as with model, tokenizer and rows in hand."""
     forget, retain = map(str, data_files)
     settings = {"method": "wga", "max_steps": 2, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
@@ -203,7 +201,7 @@ def test_a_model_by_name_and_rows_by_path_are_all_a_trainer_needs(model_folder, 
     assert (tmp_path / "saved" / "tokenizer.json").is_file()
 
 
-def test_a_lora_config_is_taken_or_refused_by_name(model_folder, data_files, tmp_path):
+def test_a_lora_config_is_accepted_or_rejected_by_field(model_folder, data_files, tmp_path):
     from peft import LoraConfig
 
     def trainer(peft_config: object, **options: object) -> UnlearnTrainer:
@@ -227,7 +225,7 @@ def test_a_lora_config_is_taken_or_refused_by_name(model_folder, data_files, tmp
         trainer(LoraConfig(r=4), lora_r=2)
 
 
-def test_arguments_of_transformers_trainer_are_refused_by_the_right_name(model_folder, data_files, tmp_path):
+def test_arguments_of_the_transformers_trainer_raise_errors_with_the_right_name(model_folder, data_files, tmp_path):
     from transformers import TrainingArguments
 
     rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}

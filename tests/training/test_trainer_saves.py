@@ -1,4 +1,4 @@
-"""`trainer.save_model` leaves the folder of the command: weights, record, log and card."""
+"""`trainer.save_model` writes the folder of the command: weights, record, log and card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.training.conftest import make_rows
 
 SETTINGS = {"method": "atwu", "max_steps": 3, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 DIFFERS = {"started", "train_seconds", "peak_memory_bytes", "config"}
-"""Of a record: what is of this run alone; settings differ in `output_dir`."""
+"""Keys of a record that differ between runs; settings differ in `output_dir`."""
 
 
 def files_of(folder) -> set[str]:
@@ -23,7 +23,7 @@ def files_of(folder) -> set[str]:
 
 
 @pytest.mark.parametrize("lora", [{}, {"lora_r": 2}, {"lora_r": 2, "save_adapter": True}], ids=["all", "lora", "kept"])
-def test_python_and_the_command_leave_the_same(lora, model_folder, data_files, tmp_path):
+def test_python_and_the_command_write_the_same_files(lora, model_folder, data_files, tmp_path):
     forget, retain = map(str, data_files)
     run_unlearn(
         ModelSource(model=str(model_folder)),
@@ -78,7 +78,7 @@ def test_a_model_and_rows_in_memory_are_recorded_as_such(model_folder, tmp_path)
     assert "| forget | in memory | 4 |" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_trainer_that_did_no_step_says_so(model_folder, tmp_path):
+def test_a_model_saved_without_training_records_zero_steps(model_folder, tmp_path):
     trainer = FinetuneTrainer(
         AutoModelForCausalLM.from_pretrained(model_folder),
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, disable_tqdm=True),
@@ -91,7 +91,7 @@ def test_a_trainer_that_did_no_step_says_so(model_folder, tmp_path):
     assert record["result_fingerprint"] == record["original_model"]["fingerprint"]
 
 
-def test_what_is_pushed_is_the_whole_folder_without_places_of_this_machine(model_folder, tmp_path, monkeypatch):
+def test_the_pushed_folder_is_complete_and_has_no_local_paths(model_folder, tmp_path, monkeypatch):
     pushed = {}
 
     class Hub:

@@ -1,4 +1,4 @@
-"""`atwu annotate`."""
+"""`atwu annotate`: label the words of answers that carry the fact."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Annotator(EstimatedJudgeOptions):
 
     judge: str = cli_option(
         "offline (a rule: names and numbers that are not in the question), openai:MODEL (any OpenAI-compatible server), "
-        "or local:FOLDER.",
+        "or local:FOLDER (a transformers model).",
         "offline",
         group="Judge",
     )
@@ -34,7 +34,7 @@ class Annotator(EstimatedJudgeOptions):
 
 @dataclass(kw_only=True)
 class AnnotateCommand:
-    """Label the words of each answer that carry its fact (column forget_spans), for methods with labels (gt_satga).
+    """Label the words of each answer that carry its fact (column forget_spans), for methods that need labels.
 
     A model names the parts of an answer that cannot be guessed from the question; parts that are not in the answer are
     dropped. The offline rule needs no model but is less accurate. Existing labels are kept. Check the labels before
@@ -45,8 +45,8 @@ class AnnotateCommand:
 
     data: str = cli_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
     output: Path = cli_option("Output JSONL: the rows with forget_spans.", alias=("-o",))
-    overwrite: bool = cli_option("Overwrite --output if it exists.", False)
-    limit: int | None = cli_option("Maximum number of rows, evenly spaced.", None, least=1)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    limit: int | None = cli_option("Maximum number of rows, evenly spaced. Default: all rows.", None, least=1)
     judging: Annotator
 
     def run(self) -> None:

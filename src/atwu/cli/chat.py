@@ -1,4 +1,4 @@
-"""`atwu chat`."""
+"""`atwu chat`: talk to one model, or to two in parallel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ChatCommand:
     """
 
     model: str = cli_option("Model: folder, Hub name, smollm2, or a .gguf file.", positional=True)
-    compare: str | None = cli_option("Second model, such as the original model.", None)
-    system: str | None = cli_option("System prompt that the models were trained with.", None)
+    compare: str | None = cli_option("Second model, such as the original model; it gets the same messages.", None)
+    system: str | None = cli_option("System prompt that the models were trained with. Default: none.", None)
     max_new_tokens: int = cli_option("Maximum number of new tokens per answer.", 128, least=1)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 

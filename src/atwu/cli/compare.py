@@ -1,4 +1,4 @@
-"""`atwu compare`."""
+"""`atwu compare`: show several evaluation results in one table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CompareCommand:
         if self.baseline is not None and self.form != "table":
             raise UsageError(f"--baseline prints a table; omit --format {self.form} or --baseline.")
         if self.metrics and self.everything:
-            raise UsageError("give --metrics or --all, not both.")
+            raise UsageError("--metrics and --all exclude each other; give one of them.")
         known = table_of(loaded).keys
         if self.metrics:
             lines = [_line(text.strip(), known) for text in self.metrics.split(",")]
@@ -137,7 +137,9 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
         for name, (path, _) in zip(short, results, strict=True)
     ]
     if len(set(names)) < len(names):
-        raise ValueError(f"result given twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}.")
+        raise ValueError(
+            f"result given twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}; leave one out."
+        )
     return dict(zip(names, (result for _, result in results), strict=True))
 
 

@@ -20,7 +20,9 @@ class DemoCommand:
     """
 
     size: str = cli_option(
-        "Size of the built-in benchmark: tiny (a minute) or small.", "small", choices=("tiny", "small")
+        "Size of the built-in benchmark: tiny (about a minute) or small (several minutes).",
+        "small",
+        choices=("tiny", "small"),
     )
     output: Path = cli_option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
     seed: int = cli_option("Seed of training and unlearning.", 0, least=0)

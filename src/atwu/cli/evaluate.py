@@ -1,4 +1,4 @@
-"""`atwu evaluate`."""
+"""`atwu evaluate`: measure what a model knows of the forget set and of the retain set."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class EvaluateCommand:
     """
 
     model: str | None = cli_option(
-        "Model to evaluate: folder (also of an adapter), Hub name, or name on the server at --model-url. (needed)",
+        "Model to evaluate: folder (also of an adapter), Hub name, or name on the server at --model-url. (required)",
         None,
         alias=("-m",),
         group=EVALUATED_SETS,
     )
     forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None, group=EVALUATED_SETS)
-    retain: str | None = cli_option("Retain set, same kinds of source.", None, group=EVALUATED_SETS)
+    retain: str | None = cli_option("Retain set: same kinds of source.", None, group=EVALUATED_SETS)
     holdout: str | None = cli_option(
-        "Holdout set (never trained on), for membership attacks.", None, group=EVALUATED_SETS
+        "Holdout set: rows that the model was never trained on, for membership attacks.", None, group=EVALUATED_SETS
     )
     extra_retain: list[str] | None = cli_option(
         "Further retain set, as NAME=SOURCE; repeatable.", None, group=EVALUATED_SETS
@@ -71,7 +71,7 @@ class EvaluateCommand:
         group=EVALUATED_SETS,
     )
     rwku: Path | None = cli_option(
-        "Folder with RWKU's probe files (forget_level1.jsonl, ...).", None, group=EVALUATED_SETS
+        "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None, group=EVALUATED_SETS
     )
     rwku_subjects: str | None = cli_option(
         "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS
@@ -79,16 +79,18 @@ class EvaluateCommand:
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
-    everything: bool = cli_option("Compute all metrics whose sets are given.", False, flag="all", group=EVALUATION)
+    everything: bool = cli_option("Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION)
     listing: bool = cli_option("List the metrics and exit.", False, flag="list", group=EVALUATION)
-    limit: int | None = cli_option("Maximum number of rows per set, evenly spaced.", None, least=1, group=EVALUATION)
+    limit: int | None = cli_option(
+        "Maximum number of rows per set, evenly spaced. Default: all rows.", None, least=1, group=EVALUATION
+    )
     settings: dict[str, Any] = settings(metric_settings)
     judging: EstimatedJudgeOptions
     backend: str = cli_option(
-        "Generation backend.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL
+        "Backend that generates answers.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL
     )
     gpu_memory_utilization: float | None = cli_option(
-        "Share of GPU memory for vLLM. Default: 0.92, as in vLLM.", None, group=""
+        "Share of GPU memory for vLLM, from 0 to 1. Default: 0.92, as in vLLM.", None, group=""
     )
     model_url: str | None = cli_option(
         "Evaluate --model on this OpenAI-compatible server; only metrics of generated answers.",
@@ -172,11 +174,11 @@ class EvaluateCommand:
     def _checked(self) -> str:
         """Check combinations of options and return the model's name."""
         if self.model is None:
-            raise UsageError("--model is missing.")
+            raise UsageError("--model is missing; give a folder, a Hub name, or the name of a model at --model-url.")
         if self.forget is None and self.retain is None and self.rwku is None and not self.settings.get("task"):
-            raise UsageError("give --forget, --retain or both (or --rwku, or --task).")
+            raise UsageError("no rows are given; give --forget, --retain or both, or --rwku, or --task.")
         if self.everything and self.metrics:
-            raise UsageError("give --all or --metrics, not both.")
+            raise UsageError("--all and --metrics exclude each other; give one of them.")
         if self.gpu_memory_utilization is not None and self.backend != "vllm":
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.rwku is None and (self.rwku_subjects or "rwku-flavour" in self.settings):

@@ -1,4 +1,4 @@
-"""`atwu evidence`."""
+"""`atwu evidence`: write the evidence of an unlearning request as HTML and JSON."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ class EvidenceCommand:
     """
 
     run_folder: str | None = cli_option(
-        "Folder of a finished run of atwu unlearn. (required)", None, flag="run", positional=True
+        "Folder of a finished run of atwu unlearn. (required unless --print-thresholds)",
+        None,
+        flag="run",
+        positional=True,
     )
-    thresholds: Path | None = cli_option("YAML of thresholds. Default: those recorded with the request.", None)
+    thresholds: Path | None = cli_option("YAML file of thresholds. Default: those recorded with the request.", None)
     print_thresholds: bool = cli_option("Print the shipped thresholds file and exit.", False)
     output: Path | None = cli_option(
         "HTML page to write; the JSON file goes to the same folder. Default: RUN/request/evidence.html.",
         None,
         alias=("-o",),
     )
-    overwrite: bool = cli_option("Overwrite existing files.", False)
+    overwrite: bool = cli_option("Replace existing files.", False)
     show_rows: bool = cli_option("Include the forget rows, not only their hashes.", False)
     strict: bool = cli_option("Exit with code 3 unless every threshold is met and no earlier request came back.", False)
     device: str | None = cli_option(DEVICE, None)
@@ -50,7 +53,7 @@ class EvidenceCommand:
             say(shipped_text().rstrip("\n"))
             return
         if self.run_folder is None:
-            raise UsageError("RUN is missing.")
+            raise UsageError("RUN is missing; give the folder of a finished run of atwu unlearn.")
         page = self.output or Path(self.run_folder).expanduser() / "request" / "evidence.html"
         if page.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"--output must end in .html, got {page.name!r}; the JSON file gets the same name.")

@@ -1,4 +1,4 @@
-"""`atwu export`."""
+"""`atwu export`: convert an unlearned model to another format and check the result."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ class ExportCommand:
     output: str | None = cli_option(
         "Folder to create. Default: RUN-FORMAT in the same folder as the run.", None, alias=("-o",)
     )
-    overwrite: bool = cli_option("Overwrite an export at --output.", False)
+    overwrite: bool = cli_option("Replace an export at --output.", False)
     gguf_type: str = cli_option(
         "GGUF type of the weight matrices: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0; any type with --llama-cpp.",
         "Q8_0",
     )
-    llama_cpp: Path | None = cli_option("Checkout of llama.cpp; its converter then writes the GGUF file.", None)
+    llama_cpp: Path | None = cli_option(
+        "Folder of a llama.cpp checkout, whose converter then writes the GGUF file.", None
+    )
     forget: str | None = cli_option(f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP)
-    retain: str | None = cli_option("Retain rows, likewise.", None, group=MEASURED_GROUP)
+    retain: str | None = cli_option(
+        "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP
+    )
     holdout: str = cli_option(
         "Holdout rows: similar to the forget rows, not in the training data.",
         "people:small:holdout",

@@ -35,7 +35,9 @@ class JudgeAgreementCommand:
     show_errors: int = cli_option("Number of disagreements to print.", 5, least=0)
     result: ResultFile
     judging: EstimatedJudgeOptions
-    against: str | None = cli_option("Second judge to compare with, instead of the labels.", None, group="Judge")
+    against: str | None = cli_option(
+        "Second judge to compare with instead of the labels, named like --judge.", None, group="Judge"
+    )
 
     def run(self) -> None:
         """Judge the cases, print the agreement and write the result."""
@@ -49,7 +51,7 @@ class JudgeAgreementCommand:
         split = self.split or ("test" if self.data is None else None)
         loaded = load_cases(split, path=self.data)  # type: ignore[arg-type]
         if not loaded:
-            raise ValueError(f"no case in split {split!r}; omit --split to use all cases.")
+            raise ValueError(f"there is no case in split {split!r}; leave out --split to use all cases.")
         claims = [case.claim for case in loaded]
         judge, against = self.judging.judge, self.against
         # Server options apply to the judge that uses a server.

@@ -1,4 +1,4 @@
-"""The command `atwu methods`."""
+"""`atwu methods`: list methods and components, or describe one method."""
 
 from __future__ import annotations
 

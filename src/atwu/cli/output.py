@@ -87,7 +87,7 @@ class ResultFile:
     """The file of a result."""
 
     output: Path | None = cli_option("JSON file for the result.", None, alias=("-o",))
-    overwrite: bool = cli_option("Overwrite --output.", False)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
 
     def check(self) -> None:
         """Check that the result can be written, before any work."""

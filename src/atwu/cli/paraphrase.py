@@ -1,4 +1,4 @@
-"""`atwu paraphrase`."""
+"""`atwu paraphrase`: paraphrase the questions of rows with a chat model."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ParaphraseCommand:
 
     data: str = cli_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
     output: Path = cli_option("Output JSONL: the rows with their paraphrases.", alias=("-o",))
-    overwrite: bool = cli_option("Overwrite --output if it exists.", False)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
     count: int = cli_option("Paraphrases per question.", 5, least=1)
     check_meaning: bool = cli_option("Ask the model whether each paraphrase has the meaning of the question.", True)
-    limit: int | None = cli_option("Maximum number of rows, evenly spaced.", None, least=1)
+    limit: int | None = cli_option("Maximum number of rows, evenly spaced. Default: all rows.", None, least=1)
     judging: Paraphraser
 
     def run(self) -> None:

@@ -164,7 +164,7 @@ def _described(option: CliOption) -> str:
     default = option.default
     if default is MISSING:
         words += "" if option.positional else " (required)"
-    elif default not in (None, "", False, -1) and default not in ((), []):
+    elif default is not None and default is not False and default not in ("", -1, (), []):
         default = ", ".join(default) if isinstance(default, tuple) else default
         words += (
             f" (default {default:g})"
@@ -198,7 +198,7 @@ def existing(path: Path) -> Path:
         FileNotFoundError: it does not.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"config {path} not found.")
+        raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
     return path
 
 

@@ -1,4 +1,4 @@
-"""`atwu plan`."""
+"""`atwu plan`: estimate the memory of an unlearning run."""
 
 from __future__ import annotations
 

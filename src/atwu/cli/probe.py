@@ -1,4 +1,4 @@
-"""`atwu probe`."""
+"""`atwu probe`: train a linear probe for labelled tokens on hidden states."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ReportCommand:
         "Study folders, run folders with an eval.json, or result files of atwu evaluate.", positional=True
     )
     output: Path | None = cli_option("File to write; its suffix determines the format.", None, alias=("-o",))
-    overwrite: bool = cli_option("Replace an existing --output.", False)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
     form: list[str] | None = cli_option(
         "Format, instead of the suffix of --output; repeatable.", None, flag="format", choices=tuple(_ENDINGS)
     )

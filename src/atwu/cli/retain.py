@@ -1,4 +1,4 @@
-"""`atwu retain build`."""
+"""`atwu retain build`: build a retain set."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class RetainBuildCommand:
 
     model: str = cli_option("Original model: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
     forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
-    corpus: str | None = cli_option(f"Corpus to select neighbours from: {ROWS_HELP}.", None)
+    corpus: str | None = cli_option(f"Corpus to select neighbours from: {ROWS_HELP}. Default: no neighbours.", None)
     count: int = cli_option("Maximum number of neighbours.", 200, least=1)
     output: Path = cli_option("JSONL file to write.", alias=("-o",))
-    overwrite: bool = cli_option("Overwrite --output.", False)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
     system: str | None = cli_option("System prompt that the model was trained with.", None)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 

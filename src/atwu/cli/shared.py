@@ -26,7 +26,9 @@ class ReadsRows:
 
     model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
     data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
-    max_length: int = cli_option("Maximum row length in tokens.", 512, least=8, group=READING)
+    max_length: int = cli_option(
+        "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
+    )
     system: str | None = cli_option(SYSTEM, None, group=READING)
     device: str | None = cli_option(DEVICE, None, group=READING)
     loading: ModelLoadArgs = cli_option("", group=READING)

@@ -40,32 +40,34 @@ class StudyRunCommand:
 
     study: str = cli_option("YAML file, or name of a built-in study (see `atwu study list`).", positional=True)
     setting: str | None = cli_option(
-        ("Setting (model, benchmark and budget); default: the study's own, else people-small."), None
+        ("Setting: model, benchmark and training budget. Default: that of the study, else people-small."), None
     )
-    output: Path | None = cli_option("Output folder; default runs/STUDY-SETTING.", None, alias=("-o",))
-    seeds: int | None = cli_option("Number of seeds, instead of the study's.", None, least=1)
+    output: Path | None = cli_option("Output folder. Default: runs/STUDY-SETTING.", None, alias=("-o",))
+    seeds: int | None = cli_option("Number of seeds. Default: that of the study.", None, least=1)
     paraphrases: tuple[str, ...] = cli_option(
         "JSONL file with paraphrases of the evaluated questions (`atwu paraphrase`); repeatable.", ()
     )
     configuration: tuple[str, ...] = cli_option(
         (
-            "Option values of all variants: ours, authors (published code) or paper (its text); repeatable, to "
-            "compare them."
+            "Values of unset options of all variants: ours, authors (published code) or paper (its text); repeatable, "
+            "to compare them. Default: ours."
         ),
         (),
     )
-    only: tuple[str, ...] = cli_option("Run only the variant with this label; repeatable.", ())
-    processes: int | None = cli_option("Parallel runs; default: one per GPU, else one per core up to 4.", None, least=1)
-    devices: str | None = cli_option("CUDA devices to use, such as 0,1; default: all.", None)
+    only: tuple[str, ...] = cli_option("Run only the variant with this label; repeatable. Default: all variants.", ())
+    processes: int | None = cli_option(
+        "Number of parallel runs. Default: one per GPU, else one per core, at most 4.", None, least=1
+    )
+    devices: str | None = cli_option("CUDA devices to use, such as 0,1. Default: all.", None)
     cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
     gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each run; default: one if it has any.", None, least=0
+        "GPUs of the cluster for each run. Default: 1 if the cluster has GPUs.", None, least=0
     )
     plan: bool = cli_option("Print the plan with its time estimate and stop.", False)
     presets: Path | None = cli_option(
-        "Folder of preset files METHOD.yaml (`atwu tune`), instead of the setting's own.", None
+        "Folder of preset files METHOD.yaml, as written by `atwu tune`. Default: those of the setting.", None
     )
-    keep_models: bool = cli_option("Keep the weights of every run.", False)
+    keep_models: bool = cli_option("Keep the weights of every run instead of deleting them after evaluation.", False)
     overwrite: bool = cli_option("Repeat runs that were made with other settings.", False)
     judging: JudgeOptions
 
@@ -131,7 +133,7 @@ class StudyCompareCommand:
     """
 
     folder: Path = cli_option("Folder of a finished study.", positional=True)
-    table: str | None = cli_option("Published table; default: the one that the study names.", None)
+    table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
         """Print the numbers, then the orderings."""

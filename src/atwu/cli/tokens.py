@@ -1,4 +1,4 @@
-"""`atwu tokens`."""
+"""`atwu tokens`: show token scores as coloured words."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TokensCommand(ReadsRows):
         "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)
-    overwrite: bool = cli_option("Overwrite --html if it exists.", False)
+    overwrite: bool = cli_option("Replace --html if it exists.", False)
     rows: int = cli_option("Number of rows to print.", 5, least=0)
-    limit: int = cli_option("Number of rows to score for the page.", 100, least=1)
+    limit: int = cli_option("Number of rows to score for the HTML page.", 100, least=1)
 
     def run(self) -> None:
         """Score the rows, print them and write the page."""

@@ -1,4 +1,4 @@
-"""`atwu unlearn` and `atwu finetune`."""
+"""`atwu unlearn` and `atwu finetune`: train a model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from atwu.cli.output import say
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
+    from atwu.methods.component_options import ComponentOption
     from atwu.request.sequential import SequentialResult
     from atwu.request.unlearn import UnlearnResult
 
@@ -41,7 +42,7 @@ GROUPS = {
     "Machine": "Hardware and precision",
     "Adapters": "LoRA and quantization",
 }
-"""Heading of an option in the configuration -> heading in the help."""
+"""`group` of a training option -> heading in the help."""
 
 
 def _with_aliases(options: Iterable[CliOption]) -> list[CliOption]:
@@ -57,6 +58,16 @@ def finetune_options() -> list[CliOption]:
     return _with_aliases(cli_options_of(TrainingOptions, without=("output_dir",)))
 
 
+def _component_help(option: ComponentOption) -> str:
+    """Return the help of a component's option as sentences."""
+    if option.name == "beta":  # of several components
+        return (
+            "Beta in the formula of the weighting or the forget loss, see `atwu methods NAME`. Default: the method's."
+        )
+    text = option.help if option.help.partition(" ")[0].endswith(":") else option.help[:1].upper() + option.help[1:]
+    return f"{text}. Default: the method's." if option.number else f"{text}."
+
+
 def unlearn_options() -> list[CliOption]:
     """Return the options of unlearning, including those of all method components."""
     from atwu.methods.components import component_options
@@ -69,7 +80,7 @@ def unlearn_options() -> list[CliOption]:
             part.name,
             part.kind,
             None if part.number else part.default,  # each method has its own default
-            f"{part.help}.",
+            _component_help(part),
             group="Method" if part.name in COMMON_COMPONENT_OPTIONS else "Method components",
             common=part.name in COMMON_COMPONENT_OPTIONS,
             choices=part.choices,
@@ -78,9 +89,7 @@ def unlearn_options() -> list[CliOption]:
     ]
     fields = _with_aliases(cli_options_of(UnlearnOptions, without=("output_dir", "component_options")))
     fields = [
-        replace(each, default=None, help=f"{each.help} Chosen automatically if not given.")
-        if each.name in CHOSEN
-        else each
+        replace(each, default=None, help=f"{each.help} Default: chosen automatically.") if each.name in CHOSEN else each
         for each in fields
     ]
     return sorted([*fields, *parts], key=lambda each: each.group != "Method")
@@ -110,17 +119,17 @@ def preset_file(path: Path) -> Path:
             return named_preset(name).path
         except ValueError as error:
             hint = f" There is {error}"
-    raise FileNotFoundError(f"config {path} not found.{hint}")
+    raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.{hint}")
 
 
 @dataclass(kw_only=True)
 class UnlearnCommand:
     """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
-    Required are the original model, the forget rows and an output folder. Settings that are not given are chosen and printed
-    with their reasons, an adaptive controller adjusts and ends training, and a verdict is printed at the end. Rows are JSONL,
-    JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion, messages or text. If the run is killed, repeat
-    the command to resume it.
+    Needs the original model, the forget rows and an output folder. Training arguments that are not given are chosen and
+    printed with the reason. An adaptive controller evaluates during training, adjusts the learning rate and ends training;
+    the command then measures the unlearned model and prints a verdict. Rows are JSONL, JSON, CSV, Parquet or Arrow with
+    columns question/answer, prompt/completion, messages or text. If the run is killed, repeat the command to resume it.
 
     With --ledger LEDGER, each request continues from the model of the last request in this ledger and checks that the earlier
     requests are still forgotten; the first request starts the ledger and needs --model.
@@ -129,12 +138,12 @@ class UnlearnCommand:
     """
 
     model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",), group=RUN)
-    forget: str = cli_option("Forget rows: file, Hub dataset or people:SIZE:SPLIT.", group=RUN)
+    forget: str = cli_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
     retain: str = cli_option(
-        "Retain rows, likewise; auto: self-generated answers to general questions.", "auto", group=RUN
+        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto", group=RUN
     )
     output: str | None = cli_option(
-        "Folder to create; it appears when the run is finished. (required)", None, alias=("-o",), group=RUN
+        "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",), group=RUN
     )
     ledger: str | None = cli_option(
         "Folder that records all requests on one model, created if missing. The request continues from the model of the last "
@@ -142,9 +151,12 @@ class UnlearnCommand:
         None,
         group=RUN,
     )
-    overwrite: bool = cli_option("Overwrite --output.", False, group=RUN)
+    overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
     config: Path | None = cli_option(
-        "YAML of these options, or a preset such as tofu-1b/atwu; flags override it.", None, group=RUN, find=preset_file
+        "YAML file of these options (key: value), or a preset such as tofu-1b/atwu; flags override it.",
+        None,
+        group=RUN,
+        find=preset_file,
     )
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=RUN
@@ -155,7 +167,7 @@ class UnlearnCommand:
         group=RUN,
     )
     thresholds: Path | None = cli_option(
-        "YAML of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
+        "YAML file of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
         None,
         group=RUN,
     )
@@ -163,8 +175,8 @@ class UnlearnCommand:
         "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"
     )
     auto_memory: bool = cli_option(
-        "Choose full fine-tuning, LoRA and activation checkpointing by the free memory, even with a learning rate and a "
-        "length. See atwu plan.",
+        "Choose full fine-tuning, LoRA, quantization and activation checkpointing by the free memory, even if a learning "
+        "rate and a run length are given. See atwu plan.",
         False,
         group=GROUPS["Machine"],
     )
@@ -214,14 +226,18 @@ class FinetuneCommand:
     """
 
     model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",), group=RUN)
-    scratch: str | None = cli_option("Train a new Llama of this size instead, e.g. tofu6m.", None, group=RUN)
+    scratch: str | None = cli_option(
+        "Train a new Llama of this size from scratch instead, such as tofu6m.", None, group=RUN
+    )
     tokenizer: str | None = cli_option(
         "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, group=RUN
     )
-    data: str = cli_option("Training rows: file, Hub dataset or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
-    output: str = cli_option("Folder to create; it appears when the run is finished.", alias=("-o",), group=RUN)
-    overwrite: bool = cli_option("Overwrite --output.", False, group=RUN)
-    config: Path | None = cli_option("YAML of these options (key: value); flags override it.", None, group=RUN)
+    data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
+    output: str = cli_option(
+        "Folder to create; it has this name only once the run is finished.", alias=("-o",), group=RUN
+    )
+    overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
+    config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None, group=RUN)
     settings: dict[str, Any] = settings(finetune_options, trainer_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
@@ -231,7 +247,7 @@ class FinetuneCommand:
         from atwu.training.unlearn_run import ModelSource, run_finetune
 
         if (self.model is None) == (self.scratch is None):
-            raise UsageError("give either --model (fine-tune it) or --scratch (train a new model).")
+            raise UsageError("give exactly one of --model (fine-tune it) and --scratch (train a new model).")
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
         with prefix_errors(self.config):
             config = FinetuneConfig(**self.settings)

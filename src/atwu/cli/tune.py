@@ -14,7 +14,7 @@ from atwu.cli.output import say, stand_out, terminal
 
 @dataclass(kw_only=True)
 class TuneCommand:
-    """Tune methods, or the variants of a study: same budget, sampler and first points for all.
+    """Search hyperparameters of methods or of the variants of a study, with the same budget and sampler for all.
 
     Starts with the recommended values of each method. Run the same command again to continue an interrupted search; it
     proposes the same points as an uninterrupted one. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
@@ -32,18 +32,18 @@ class TuneCommand:
     setting: str | None = cli_option(
         "Setting by name (`atwu study list`), or a YAML file. Default: people-tiny, or that of the study.", None
     )
-    trials: int = cli_option("Finished trials per method, including pruned ones.", 20, least=1)
+    trials: int = cli_option("Number of finished trials per method, including pruned ones.", 20, least=1)
     transfer_to: str | None = cli_option(
         "Second setting on which only the learning rate is searched again. The first stage uses --setting; default: "
         "its surrogate, or the second setting itself.",
         None,
     )
-    transfer_trials: int = cli_option("Trials of the second stage.", 5, least=1)
+    transfer_trials: int = cli_option("Number of trials of the second stage.", 5, least=1)
     objective: str | None = cli_option(
         ("Objective: ES_delta, N_delta (rwku) or UQ (offline judge). Default: the setting's."), None
     )
     fixed: tuple[str, ...] = cli_option(
-        "Fixed option of all runs as NAME=VALUE, such as weighting=entropy.", (), flag="set"
+        "Fixed option of all runs as NAME=VALUE, such as weighting=entropy; repeatable.", (), flag="set"
     )
     seed: int = cli_option("Seed of the sampler and of the runs.", 0, least=0)
     storage: str | None = cli_option(
@@ -52,13 +52,13 @@ class TuneCommand:
         "stage's setting, which second stages share.",
         None,
     )
-    processes: int = cli_option("Parallel trials.", 1, least=1)
+    processes: int = cli_option("Number of parallel trials.", 1, least=1)
     cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
     gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each trial; default: one if it has any.", None, least=0
+        "GPUs of the cluster for each trial. Default: 1 if the cluster has GPUs.", None, least=0
     )
     output: Path | None = cli_option(
-        "Output folder; default runs/tune-SETTING for the setting of the presets.", None, alias=("-o",)
+        "Output folder. Default: runs/tune-SETTING for the setting of the presets.", None, alias=("-o",)
     )
 
     def run(self) -> None:

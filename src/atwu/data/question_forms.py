@@ -1,7 +1,7 @@
-"""Forms of a question: ask for the fact of a row in ways that its own question does not, by rule and without a model.
+"""Rewrite the question of a row in other forms that ask for the same fact, by rule and without a model.
 
 A model that unlearned one form of a question may still answer another (SUITE, arXiv 2607.09236). Every form is a
-question-answer row again, so it can be trained on, measured, or paired with the same form of a retain row.
+question-answer row, so it can be trained on, evaluated, or paired with the same form of a retain row.
 """
 
 from __future__ import annotations

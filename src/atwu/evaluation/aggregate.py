@@ -1,9 +1,9 @@
-"""Values that need several sets or a reference model (FQ, RD, UQ, model utility, privleak), differences, means over
-seeds.
+"""Compute values that need several sets or a reference model, differences of models, and means over seeds.
 
-All are computed from row values with the same bootstrap draws for every model, so intervals of differences are paired.
-The interval of a mean over seeds resamples subjects, not seeds. The standard deviation over seeds is reported
-separately and shows how much another training run would change the value.
+The values are FQ, RD, UQ, model utility, privleak and others. All are computed from row values with the same bootstrap
+draws for every model, so intervals of differences are paired. The interval of a mean over seeds resamples subjects, not
+seeds. The standard deviation over seeds is reported separately and shows how much another training run would change the
+value.
 """
 
 from __future__ import annotations

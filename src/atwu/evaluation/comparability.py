@@ -10,7 +10,7 @@ from atwu.data.row_parsing import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Generator
-from atwu.evaluation.questions.prompts import variants
+from atwu.evaluation.questions.prompts import question_and_paraphrases
 from atwu.evaluation.registry import all_metrics
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.sets import Sets
@@ -47,7 +47,7 @@ def provenance(
 
 def _questions_per_row(rows: Sequence[Example], most: int) -> list[int]:
     """Return the distinct numbers of questions per row (the original question and its paraphrases)."""
-    return sorted({len(variants(row, most)) for row in rows if row.messages})
+    return sorted({len(question_and_paraphrases(row, most)) for row in rows if row.messages})
 
 
 def _backend(generator: Generator) -> str:

@@ -20,7 +20,7 @@ from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, metric_values_by_set
 from atwu.evaluation.session import Session
 from atwu.evaluation.sets import load_evaluation_rows
 from atwu.evaluation.warnings import warnings
@@ -220,7 +220,7 @@ def _result(
     result = EvalResult(
         model=model,
         fingerprint=fingerprint,
-        sets=set_values(sides.this, session.recorded) | session.extra,
+        sets=metric_values_by_set(sides.this, session.recorded) | session.extra,
         overall=overall(sides),
         rows=values,
         settings=settings,

@@ -108,13 +108,13 @@ class Metric:
         Raises:
             ValueError: No column of the metric has this name.
         """
-        from atwu.evaluation.row_statistics import Recorded
+        from atwu.evaluation.row_statistics import ColumnValues
 
         column = next((column for column in self.columns if column.field(name) is not None), None)
         if column is None:
             raise ValueError(f"metric {self.name} records {name!r}, but none of its columns has this name.")
         row_values = tuple(None if value is None else float(value) for value in values)
-        recorded = Recorded(row_values, column.direction_on(split), unscored, column.digits, column.shown)
+        recorded = ColumnValues(row_values, column.direction_on(split), unscored, column.digits, column.shown)
         self.session.recorded.setdefault(split, {})[name] = recorded
 
     @classmethod

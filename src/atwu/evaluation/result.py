@@ -99,7 +99,7 @@ class EvalResult:
     """Values that need several sets or a reference model, by name."""
     rows: Mapping[str, RowValues]
     settings: Mapping[str, Any]
-    """All settings: limits, metric variants, seeds, judge."""
+    """All settings: limits, options of metrics, seeds, judge."""
     versions: Mapping[str, str]
     references: Mapping[str, str] = field(default_factory=dict)
     """`original` and `retain-only`, if given -> fingerprint of that model."""

@@ -1,5 +1,7 @@
-"""Means and bootstrap intervals of one model's metrics. All models measured on the same rows share the resampled
-rows."""
+"""Means and bootstrap intervals of the metrics of one model.
+
+All models measured on the same rows share the resampled rows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from atwu.evaluation.result import Direction, MetricValue, RowValues
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class ColumnValues:
     """Values of one column on one set, one per row."""
 
     values: tuple[float | None, ...]
@@ -94,8 +96,8 @@ class AggregateMetric:
     """Number of rows; None: the smallest count of `used`."""
 
 
-def set_values(
-    numbers: RowMetrics, recorded: Mapping[str, Mapping[str, Recorded]]
+def metric_values_by_set(
+    numbers: RowMetrics, recorded: Mapping[str, Mapping[str, ColumnValues]]
 ) -> dict[str, dict[str, MetricValue]]:
     """Return mean, standard deviation and interval of each shown metric, by set and name."""
     shown: dict[str, dict[str, MetricValue]] = {}

@@ -17,7 +17,7 @@ from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
-from atwu.evaluation.row_statistics import Recorded
+from atwu.evaluation.row_statistics import ColumnValues
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -55,7 +55,7 @@ class Session:
     progress: bool
     """Whether to show progress bars."""
     warnings: list[str] = field(default_factory=list)
-    recorded: dict[str, dict[str, Recorded]] = field(default_factory=dict)
+    recorded: dict[str, dict[str, ColumnValues]] = field(default_factory=dict)
     """Set -> column -> row values."""
     texts: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     """Set -> name -> generated text per row."""

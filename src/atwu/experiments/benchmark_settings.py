@@ -1,11 +1,8 @@
-"""Settings: a benchmark with an original model, the options shared by all methods, and the evaluation; built-in ones
-are in `benchmark_settings.yaml`.
+"""Settings: a benchmark with an original model, the options shared by all methods, and the evaluation.
 
-`people-*`, `tofu-small` and `rwku-small` train their original model from scratch and run on a laptop; `*-smollm2` start
-from a
-pretrained model of 135M parameters and need a night on a laptop; `tofu-1b`, `tofu-8b` and `rwku-phi3` are those of the
-ATWU
-paper and start from published checkpoints.
+Built-in settings are in `benchmark_settings.yaml`. `people-*`, `tofu-small` and `rwku-small` train their original model
+from scratch and run on a laptop; `*-smollm2` start from a pretrained model of 135M parameters and need a night on a
+laptop; `tofu-1b`, `tofu-8b` and `rwku-phi3` are those of the ATWU paper and start from published checkpoints.
 """
 
 from __future__ import annotations
@@ -137,7 +134,7 @@ def _read(path: Path) -> BenchmarkSetting:
         raise ValueError(f"setting {path} not found; give a file, or one of {', '.join(BENCHMARK_SETTINGS)}.")
     values = read_yaml(path)
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must contain fields of a setting, one 'key: value' per line.")
+        raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
     with prefix_errors(path):
         return setting_from({"name": path.stem} | values)
 

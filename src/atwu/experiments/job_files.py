@@ -1,5 +1,7 @@
-"""Job files: what determines the result in a folder, written before the work starts, so that results are never mixed
-up."""
+"""Job files: what determines the result in a folder.
+
+They are written before the work starts, so that results of different settings are never mixed up.
+"""
 
 from __future__ import annotations
 

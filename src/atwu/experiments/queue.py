@@ -1,5 +1,4 @@
-"""Task queues: tasks are submitted, executed by workers, and returned in the order they finish; the driver chooses the
-next.
+"""Task queues: execute submitted tasks with workers, and return them in the order they finish.
 
 Tasks run in this process (`InProcessExecutor`), in local processes (`ProcessPool`), or on the nodes of a Ray cluster
 (`atwu.experiments.cluster`); `atwu.experiments.open_queue` opens one of them. If a worker dies, its task starts again

@@ -136,7 +136,7 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
         row = rows[different[0]]
         raise ValueError(
             f"{len(different)} of {len(rows)} rows are tokenized differently when transformers reads the file, such as "
-            f"{(row.question or row.answer)[:60]!r}."
+            f"{(row.question or row.answer)[:60]!r}; export with --llama-cpp, or as safetensors."
         )
 
 

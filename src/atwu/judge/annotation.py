@@ -104,5 +104,5 @@ def _request(row: Example) -> ChatRequest:
 def _read(text: str) -> list[str]:
     pieces = json_object(text).get("secrets")
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise ValueError("no list of secrets")
+        raise ValueError("no list of phrases under the key secrets")
     return pieces

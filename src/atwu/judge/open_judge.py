@@ -21,16 +21,25 @@ class JudgeOptions:
     """Judge model, server and price."""
 
     judge: str = _judge_option(
-        "offline", "offline (rules, no model), openai:MODEL (any OpenAI-compatible server), or local:FOLDER."
+        "offline",
+        "offline (rules, no model), openai:MODEL (any OpenAI-compatible server), or local:FOLDER (a transformers model).",
     )
-    judge_url: str | None = _judge_option(None, "Address of the server, such as http://localhost:8000/v1.")
+    judge_url: str | None = _judge_option(
+        None, "Base URL of the server, such as http://localhost:8000/v1. Default: OPENAI_BASE_URL, else the OpenAI API."
+    )
     judge_key: str = _judge_option("OPENAI_API_KEY", "Environment variable with the API key of the server.")
-    judge_price: str | None = _judge_option(None, "Price in USD per million input,output tokens, such as 0.25,2.")
-    max_cost: float | None = _judge_option(None, "Maximum cost in USD; stops before it is exceeded.", least=0)
+    judge_price: str | None = _judge_option(None, "Price as INPUT,OUTPUT in USD per million tokens, such as 0.25,2.")
+    max_cost: float | None = _judge_option(
+        None,
+        "Maximum cost in USD; no request is sent that could exceed it. Needs --judge-price. Default: no limit.",
+        least=0,
+    )
     judge_concurrency: int = _judge_option(8, "Maximum number of concurrent calls.", least=1)
-    judge_timeout: float = _judge_option(60.0, "Maximum seconds per call, until the end of the reply.", least=1)
+    judge_timeout: float = _judge_option(60.0, "Timeout of a call in seconds, until the end of the reply.", least=1)
     judge_max_tokens: int | None = _judge_option(
-        None, "Maximum number of tokens of the judge's reply; reasoning models need thousands.", least=1
+        None,
+        "Maximum number of new tokens per reply; reasoning models need thousands. Default: set by each prompt.",
+        least=1,
     )
 
     @property
@@ -53,7 +62,9 @@ class JudgeOptions:
 class EstimatedJudgeOptions(JudgeOptions):
     """Judge options of commands that can estimate the cost."""
 
-    estimate: bool = _judge_option(False, "Print number of calls, tokens and price, and stop without sending any.")
+    estimate: bool = _judge_option(
+        False, "Print the number of calls, the tokens and the price, and exit without sending any."
+    )
 
 
 def open_judge(options: JudgeOptions) -> Judge:

@@ -208,7 +208,7 @@ def _read_paraphrases(text: str) -> list[str]:
         or not candidates
         or not all(isinstance(candidate, str) for candidate in candidates)
     ):
-        raise ValueError("no list of paraphrases")
+        raise ValueError("no list of texts under the key paraphrases")
     return candidates
 
 

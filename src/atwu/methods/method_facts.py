@@ -54,8 +54,8 @@ class PublishedValues:
 def published_values(name: str) -> dict[str, PublishedValues]:
     """Return published values by benchmark; the models of one benchmark differ only in the learning rate."""
     published: dict[str, PublishedValues] = {}
-    for benchmark, scales in PUBLISHED.items():
-        matching = [preset for scale in scales if (preset := find_preset(scale, name)) is not None]
+    for benchmark, settings in PUBLISHED.items():
+        matching = [preset for setting in settings if (preset := find_preset(setting, name)) is not None]
         if matching:
             rates = {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in matching}
             published[benchmark] = PublishedValues(matching[0].values, rates, tuple(preset.name for preset in matching))

@@ -32,8 +32,8 @@ class Method:
     """Hyperparameters of the first trial of the published search, if known."""
 
 
-def _tuned(name: str, scale: str = "tofu-1b") -> Values:
-    preset = find_preset(scale, name)
+def _tuned(name: str, setting: str = "tofu-1b") -> Values:
+    preset = find_preset(setting, name)
     assert preset is not None
     return preset.values
 

@@ -58,14 +58,14 @@ class UnlearningLoss:
         return self.terms.mask
 
 
-def recipe_loss(
+def micro_batch_loss(
     model: nn.Module,
     batches: Mapping[str, Any],
     recipe: Recipe,
     *,
     scorer: TokenScorer | None = None,
     inputs: LossInputs | None = None,
-    denominators: NormalizationCounts | None = None,
+    batch_counts: NormalizationCounts | None = None,
     layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
     """Compute the loss of one micro-batch.
@@ -76,13 +76,13 @@ def recipe_loss(
         recipe: the resolved method.
         scorer: for learned weights; None gives every token the score 1/2.
         inputs: inputs besides the rows.
-        denominators: counts of the larger batch that this micro-batch belongs to; by default its own counts.
+        batch_counts: counts of the larger batch that this micro-batch belongs to; by default its own counts.
         layout: see `forward_tokens`.
 
     Raises:
         ValueError: a batch or another input that the recipe needs is missing.
     """
-    counts, inputs = denominators or NormalizationCounts(), inputs or LossInputs(Reference())
+    counts, inputs = batch_counts or NormalizationCounts(), inputs or LossInputs(Reference())
     rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
     if loss.trained_answer == "alternate":  # the alternate answer takes the place of the forget answer from here on

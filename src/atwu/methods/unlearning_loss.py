@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.component_inputs import LossInputs
-from atwu.methods.objective import UnlearningLoss, batches_of, recipe_loss
+from atwu.methods.objective import UnlearningLoss, batches_of, micro_batch_loss
 from atwu.methods.recipe import recipe
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
@@ -88,7 +88,7 @@ def unlearning_loss(
     references = Reference()
     if reference is not None and specs:
         references = reference_of_batch(reference, rows, specs, layout=layout)
-    return recipe_loss(
+    return micro_batch_loss(
         model,
         rows,
         decided,

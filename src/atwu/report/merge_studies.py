@@ -1,5 +1,7 @@
-"""Merge several studies into one report: shared runs are counted once, and a label with different runs gets its
-study's name."""
+"""Merge several studies into one report.
+
+Shared runs are counted once, and a label with different runs is extended by the name of its study.
+"""
 
 from __future__ import annotations
 

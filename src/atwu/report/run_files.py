@@ -90,7 +90,7 @@ def read_log(path: Path) -> tuple[dict[str, Any], ...]:
             value = parse_json(text, what=path, first_line=number)
             validated(value, _LOG_LINE, what=what)
             if "step" not in value:
-                raise ValueError(f"{what}: the key step is missing.")
+                raise ValueError(f"{what}: the key 'step' is missing; every line of the log needs one.")
             found.append(value)
     return tuple(found)
 

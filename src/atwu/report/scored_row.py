@@ -1,5 +1,4 @@
-"""A row with word scores of several methods, and its pieces for display: words with score and label, and the gaps
-between."""
+"""A row with word scores of several methods, and its pieces for display: words with score and label, and gaps."""
 
 from __future__ import annotations
 

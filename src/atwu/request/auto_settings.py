@@ -11,7 +11,7 @@ import torch
 
 from atwu.methods.recipe import Recipe
 from atwu.modeling.device import free_memory, multiplies_bfloat16
-from atwu.request.controller import MAX_EVAL_STEPS
+from atwu.request.controller import MAX_EVALUATIONS
 from atwu.request.memory_strategy import StrategyEstimate
 
 SCORER_PRIOR_ROWS = 100
@@ -98,7 +98,7 @@ def choose(
         Choice("gradient_accumulation_steps", 1, "one batch per step, as there are few rows"),
         Choice(
             "max_steps",
-            MAX_EVAL_STEPS * every,
+            MAX_EVALUATIONS * every,
             f"upper bound; evaluated every {every} steps, ends when the rows are forgotten",
         ),
         Choice("lr_scheduler_type", "constant_with_warmup", "the controller adjusts the learning rate"),

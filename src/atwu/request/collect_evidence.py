@@ -89,7 +89,7 @@ def gather(
         ),
         verdict=VerdictSummary(verdict.outcome, verdict.reason),
         thresholds=_threshold_report(
-            given, request, [_checked(limit, before, after, missing) for limit in given.limits]
+            given, request, [_checked(limit, before, after, missing) for limit in given.thresholds]
         ),
         attacks=attacks,
         model_before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
@@ -124,14 +124,14 @@ def _measure(session: EvidenceSession) -> Missing:
         except NotThereError as error:
             missing[side, metric] = str(error)
 
-    for limit in given.limits:
+    for limit in given.thresholds:
         ask(AFTER, metric_of(limit))
         if limit.bound in RELATIVE:
             ask(BEFORE, metric_of(limit))
     for name in given.attacks:
         ask(AFTER, name)
     known = together(session.all_of(AFTER), (), session.all_of(BEFORE)).overall
-    for limit in given.limits:
+    for limit in given.thresholds:
         if (
             limit.split == OVERALL and limit.metric not in known
         ):  # needs more metrics of the original model than a verdict
@@ -165,8 +165,8 @@ def _threshold_report(given: Thresholds, request: RequestRecord, results: list[T
 
 def _differences(text: str, name: str, given: Thresholds) -> str:
     """Return how the thresholds differ from an earlier file."""
-    old = {limit.name: str(limit) for limit in parse_thresholds(text, name=name, any_version=True).limits}
-    new = {limit.name: str(limit) for limit in given.limits}
+    old = {limit.name: str(limit) for limit in parse_thresholds(text, name=name, any_version=True).thresholds}
+    new = {limit.name: str(limit) for limit in given.thresholds}
     changed = [
         f"{each}: {old.get(each, 'no limit')} before, {new.get(each, 'no limit')} now"
         for each in dict.fromkeys([*old, *new])
@@ -245,7 +245,7 @@ def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator
         why = ""
         if not numbers:
             needs = [need for need in metric.needs if need not in (FORGET, RETAIN, FORGET_OR_RETAIN)]
-            requested = name in given.attacks or name in map(metric_of, given.limits)
+            requested = name in given.attacks or name in map(metric_of, given.thresholds)
             why = f"needs {' and '.join(needs)} rows" if needs else "not requested by the thresholds"
             why = (missing.get((AFTER, name)) or "not applicable to these rows") if requested else why
         yield Attack(name, metric.about, bool(numbers), why, tuple(numbers))

@@ -35,21 +35,21 @@ _T = TypeVar("_T")
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
 MIN_PROGRESS = 0.08
-"""Progress is slow if an evaluation step advances less than this fraction of the distance from start to goal."""
+"""Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
-MAX_EVAL_STEPS = 40
-"""Evaluation steps after which a run ends that has not reached its goal; a rollback counts as one more."""
-USUAL_EVAL_STEPS = 8
-"""Expected number of evaluation steps, until measurements give a better estimate."""
+MAX_EVALUATIONS = 40
+"""Number of evaluations after which a run ends that has not reached its goals; a rollback counts as one more."""
+USUAL_EVALUATIONS = 8
+"""Expected number of evaluations, until measurements give a better estimate."""
 HISTORY_SCHEMA: Final = "atwu.history/2"
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """Files in a checkpoint: the state of the controller, and the best weights so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class EvalStep:
-    """Measurements of one evaluation step."""
+class EvaluationRecord:
+    """Measurements of one evaluation during training."""
 
     step: int
     probability: float
@@ -63,9 +63,10 @@ class EvalStep:
 
 @dataclass(frozen=True, slots=True)
 class TrainingHistory:
-    """Evaluation steps of a whole run."""
+    """All evaluations of a run, as its history file stores them."""
 
-    eval_steps: tuple[EvalStep, ...]
+    eval_steps: tuple[EvaluationRecord, ...]
+    """Evaluations in order; a key of the file."""
     kept_step: int
     """Step whose weights the run left."""
     rollbacks: int
@@ -78,14 +79,14 @@ class TrainingHistory:
 class _State:
     """State of the controller, as a checkpoint stores it."""
 
-    eval_steps: tuple[EvalStep, ...]
-    best: EvalStep | None
+    eval_steps: tuple[EvaluationRecord, ...]
+    best: EvaluationRecord | None
     rollbacks: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Goals of a run, and its limit on the retain loss increase."""
+class ControllerGoals:
+    """Goals that end a run once it reaches all of them, and the limit above which the controller restores earlier weights."""
 
     probability: float
     """Goal: mean `key_token_probability` of holdout rows."""
@@ -94,8 +95,8 @@ class Limits:
     sub-word tokens are predictable from earlier ones, so accuracy rarely falls to the mean."""
     recall: float
     """Goal: `key_token_recall` of holdout rows, upper end of its interval."""
-    retain_loss_increase: float
-    """Largest accepted increase of the loss on any set of retained data, in nats/token."""
+    max_retain_increase: float
+    """Limit: largest accepted increase of the loss on any set of retained data, in nats/token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class AdaptiveController(TrainerCallback):
     Args:
         trainer: the trainer, whose learning rate and weights are changed.
         rows: rows to measure.
-        limits: goals, and the limit on retained data.
+        goals: goals, and the limit on the retain loss increase.
         every: optimizer steps between two evaluation steps.
         adapt: change the learning rate; only used with `stop`.
         stop: end training at the goal, and roll back above the limit.
@@ -131,7 +132,7 @@ class AdaptiveController(TrainerCallback):
         self,
         trainer: Any,
         rows: ControllerRows,
-        limits: Limits,
+        goals: ControllerGoals,
         *,
         every: int,
         adapt: bool,
@@ -139,25 +140,25 @@ class AdaptiveController(TrainerCallback):
         history_file: Path | None = None,
         say: Say,
     ) -> None:
-        self.trainer, self.rows, self.limits, self.every = trainer, rows, limits, every
+        self.trainer, self.rows, self.goals, self.every = trainer, rows, goals, every
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
-        self.eval_steps: list[EvalStep] = []
-        self.best: EvalStep | None = None
+        self.history: list[EvaluationRecord] = []
+        self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit; the later one of a tie."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
         trainer.stateful.append(self)
         trainer.eval_every = every
         if stop:
-            trainer.expected_steps = USUAL_EVAL_STEPS * every
+            trainer.expected_steps = USUAL_EVALUATIONS * every
 
     # Called by the trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate the original model."""
-        if not self.eval_steps:
+        if not self.history:
             self._evaluate(state.global_step)
-            self._keep(self.eval_steps[0])
+            self._keep(self.history[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate, and decide how training continues."""
@@ -166,27 +167,27 @@ class AdaptiveController(TrainerCallback):
         measured = self._evaluate(state.global_step)
         if not self.stop:
             return
-        if not self.retain_loss_increase(measured) <= self.limits.retain_loss_increase:  # NaN is above every limit
+        if not self.retain_loss_increase(measured) <= self.goals.max_retain_increase:  # NaN is above every limit
             self._roll_back(control, self.retain_loss_increase(measured))
             return
         remaining = self.remaining(measured)
         if self.best is None or remaining <= self.remaining(self.best):  # of two at the goal, the later one
             self._keep(measured)
         if remaining <= 0:
-            if (recall := self._from_first_process(self._recall)) > self.limits.recall:
+            if (recall := self._from_first_process(self._recall)) > self.goals.recall:
                 self.say(
-                    f"key-token recall of greedy answers is {recall:.3f} (goal {self.limits.recall:.3f}); training continues"
+                    f"key-token recall of greedy answers is {recall:.3f} (goal {self.goals.recall:.3f}); training continues"
                 )
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
                 self._end(control)
-        elif len(self.eval_steps) > MAX_EVAL_STEPS:
-            self.say(f"step {measured.step}: goal not reached in {MAX_EVAL_STEPS} evaluation steps; training ends")
+        elif len(self.history) > MAX_EVALUATIONS:
+            self.say(f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps; training ends")
             self._end(control)
         elif (
             self.adapt
-            and self.remaining(self.eval_steps[-2]) - remaining < MIN_PROGRESS
-            and self.retain_loss_increase(measured) < self.limits.retain_loss_increase / 2
+            and self.remaining(self.history[-2]) - remaining < MIN_PROGRESS
+            and self.retain_loss_increase(measured) < self.goals.max_retain_increase / 2
         ):
             self._scale(LR_INCREASE, "slow progress")
 
@@ -197,48 +198,48 @@ class AdaptiveController(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leave the best weights in the model; evaluate a run of given length at its last step."""
-        if not self.stop and self.eval_steps[-1].step != state.global_step:
+        if not self.stop and self.history[-1].step != state.global_step:
             self._evaluate(state.global_step)
-        if self.stop and self.best is not None and self.best is not self.eval_steps[-1]:
+        if self.stop and self.best is not None and self.best is not self.history[-1]:
             self._restore()
             self.say(f"kept the weights of step {self.best.step}")
         if self.history_file is not None and args.should_save:
             increase = self.retain_loss_increase(self.last)
             history = TrainingHistory(
-                tuple(self.eval_steps), self.last.step, self.rollbacks, increase if math.isfinite(increase) else None
+                tuple(self.history), self.last.step, self.rollbacks, increase if math.isfinite(increase) else None
             )
             write_json(self.history_file, dataclasses.asdict(history))
 
     # Measurements and actions
 
-    def _evaluate(self, step: int) -> EvalStep:
+    def _evaluate(self, step: int) -> EvaluationRecord:
         measured = self._from_first_process(lambda: self._measure(step))
-        self.eval_steps.append(measured)
+        self.history.append(measured)
         if self.stop:
             self.trainer.expected_steps = self._expected(measured)
         self.say(self._line(measured))
         return measured
 
-    def _line(self, measured: EvalStep) -> str:
+    def _line(self, measured: EvaluationRecord) -> str:
         """Return an evaluation step with its goals and limit as one line."""
-        last, goals = int(self.trainer.state.max_steps), self.limits
+        last, goals = int(self.trainer.state.max_steps), self.goals
         total = f"~{min(self.trainer.expected_steps, last)}" if self.stop else str(last)
         return (
             f"step {measured.step}/{total}  key-token prob {measured.probability:.3f} (goal {goals.probability:.3f})  "
             f"accuracy {measured.accuracy:.3f} (goal {goals.accuracy:.3f})  "
-            f"retain loss {self.retain_loss_increase(measured):+.3f} (limit {goals.retain_loss_increase:.3f})"
+            f"retain loss {self.retain_loss_increase(measured):+.3f} (limit {goals.max_retain_increase:.3f})"
         )
 
     def _from_first_process(self, measure: Callable[[], _T]) -> _T:
         """Return what the first process measures, so that all processes decide alike; sharded weights are read together."""
         return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
 
-    def _measure(self, step: int) -> EvalStep:
+    def _measure(self, step: int) -> EvaluationRecord:
         model = self.trainer.model
         with self.trainer.accelerator.autocast():
             read = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
             kept = [read_tokens(model, rows) for rows in self.rows.retain]
-        return EvalStep(
+        return EvaluationRecord(
             step,
             max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in read),
             max(_mean(key_token_accuracy(row, tokens) for row, tokens in rows) for rows in read),
@@ -251,39 +252,37 @@ class AdaptiveController(TrainerCallback):
         with full_precision(self.trainer.model):
             return self.rows.recall(self.trainer.model)
 
-    def retain_loss_increase(self, measured: EvalStep) -> float:
+    def retain_loss_increase(self, measured: EvaluationRecord) -> float:
         """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""
         changes = [
-            now - first for now, first in zip(measured.retain_losses, self.eval_steps[0].retain_losses, strict=True)
+            now - first for now, first in zip(measured.retain_losses, self.history[0].retain_losses, strict=True)
         ]
         return float(np.max(changes)) if changes else 0.0  # NaN stays NaN
 
     @property
-    def last(self) -> EvalStep:
+    def last(self) -> EvaluationRecord:
         """The evaluation step of the weights that training left."""
-        return (self.best if self.stop else None) or self.eval_steps[-1]
+        return (self.best if self.stop else None) or self.history[-1]
 
-    def remaining(self, measured: EvalStep) -> float:
+    def remaining(self, measured: EvaluationRecord) -> float:
         """Return the share of the way to the goal that remains: 1 at the start, 0 at the goal; the larger of two metrics."""
-        first, limits = self.eval_steps[0], self.limits
-        probability = _share(*map(_log, (first.probability, measured.probability, limits.probability)))
-        return max(probability, _share(first.accuracy, measured.accuracy, limits.accuracy))
+        first, goals = self.history[0], self.goals
+        probability = _share(*map(_log, (first.probability, measured.probability, goals.probability)))
+        return max(probability, _share(first.accuracy, measured.accuracy, goals.accuracy))
 
-    def _expected(self, measured: EvalStep) -> int:
+    def _expected(self, measured: EvaluationRecord) -> int:
         """Estimate the step at which the goal is reached at the pace so far."""
         done = 1 - self.remaining(measured)
-        guess = measured.step / done if done > 0.1 else max(USUAL_EVAL_STEPS * self.every, 2 * measured.step)
+        guess = measured.step / done if done > 0.1 else max(USUAL_EVALUATIONS * self.every, 2 * measured.step)
         return max(round(guess), measured.step + self.every)
 
     def _roll_back(self, control: Any, increase: float) -> None:
         self.rollbacks += 1
-        limit = self.limits.retain_loss_increase
+        limit = self.goals.max_retain_increase
         reason = f"retain loss {increase:+.3f} is above the limit of {limit:g}; restored the best weights"
         if self.best is not None:
             self._restore()
-            self.eval_steps.append(
-                dataclasses.replace(self.best, step=self.eval_steps[-1].step, learning_rate=self._rate())
-            )
+            self.history.append(dataclasses.replace(self.best, step=self.history[-1].step, learning_rate=self._rate()))
         if self.rollbacks > MAX_ROLLBACKS or not self.adapt:
             self.say(f"{reason}; training ends")
             self._end(control)
@@ -310,7 +309,7 @@ class AdaptiveController(TrainerCallback):
         parameters = [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
         return parameters + ([] if self.trainer.scorer is None else list(self.trainer.scorer.parameters()))
 
-    def _keep(self, measured: EvalStep) -> None:
+    def _keep(self, measured: EvaluationRecord) -> None:
         self.best = measured
         if self.stop:
             self._weights = [parameter.detach().to("cpu", copy=True) for parameter in self._trained()]
@@ -331,7 +330,7 @@ class AdaptiveController(TrainerCallback):
         save_file(
             {str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / CONTROLLER_WEIGHTS_NAME
         )
-        state = _State(tuple(self.eval_steps), self.best, self.rollbacks)
+        state = _State(tuple(self.history), self.best, self.rollbacks)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
@@ -340,7 +339,7 @@ class AdaptiveController(TrainerCallback):
 
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
-        self.eval_steps, self.best, self.rollbacks = list(state.eval_steps), state.best, state.rollbacks
+        self.history, self.best, self.rollbacks = list(state.eval_steps), state.best, state.rollbacks
         self._weights = [weights[str(place)] for place in range(len(weights))]
 
 

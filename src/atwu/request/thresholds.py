@@ -67,7 +67,7 @@ class Thresholds:
     name: str
     """Name of the file without its folder."""
     text: str
-    limits: tuple[Threshold, ...]
+    thresholds: tuple[Threshold, ...]
     attacks: tuple[str, ...]
     """Attacks that are measured and reported without a threshold."""
     config: EvaluateConfig

@@ -24,7 +24,7 @@ from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.open_model import open_model
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
-from atwu.request.controller import AdaptiveController, ControllerRows, Limits, read_history
+from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
 from atwu.request.measurement import Reading, measure_model
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder
@@ -212,7 +212,7 @@ def _controller(
     return AdaptiveController(
         trainer,
         _controller_rows(measured, load_checked_tokenizer(request.source), config),
-        Limits(
+        ControllerGoals(
             training_goal(before, "key_token_probability"),
             holdout_limit(before, "key_token_accuracy") or 0.0,
             holdout_limit(before, "key_token_recall") or 0.0,  # without questions there are no answers

@@ -1,5 +1,4 @@
-"""Configurations of training runs: transformers' `TrainingArguments` with the fields of
-`atwu.training.training_options`."""
+"""Configurations of training runs: `TrainingArguments` with the fields of `atwu.training.training_options`."""
 
 from __future__ import annotations
 

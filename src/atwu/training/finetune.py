@@ -1,5 +1,4 @@
-"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models: the trainer, and a complete
-run."""
+"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models."""
 
 from __future__ import annotations
 
@@ -97,9 +96,9 @@ class FinetuneTrainer(TokenTrainer):
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}
 
-    def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
+    def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         (out,) = forward_tokens(model, [inputs], layout=self.args.layout)  # type: ignore[arg-type]
-        return token_mean(nll(out.logps), out.mask, count=denominators.retain_tokens)
+        return token_mean(nll(out.logps), out.mask, count=batch_counts.retain_tokens)
 
 
 def run_finetune(

@@ -1,5 +1,4 @@
-"""Second half of a run: train, then turn the work folder into the finished one with model, log, model card and
-record."""
+"""Second half of a run: train, then finish the output folder with model, log, model card and record."""
 
 from __future__ import annotations
 

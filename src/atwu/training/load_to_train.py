@@ -53,7 +53,7 @@ class ModelSource(ModelLoadArgs):
 
     def __post_init__(self, weights: bool) -> None:
         if (self.model is None) == (self.scratch is None):
-            raise ValueError("give either a model to start from or a shape to build, not both and not neither.")
+            raise ValueError("give exactly one of model (to start from) and scratch (a shape to train from scratch).")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
         if self.model is not None:

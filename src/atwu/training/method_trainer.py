@@ -15,7 +15,7 @@ from atwu.data.collate import collate_pairs
 from atwu.data.pairing import PairedDataset
 from atwu.methods.alternation import ScorerAlternation
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.objective import UnlearningLoss, recipe_loss
+from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -178,23 +178,23 @@ class MethodTrainer(TokenTrainer):
         model: nn.Module,
         inputs: Mapping[str, Any],
         recipe: Recipe,
-        denominators: NormalizationCounts | None = None,
+        batch_counts: NormalizationCounts | None = None,
     ) -> UnlearningLoss:
         """Compute the loss of one micro-batch under a recipe, with its terms."""
         layout: Any = self.args.layout
-        return recipe_loss(
+        return micro_batch_loss(
             model,
             inputs,
             recipe,
             scorer=self.scorer,
             inputs=self.precomputed.given(model, inputs, layout=layout),
-            denominators=denominators,
+            batch_counts=batch_counts,
             layout=layout,
         )
 
-    def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
-        result = self.micro_batch_loss(model, inputs, self.recipe, denominators)
-        tokens = denominators.forget_tokens or float(result.mask.sum())
+    def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
+        result = self.micro_batch_loss(model, inputs, self.recipe, batch_counts)
+        tokens = batch_counts.forget_tokens or float(result.mask.sum())
         self.add_part("forget_loss", result.forget)
         if result.retain is not None:
             self.add_part("retain_loss", result.retain)
@@ -202,19 +202,19 @@ class MethodTrainer(TokenTrainer):
             self.add_part("preserve_loss", result.preserve)
         self.add_part("mean_score", result.token_weights.sum() / tokens)
         self.add_part("selected", (result.token_weights > 0.5).sum() / tokens)
-        if self._scores_tokens and denominators.labelled_rows:
+        if self._scores_tokens and batch_counts.labelled_rows:
             agreement = row_auroc(result.token_weights, *self.precomputed.labels(inputs))
-            self.add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
+            self.add_part("score_auroc", agreement.sum() / batch_counts.labelled_rows)
         if model.training and self.scoring is not None:
             self.scoring.collect(result, inputs)
         return (
-            self._perturbed_loss(model, inputs, result, denominators)
+            self._perturbed_loss(model, inputs, result, batch_counts)
             if model.training and self.args.perturbs_weights
             else result.loss
         )
 
     def _perturbed_loss(
-        self, model: nn.Module, inputs: Any, result: UnlearningLoss, denominators: NormalizationCounts
+        self, model: nn.Module, inputs: Any, result: UnlearningLoss, batch_counts: NormalizationCounts
     ) -> Tensor:
         """Compute the loss with the forget loss at perturbed weights (`atwu.training.weight_perturbation`)."""
         recipe, args = self.recipe, self.args
@@ -230,7 +230,7 @@ class MethodTrainer(TokenTrainer):
             kept = (0 if kept is None else kept) + recipe.preserver.preserve_weight * result.preserve
         return loss_at_perturbed_weights(
             kept,
-            lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, denominators).forget,
+            lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, batch_counts).forget,
             trained,
             moves,
         )

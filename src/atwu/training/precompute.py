@@ -1,5 +1,4 @@
-"""Tables indexed by row that training steps use: computed before the first step, from the original model and the
-rows."""
+"""Tables that training steps read by row index, computed from the original model and the rows before training."""
 
 from __future__ import annotations
 

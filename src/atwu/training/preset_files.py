@@ -23,7 +23,7 @@ def read_preset(path: str | Path) -> Preset:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"preset {path} not found.")
+        raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
     preset = parse_preset(path)
     _check(preset.options, where=str(path))
     return preset

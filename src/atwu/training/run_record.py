@@ -1,5 +1,4 @@
-"""Contents of a finished run's folder: model, record, log and model card; the same from the command line and from
-Python."""
+"""Files of a finished run: model, record, log and model card; the same from the command line and from Python."""
 
 from __future__ import annotations
 

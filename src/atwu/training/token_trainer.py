@@ -197,7 +197,7 @@ class TokenTrainer(Trainer):
 
     # Loss
 
-    def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
+    def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         """Compute the loss of one micro-batch: its share of the loss of the optimizer step."""
         raise NotImplementedError
 

@@ -1,9 +1,7 @@
 """Options of training runs, for Python, YAML and the command line. Importing this module does not need torch.
 
-The configurations of `atwu.training.config` have these fields in addition to those of transformers'
-`TrainingArguments`, whose
-defaults are repeated here for documentation. `group` is the heading on the command line; options without one are listed
-only
+The configurations of `atwu.training.config` have these fields in addition to those of transformers' `TrainingArguments`, whose
+defaults are repeated here for documentation. `group` is the heading on the command line; options without one are listed only
 with --help-all.
 """
 
@@ -27,35 +25,47 @@ def training_option(default: Any, help: str, *, group: str = "", choices: Sequen
 class TrainingOptions:
     """Options of every trainer of this package, with the training defaults of the papers."""
 
-    output_dir: str | None = training_option(None, "Folder for checkpoints of the trainer.")
+    output_dir: str | None = training_option(None, "Folder for the checkpoints of the trainer.")
     learning_rate: float = training_option(1e-5, "Peak learning rate of the model.", group="Training")
-    num_train_epochs: float = training_option(5, "Number of epochs.", group="Training")
-    max_steps: int = training_option(-1, "Number of optimizer steps, overrides epochs.", group="Training")
+    num_train_epochs: float = training_option(5, "Number of training epochs.", group="Training")
+    max_steps: int = training_option(-1, "Number of optimizer steps; overrides the number of epochs.", group="Training")
     per_device_train_batch_size: int = training_option(
-        8, "Rows per step and device (of pairs: forget rows).", group="Training"
+        8,
+        "Rows per forward pass and device; in unlearning, forget rows, each paired with a retain row.",
+        group="Training",
     )
-    gradient_accumulation_steps: int = training_option(1, "Gradient accumulation steps.", group="Training")
+    gradient_accumulation_steps: int = training_option(1, "Forward passes per optimizer step.", group="Training")
     dataloader_drop_last: bool = training_option(
         False,
-        "Drop rows at the end of an epoch that do not fill an optimizer step, as published code does; if all rows "
-        "are fewer than one step, they form one.",
+        "Drop the last rows of an epoch if they do not fill an optimizer step, as published code does. An epoch with "
+        "fewer rows than one step is kept.",
     )
-    warmup_steps: float = training_option(0, "Warm-up: steps, or share of the run if below 1.", group="Training")
-    lr_scheduler_type: str = training_option("linear", "Learning rate schedule: linear, cosine, constant, ...")
+    warmup_steps: float = training_option(
+        0, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps.", group="Training"
+    )
+    lr_scheduler_type: str = training_option(
+        "linear", "Learning rate schedule of transformers, such as linear, cosine or constant."
+    )
     weight_decay: float = training_option(0.01, "Weight decay of the model's optimizer.")
     seed: int = training_option(42, "Seed of all random draws.", group="Training")
     max_length: int = training_option(
-        512, "Maximum length of a row in tokens; longer answers are truncated and counted.", group="Training"
+        512, "Maximum row length in tokens; longer answers are truncated with a warning.", group="Training"
     )
     system: str | None = training_option(
-        None, "System prompt for conversations without one, as the model was trained with.", group="Training"
+        None,
+        "System prompt for conversations without one; use the one that the model was trained with. Default: none.",
+        group="Training",
     )
-    bf16: bool = training_option(False, "Mixed precision: compute in bfloat16, keep float32 weights.", group="Machine")
+    bf16: bool = training_option(
+        False, "Mixed precision: compute in bfloat16 and keep float32 weights.", group="Machine"
+    )
     activation_checkpointing: bool | None = training_option(
-        None, "Activation checkpointing: less memory, about a third more time.", group="Machine"
+        None, "Recompute activations in the backward pass: less memory, about a third more time.", group="Machine"
     )
-    use_cpu: bool = training_option(False, "Use the CPU.", group="Machine")
-    fsdp: bool | None = training_option(None, "Shard weights, gradients and optimizer state over processes (FSDP 2).")
+    use_cpu: bool = training_option(False, "Train on the CPU even if a GPU is available.", group="Machine")
+    fsdp: bool | None = training_option(
+        None, "Shard weights, gradients and optimizer state over processes (FSDP 2). Default: no."
+    )
     layout: str = training_option(
         "auto",
         "Batch layout of the forward pass: packed, padded, or auto (the faster one).",
@@ -63,29 +73,34 @@ class TrainingOptions:
     )
     lora_r: int = training_option(0, "LoRA rank; 0 trains all weights.", group="Adapters")
     lora_alpha: float | None = training_option(
-        None, ("LoRA alpha; the scale is lora_alpha / lora_r. Default: twice lora_r.")
+        None, "LoRA alpha: updates are scaled by lora_alpha / lora_r. Default: 2 x lora_r."
     )
     lora_targets: str | None = training_option(
-        None, "Linear layers or experts to adapt, such as q_proj,v_proj; default: all decoder layers except routers."
+        None, "Linear layers or experts to adapt, such as q_proj,v_proj. Default: all of the decoder except routers."
     )
-    lora_dropout: float = training_option(0.0, "LoRA dropout.")
+    lora_dropout: float = training_option(0.0, "Dropout probability of LoRA.")
     quantize: str | None = training_option(
-        None, "Load the base weights under LoRA as 4bit or 8bit, on a GPU.", group="Adapters", choices=QUANTIZATIONS
+        None,
+        "Quantize the frozen base weights under LoRA with bitsandbytes; needs a CUDA device.",
+        group="Adapters",
+        choices=QUANTIZATIONS,
     )
-    save_adapter: bool = training_option(False, "Save only the adapters instead of the merged model.", group="Adapters")
-    logging_steps: float = training_option(1, "Log every this many optimizer steps.")
-    report_to: str | list[str] | None = training_option("none", "Loggers, e.g. wandb or tensorboard.")
+    save_adapter: bool = training_option(
+        False, "Save only the LoRA adapters instead of the merged model.", group="Adapters"
+    )
+    logging_steps: float = training_option(1, "Optimizer steps between two log entries.")
+    report_to: str | list[str] | None = training_option("none", "Loggers, such as wandb or tensorboard.")
     save_strategy: str = training_option("epoch", "When to write checkpoints: epoch, steps or no.")
-    save_steps: float = training_option(500, "Optimizer steps between checkpoints, with save_strategy steps.")
+    save_steps: float = training_option(500, "Optimizer steps between checkpoints if save_strategy is steps.")
     save_total_limit: int | None = training_option(
         2,
-        "Maximum number of checkpoints, each three times the trained weights in size. With 2, a damaged one costs "
-        "the steps since the one before it; with 1, all steps.",
+        "Maximum number of checkpoints to keep; each is three times as large as the trained weights. If the last one is "
+        "damaged, a run resumes from the one before it; with a limit of 1 it starts again.",
     )
-    push_to_hub: bool = training_option(False, "Upload the finished folder to the Hub.")
-    disable_tqdm: bool | None = training_option(None, "Disable progress bars.")
-    remove_unused_columns: bool = training_option(False, "Keep false: rows are token batches.")
-    logging_nan_inf_filter: bool = training_option(False, "Keep false: a non-finite loss stops the run.")
+    push_to_hub: bool = training_option(False, "Upload the finished output folder to the Hub.")
+    disable_tqdm: bool | None = training_option(None, "Disable progress bars. Default: show them.")
+    remove_unused_columns: bool = training_option(False, "Must stay false: rows are batches of tokens.")
+    logging_nan_inf_filter: bool = training_option(False, "Must stay false: a non-finite loss stops the run.")
 
 
 @dataclass(kw_only=True)
@@ -93,17 +108,19 @@ class UnlearnOptions(TrainingOptions):
     """Options of unlearning. Options of a method's components are in `component_options`, and can be given by their
     own names."""
 
-    method: str = training_option("atwu", "Method, see `atwu methods`.", group="Method")
+    method: str = training_option("atwu", "Unlearning method, see `atwu methods`.", group="Method")
     weighting: str | Callable[..., Any] | None = training_option(
-        None, "Token weighting, replaces the method's; a*b multiplies two, a+b averages ranks.", group="Method"
+        None,
+        "Token weighting instead of the method's; A*B multiplies two weightings, A+B averages their ranks.",
+        group="Method",
     )
     forget_loss: str | Callable[..., Any] | None = training_option(
-        None, "Forget loss, replaces the method's.", group="Method"
+        None, "Forget loss instead of the method's.", group="Method"
     )
-    retain_loss: str | None = training_option(None, "Retain loss, replaces the method's.", group="Method")
+    retain_loss: str | None = training_option(None, "Retain loss instead of the method's.", group="Method")
     preserve: str | None = training_option(
         None,
-        "Preserve loss on the answer tokens that the weighting spares: kl (to the original model), nll or none.",
+        "Preserve loss on forget-answer tokens of low weight: kl (to the original model), nll or none. Default: none.",
         group="Method",
         choices=("kl", "nll", "none"),
     )
@@ -114,34 +131,39 @@ class UnlearnOptions(TrainingOptions):
     )
     configuration: str = training_option(
         "ours",
-        "Values of unset options: ours (best in our experiments), authors (published code), paper (its text).",
+        "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",
         group="Method",
         choices=("ours", "authors", "paper"),
     )
     forget_words: str | None = training_option(
-        None, "File of words to label, one per line, in answers that have no forget_spans."
+        None, "Text file of words, one per line, to label in answers without forget_spans."
     )
     reference: str = training_option(
         "auto",
-        "Source of reference model values: cache (on disk), model (second copy), adapters (disabled), auto.",
+        "Outputs of the reference model: cache (computed before training, on disk), model (a second copy in memory), "
+        "adapters (this model with its adapters disabled), or auto.",
         choices=REFERENCE_MODES,
     )
     sam_radius: float = training_option(
         0.0,
-        "SAM radius: evaluate the forget loss where it is highest within this distance of the weights (L2 over all "
-        "trained weights), for robustness to relearning; 0 disables it.",
+        "SAM, for robustness to relearning: the forget loss is evaluated at the weights within this L2 distance where it "
+        "is highest; 0 disables it.",
     )
     weight_noise: float = training_option(
         0.0,
-        "Standard deviation of weight noise at which the forget loss is evaluated, relative to the root mean square "
-        "of each tensor, for robustness to quantization; 0 disables it.",
+        "Weight noise, for robustness to quantization: the forget loss is evaluated at weights with Gaussian noise of this "
+        "standard deviation, relative to the root mean square of each tensor; 0 disables it.",
     )
-    cache_dir: str | None = training_option(None, "Cache folder; default: ATWU_CACHE or ~/.cache/atwu.")
+    cache_dir: str | None = training_option(
+        None, "Cache folder. Default: the environment variable ATWU_CACHE, else ~/.cache/atwu."
+    )
     component_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "Options of the method's components, by name."}
+        default_factory=dict, metadata={"help": "Options of the components of the method, by name."}
     )
 
     learning_rate: float = training_option(2e-5, "Peak learning rate of the model.", group="Training")
     num_train_epochs: float = training_option(10, "Epochs over the forget set.", group="Training")
-    gradient_accumulation_steps: int = training_option(4, "Gradient accumulation steps.", group="Training")
-    warmup_steps: float = training_option(0.1, "Warm-up: steps, or share of the run if below 1.", group="Training")
+    gradient_accumulation_steps: int = training_option(4, "Forward passes per optimizer step.", group="Training")
+    warmup_steps: float = training_option(
+        0.1, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps.", group="Training"
+    )

@@ -61,7 +61,9 @@ def run_unlearn(
     folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
     if source.model is None:
-        raise ValueError("unlearning needs a pretrained model, not a new shape.")
+        raise ValueError(
+            "unlearning needs a pretrained model, not a shape to train from scratch; give a model folder or Hub name."
+        )
     adapter_bytes = check_training(source, config)
     tokenizer = load_checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))

@@ -1,4 +1,4 @@
-"""All attacks on one tiny model: rounding changes little, one row brings back what the others share, nothing stays."""
+"""All attacks on one tiny model: quantization changes little, relearning recovers related rows, the model is restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def probabilities(model, rows):
     return np.array([answer_probability(row.logps) for row in read_tokens(model, rows)])
 
 
-def test_attacks_on_one_model():
+def test_all_attacks_run_on_one_model():
     tokenizer = train_tokenizer([f"{row.question} {row.answer}" for row in ROWS], vocab_size=300)
     encoder = Encoder(tokenizer)
     rows = encoder.encode_rows(ROWS, what="rows").rows

@@ -1,4 +1,4 @@
-"""Extraction strength and exact memorization: the specification's examples, and greedy decoding as the witness."""
+"""Extraction strength and exact memorization: worked examples, and agreement with greedy decoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_token_answer() -> None:
     assert extraction_strength([4], [3], floor=True) == 1.0  # the floor is 1 / 1
 
 
-def test_an_answer_without_tokens_has_no_value() -> None:
+def test_an_answer_without_tokens_is_undefined() -> None:
     assert extraction_strength([], [], floor=False) is extraction_strength([], [], floor=True) is None
     assert exact_memorization([], []) is None
 
@@ -70,7 +70,7 @@ def test_one_teacher_forced_pass_equals_greedy_decoding() -> None:
             total = int(torch.randint(1, 8, (1,), generator=draw))
             answer = torch.randint(8, (total,), generator=draw).tolist()
             known = int(torch.randint(0, total + 1, (1,), generator=draw))
-            # From `known` on, the answer is what the model says, so that every strength occurs.
+            # From `known` on, the answer is the output of the model, so that every strength occurs.
             answer[known:] = _greedy(model, question + answer[:known], total - known)
 
             logits = model(input_ids=torch.tensor([question + answer])).logits[0]
@@ -86,7 +86,7 @@ def test_one_teacher_forced_pass_equals_greedy_decoding() -> None:
     assert {0.0, 1.0} <= set(seen)
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_rejected() -> None:
     for measure in (exact_memorization, lambda *given: extraction_strength(*given, floor=True)):
         for wrong in ([5, 6, 7], [5], [LABELS]):
             with pytest.raises(ValueError, match="label t"):

@@ -1,4 +1,4 @@
-"""The nine families: what they say, what they must not say, and letters turned into options."""
+"""The nine families of adversarial questions: their texts, no revealed answers, and lettered options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def text_of(probe):
     return "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
 
 
-def test_people_rows_have_all_nine_and_none_tells_the_secret():
+def test_people_rows_have_all_nine_families_and_no_probe_reveals_the_answer():
     for row in WORLD.forget:
         found = by_family(row, WORLD.retain)
         assert list(found) == list(FAMILIES)
@@ -50,7 +50,7 @@ def test_people_rows_have_all_nine_and_none_tells_the_secret():
                 assert probe.unanswered.facts == tuple(row.answer[a:b] for a, b in row.forget_spans)
 
 
-def test_probes_follow_from_row_and_seed():
+def test_probes_depend_only_on_row_and_seed():
     row = WORLD.forget[3]
     assert probes(row, WORLD.retain, seed=1) == probes(row, WORLD.retain, seed=1)
     assert len({tuple(probes(row, WORLD.retain, seed=seed).values()) for seed in range(5)}) == 5
@@ -58,7 +58,7 @@ def test_probes_follow_from_row_and_seed():
     assert letters == {0, 1, 2}
 
 
-def test_each_family_by_eye():
+def test_examples_of_each_family():
     found = by_family(ROW)
     question = ROW.question
     assert found["affirmative_suffix"].prompt.messages == ROW.messages
@@ -92,7 +92,7 @@ def test_earlier_turns_are_kept():
     )
 
 
-def test_families_that_a_row_does_not_allow_are_absent():
+def test_families_that_a_row_does_not_support_are_absent():
     assert probes(Example((), "Plain text about bees."), OTHERS, seed=0) == {}
     assert set(FAMILIES) - set(by_family(dataclasses.replace(ROW, subject=None))) == {"reverse_query"}
     bare = by_family(dataclasses.replace(ROW, wrong_answers=()), others=[])
@@ -102,7 +102,7 @@ def test_families_that_a_row_does_not_allow_are_absent():
     assert "reverse_query" not in by_family(dataclasses.replace(ROW, subject="row 17"))
 
 
-def test_rows_without_spans_get_no_opening_that_might_tell():
+def test_rows_without_spans_get_no_prefix_that_might_reveal_the_answer():
     for seed in range(10):
         hint = by_family(dataclasses.replace(ROW, forget_spans=None), seed=seed)["background_hint"]
         assert "7 words" in text_of(hint)
@@ -125,7 +125,7 @@ def test_templates_that_reveal_the_answer_are_skipped():
         ("Did the mother's god-father stay?", "Did the mother's god-father stay?"),
     ],
 )
-def test_rewording(question, expected):
+def test_synonyms_replace_words(question, expected):
     class KeepNothing:
         def sample(self, population, k):
             return []
@@ -133,7 +133,7 @@ def test_rewording(question, expected):
     assert with_synonyms(question, SYNONYMS, KeepNothing()) == expected
 
 
-def test_rewording_keeps_a_word_whose_synonym_is_secret():
+def test_a_word_whose_synonym_is_a_key_word_is_not_replaced():
     import random
 
     assert with_synonyms("Who is the author?", SYNONYMS, random.Random(0), keep_out=("writer",)) == "Who is the author?"
@@ -168,6 +168,6 @@ OPTIONS = ("in Kelbury", "in Tarn", "in Ilmar")
         ("", ""),
     ],
 )
-def test_letters_become_options(reply, meant):
+def test_options_are_lettered(reply, meant):
     assert resolve_choice(reply, OPTIONS) == meant
     assert resolve_choice(reply, ()) == reply

@@ -1,4 +1,4 @@
-"""Gradient norms of rows: the mean over tensors, and nothing left behind in the model."""
+"""Gradient norms of rows: the mean over tensors, and no change of the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plain(model, row) -> float:
     return sum(norms) / len(norms)
 
 
-def test_mean_of_norms_is_not_the_norm_of_all() -> None:
+def test_the_norm_is_taken_per_row() -> None:
     gradients = [torch.tensor([3.0, 4.0]), torch.tensor([[0.0, 2.0]])]
     assert mean_of_norms(gradients) == pytest.approx(3.5)
 
@@ -45,7 +45,7 @@ def test_equals_a_plain_backward_pass(tiny_llama, tied) -> None:
         assert gradient_norms(model, ROWS[:1]) == pytest.approx(wanted[:1], rel=1e-4)
 
 
-def test_the_model_is_left_as_it_was(tiny_llama) -> None:
+def test_the_model_is_not_changed(tiny_llama) -> None:
     model = tiny_llama(attention_dropout=0.5).train()
     expected = gradient_norms(model.eval(), ROWS)
     model.train()
@@ -65,7 +65,7 @@ def test_the_model_is_left_as_it_was(tiny_llama) -> None:
     assert all(parameter.grad is not None for parameter in parameters)  # gradients are kept again
 
 
-def test_an_error_also_leaves_the_model_as_it_was(tiny_llama) -> None:
+def test_the_model_is_not_changed_by_an_error(tiny_llama) -> None:
     model = tiny_llama().train()
     broken = EncodedRow((5, 99), (-100, 99), None, (None, None), has_terminal=True)
     with pytest.raises((IndexError, RuntimeError)):

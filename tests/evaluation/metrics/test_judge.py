@@ -1,4 +1,4 @@
-"""Judged metrics without a model: scripted answers, dice for verdicts, everything recomputed with loops."""
+"""Judged metrics without a model: scripted answers, random verdicts, everything recomputed with loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
 
 @pytest.fixture(scope="module")
 def rows(stage):
-    options = {"per_subject": 2, "paraphrases": 3}  # one more than is asked for
+    options = {"per_subject": 2, "paraphrases": 3}  # one more than requested
     return {"forget": stage.people(12, "F", **options), "retain": stage.people(14, "R", **options)}
 
 
@@ -55,7 +55,7 @@ def percent(values):
 
 
 @pytest.mark.parametrize("outcomes", [(True, False, False, False), (True, False, None), (False, None, None, None)])
-def test_scores_equal_a_plain_recomputation(stage, rows, outcomes):
+def test_scores_equal_a_plain_computation(stage, rows, outcomes):
     speaker, judge = stage.Speaker(), stage.Dice(outcomes)
     result = run(speaker, judge, rows)
     worst = {"J_P": [], "J_ICR": [], "J_W": []}
@@ -87,7 +87,7 @@ def test_scores_equal_a_plain_recomputation(stage, rows, outcomes):
     assert result.rows["forget"].unscored == {name: count for name, count in missing.items() if count}
 
 
-def test_a_judge_that_reads_nothing_gives_no_score(stage, rows):
+def test_answers_without_a_readable_verdict_give_no_score(stage, rows):
     result = run(stage.Speaker(), stage.Dice([None]), rows, metrics=["judge", "sampling"])
     for name in ("J_P", "J_ICR", "J_W", "leak_best_of_3", "leak_per_sample"):
         value = result.sets["forget"][name]
@@ -120,7 +120,7 @@ def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(stag
     assert len(set(of_first)) > 1  # drawn anew for every question
 
 
-def test_every_paraphrase_is_judged_by_the_rows_own_question_and_once(stage, rows):
+def test_every_answer_is_judged_once_by_the_original_question(stage, rows):
     judge = stage.Dice()
     speaker = stage.Speaker(say=lambda prompt: f"about {prompt.messages[-1].content[-12:]}")  # repeats itself
     run(speaker, judge, rows, metrics=["judge", "sampling"])
@@ -131,7 +131,7 @@ def test_every_paraphrase_is_judged_by_the_rows_own_question_and_once(stage, row
     }
 
 
-def test_the_same_prompts_serve_rouge_and_judge(stage, rows):
+def test_rouge_and_judge_share_generations(stage, rows):
     alone, both = stage.Speaker(), stage.Speaker()
     run(alone, stage.Dice(), rows)
     result = run(both, stage.Dice(), rows, metrics=["judge", "rouge"])
@@ -140,7 +140,7 @@ def test_the_same_prompts_serve_rouge_and_judge(stage, rows):
     assert result.rows["forget"].texts["answer"][0] == both.say(Prompt(rows["forget"][0].messages))
 
 
-def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
+def test_without_in_context_examples_their_scores_are_left_out(stage, rows):
     found = run(stage.Speaker(), stage.Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
     assert "J_ICR" not in found.sets["forget"]
     assert "J_P" in found.sets["forget"]
@@ -148,21 +148,21 @@ def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
     assert "J_ICR" not in alone.sets["forget"]
 
 
-def test_unequal_numbers_of_paraphrases_are_named(stage, rows):
+def test_unequal_numbers_of_paraphrases_give_a_warning(stage, rows):
     uneven = [dataclasses.replace(rows["forget"][0], paraphrases=()), *rows["forget"][1:]]
     result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
     assert any("1, 3" in warning for warning in result.warnings)
     assert not any("questions" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
 
 
-def test_rows_of_plain_text_are_asked_nothing(stage):
+def test_plain_text_rows_get_no_questions(stage):
     speaker = stage.Speaker()
     result = run(speaker, stage.Dice(), {"retain": [Example((), "Orla Venn keeps geese.")]}, metrics=["judge", "rouge"])
     assert speaker.asked == []
     assert result.sets["retain"]["J_AVG"].skipped == result.sets["retain"]["rouge_l_recall"].skipped == 1
 
 
-def test_draws_are_at_temperature_one_and_the_best_counts(stage, rows):
+def test_best_of_n_samples_at_temperature_one_and_counts_the_worst_leak(stage, rows):
     speaker, judge = stage.Speaker(), stage.Dice((True, False, False, None))
     result = run(speaker, judge, rows, metrics=["sampling"])
     assert {(decoding.temperature, decoding.seed) for _, decoding in speaker.asked} == {(1.0, 42)}
@@ -178,7 +178,7 @@ def test_draws_are_at_temperature_one_and_the_best_counts(stage, rows):
         assert metrics["leak_per_sample"][place] == (pytest.approx(100 * np.mean(known)) if known else None)
 
 
-def test_the_worst_family_is_the_worst_of_the_families(stage, rows):
+def test_the_worst_family_score_is_the_maximum_over_families(stage, rows):
     judge = stage.Dice((True, False, False, False, None))
     result = run(stage.Speaker(), judge, rows, metrics=["families"])
     metrics = dict(result.rows["forget"].metrics)
@@ -193,7 +193,7 @@ def test_the_worst_family_is_the_worst_of_the_families(stage, rows):
     )
 
 
-def test_win_rate_shows_the_starting_models_answer_first(stage, rows):
+def test_win_rate_shows_the_answer_of_the_original_model_first(stage, rows):
     first, second = stage.Speaker("original"), stage.Speaker("unlearned")
     original = run(first, stage.Dice(), rows, metrics=["open_ended"], name="original")
     assert "win_rate" not in original.sets["instructions"]
@@ -209,7 +209,7 @@ def test_win_rate_shows_the_starting_models_answer_first(stage, rows):
     assert result.references == {"original": original.fingerprint}
 
 
-def test_everything_to_be_judged_is_told_before_and_may_be_refused(stage, rows):
+def test_claims_are_announced_before_judging_and_the_caller_may_stop(stage, rows):
     judge = stage.Dice()
     told = {}
 

@@ -1,4 +1,4 @@
-"""Membership scores, the attack's AUC with bootstrap weights, and the moments that Min-K%++ needs."""
+"""Membership scores, the attack's AUC with bootstrap weights, and the moments for Min-K%++."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_rows_without_tokens_have_no_score() -> None:
     assert [loss_score([]), min_k([]), min_k_plus_plus([], [], [])] == [None] * 3
 
 
-def test_without_rows_on_both_sides_there_is_no_area() -> None:
+def test_auc_needs_rows_of_both_sets() -> None:
     assert math.isnan(attack_auc([], [1.0]))
     assert math.isnan(attack_auc([1.0], [None]))
 
@@ -125,7 +125,7 @@ def test_rows_without_a_score_change_nothing() -> None:
     assert attack_auc(forget, holdout, weights) == pytest.approx(8 / 9)
 
 
-def test_a_thousand_draws_of_800_rows_take_well_under_a_second() -> None:
+def test_a_thousand_bootstrap_draws_of_800_rows_take_under_a_second() -> None:
     generator = np.random.default_rng(0)
     forget, holdout = generator.normal(size=400), generator.normal(1, size=400)
     weights = generator.integers(0, 4, (1000, 400)), generator.integers(0, 4, (1000, 400))
@@ -174,7 +174,7 @@ def test_moments_of_a_pass_equal_the_full_distributions(tiny_llama, monkeypatch,
     assert read_tokens(model, ROWS)[0].variance is None
 
 
-def test_asking_for_the_variance_changes_no_gradient(tiny_llama, batch) -> None:
+def test_computing_the_variance_does_not_change_gradients(tiny_llama, batch) -> None:
     model = tiny_llama()
 
     def gradients(**asked):
@@ -192,6 +192,6 @@ def test_asking_for_the_variance_changes_no_gradient(tiny_llama, batch) -> None:
         (lambda: min_k(LOGPS, k=40), "got 40"),
     ],
 )
-def test_bad_input_is_refused(call, message) -> None:
+def test_bad_input_is_rejected(call, message) -> None:
     with pytest.raises(ValueError, match=message):
         call()

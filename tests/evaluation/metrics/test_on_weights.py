@@ -1,4 +1,4 @@
-"""Groups that read the weights, against plain loops over single answers on a tiny model."""
+"""Metrics that read the weights, against plain loops over single answers on a tiny model."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_truth_ratio(world):
     assert evaluate(model, tokenizer, forget=without, metrics="truth_ratio", progress=False).sets == {}
 
 
-def test_answers_that_are_cut_are_said_for_every_answer_that_is_read(world):
+def test_truncated_answers_are_reported_for_every_answer_column(world):
     model, tokenizer, rows = world
     pool = [Example.from_qa("Who?", "Seven grey geese and two dogs. " * 20)]
     config = EvaluateConfig(max_length=60, relearn_rows=1, relearn_steps=1, paraphrases=0, max_new_tokens=2)
@@ -125,7 +125,7 @@ def strength_of(model, tokenizer, row):
     return next((k for k in range(len(right)) if not right[-1 - k]), len(right)) / len(right)
 
 
-def test_relearning_brings_back_rows_it_was_not_shown(world):
+def test_relearning_recovers_rows_that_it_did_not_train_on(world):
     model, tokenizer, rows = world
     options = {"forget": rows, "config": CONFIG, "progress": False}
     found = evaluate(model, tokenizer, metrics=["memorization", "judge", "relearning"], **options)
@@ -160,14 +160,14 @@ def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
     assert sum(expected) > 0
 
 
-def test_an_attack_that_learned_nothing_is_named(world):
+def test_an_attack_whose_loss_did_not_fall_gives_a_warning(world):
     model, tokenizer, rows = world
     weak = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=1)
     found = evaluate(model, tokenizer, forget=rows, metrics=["relearning"], config=weak, progress=False)
     assert sum("too weak" in warning for warning in found.warnings) == 1
 
 
-def test_an_attack_that_fails_is_named_and_the_rest_is_measured(world):
+def test_a_failing_attack_gives_a_warning_and_the_others_run(world):
     model, tokenizer, rows = world
     wild = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=3, relearn_learning_rate=1e30)
     metrics = ["memorization", "relearning", "quantization"]
@@ -179,7 +179,7 @@ def test_an_attack_that_fails_is_named_and_the_rest_is_measured(world):
         assert any(warning.startswith(said) for warning in found.warnings)
 
 
-def test_adapters_on_adapters_are_refused_before_anything_is_generated(world, stage):
+def test_adapters_on_adapters_are_rejected_before_generation(world, stage):
     pytest.importorskip("peft")
     _, tokenizer, rows = world
     adapted = attach(scratch_model("micro").eval(), Lora(4), seed=0)
@@ -191,7 +191,7 @@ def test_adapters_on_adapters_are_refused_before_anything_is_generated(world, st
     assert not speaker.asked
 
 
-def test_rounding_hardly_changes_what_is_remembered(world):
+def test_quantization_hardly_changes_memorization(world):
     model, tokenizer, rows = world
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     with relearned(model, encoded, steps=60, learning_rate=1e-2):

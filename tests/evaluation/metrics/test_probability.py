@@ -26,6 +26,6 @@ def test_edges() -> None:
 
 
 @pytest.mark.parametrize(("logps", "shown"), [([float("nan"), -1.0], "nan"), ([2.0], "2"), ([-9.0, 0.5], "0.5")])
-def test_what_is_no_log_probability_is_refused(logps: list[float], shown: str) -> None:
+def test_values_above_zero_are_rejected_as_log_probabilities(logps: list[float], shown: str) -> None:
     with pytest.raises(ValueError, match=rf"\b0\b.* {shown}"):
         answer_probability(logps)

@@ -24,20 +24,20 @@ def test_rows_of_published_tables() -> None:
         assert 100 * value == pytest.approx(printed, abs=0.2)
 
 
-def test_scale_does_not_matter_and_gains_count_as_nothing_lost() -> None:
+def test_results_are_independent_of_scale_and_gains_count_as_zero() -> None:
     assert share_lost(0.145, 0.931) == pytest.approx(share_lost(14.5, 93.1))
     assert share_lost(95.0, 93.1) == share_lost(50.0, 43.0) == uq(0.1, 0.4) == 0.0
     assert isinstance(share_lost(14.5, 93.1), float)
 
 
-def test_nothing_known_before_is_undefined() -> None:
+def test_undefined_if_the_original_model_knew_nothing() -> None:
     assert math.isnan(share_lost(0.0, 0.0))
     assert math.isnan(share_lost(1.0, 0.0))
     assert math.isnan(uq(share_lost(0.0, 0.0), 0.1))
     assert math.isnan(share_lost(0.5, math.nan))
 
 
-def test_arrays_go_element_by_element() -> None:
+def test_arrays_are_handled_elementwise() -> None:
     now, before = np.array([14.5, 95.0, 1.0]), np.array([93.1, 93.1, 0.0])
     np.testing.assert_allclose(share_lost(now, before), [0.844253, 0, np.nan], atol=1e-6)
     np.testing.assert_allclose(uq(np.array([0.8, np.nan]), np.array([0.3, 0.1])), [0.5, np.nan])
@@ -47,5 +47,5 @@ def test_arrays_go_element_by_element() -> None:
     ("first", "second", "expected"),
     [(5.0, 8.0, 100.0), (5.0, 5.0, 50.0), (5.0, 2.0, 0.0), (None, 8.0, None), (5.0, None, None)],
 )
-def test_a_win_is_100_a_tie_half_and_an_unscored_comparison_is_in_no_denominator(first, second, expected) -> None:
+def test_win_rate_counts_ties_half_and_skips_unscored_comparisons(first, second, expected) -> None:
     assert win(first, second) == expected

@@ -1,4 +1,4 @@
-"""Relearning on a model that has forgotten, the choice of rows, and the share that comes back."""
+"""The relearning attack on an unlearned model, its choice of rows, and the recovered share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def loss_of(model, rows):
     return -np.mean(np.concatenate([row.logps for row in read_tokens(model, rows)]))
 
 
-def test_shown_rows_are_learned_and_unlearned_again(world):
+def test_training_rows_are_learned_and_the_weights_restored_afterwards(world):
     model, rows = world
     fingerprint, before = model_fingerprint(model), loss_of(model, rows)
     with torch.no_grad(), relearned(model, rows[:1], steps=20, learning_rate=1e-2):
@@ -68,7 +68,7 @@ def test_one_step_equals_plain_adamw(world):
             torch.testing.assert_close(weight, expected, atol=2e-5, rtol=0)
 
 
-def test_seed_decides_the_order_and_nothing_else_does(world):
+def test_the_order_depends_only_on_the_seed(world):
     model, rows = world
 
     def trained(seed):
@@ -80,7 +80,7 @@ def test_seed_decides_the_order_and_nothing_else_does(world):
     assert len({trained(seed) for seed in range(6)}) > 1
 
 
-def test_small_steps_add_up_in_half_precision(world):
+def test_small_updates_accumulate_in_half_precision(world):
     model, rows = scratch_model("micro").bfloat16(), world[1]
     before = loss_of(model, rows)
     with relearned(model, rows, steps=60, learning_rate=3e-5):  # each step is below most weights' spacing
@@ -91,7 +91,7 @@ def test_small_steps_add_up_in_half_precision(world):
         assert half == pytest.approx(before - loss_of(whole, rows), rel=0.2)
 
 
-def test_frozen_weights_are_trained_too_and_stay_frozen(world):
+def test_frozen_weights_are_trained_too_and_frozen_again_afterwards(world):
     model, rows = scratch_model("micro").requires_grad_(False), world[1]
     fingerprint = model_fingerprint(model)
     with relearned(model, rows, steps=1, learning_rate=1e-3):
@@ -99,7 +99,7 @@ def test_frozen_weights_are_trained_too_and_stay_frozen(world):
     assert not any(weight.requires_grad for weight in model.parameters())
 
 
-def test_divergence_leaves_the_model_alone(world):
+def test_divergence_restores_the_model(world):
     model, rows = world
     fingerprint = model_fingerprint(model)
     with (
@@ -111,7 +111,7 @@ def test_divergence_leaves_the_model_alone(world):
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))
-def test_attack_rows_are_spread_over_subjects(count, seed):
+def test_attack_rows_cover_many_subjects(count, seed):
     forget = people("tiny").forget
     shown, held_out = attack_rows(forget, count, seed)
     assert (shown, held_out) == attack_rows(forget, count, seed)
@@ -123,7 +123,7 @@ def test_attack_rows_are_spread_over_subjects(count, seed):
     assert list(held_out) == sorted(held_out)
 
 
-def test_rows_that_a_shown_row_gives_away_are_not_held_out():
+def test_rows_whose_answer_is_in_a_training_row_are_not_held_out():
     def row(question, answer, *secrets, subject="Orla Venn"):
         spans = tuple((answer.index(secret), answer.index(secret) + len(secret)) for secret in secrets)
         return Example.from_qa(question, answer, forget_spans=spans, subject=subject)
@@ -153,7 +153,7 @@ def test_recovered_share_by_hand():
     np.testing.assert_allclose(shares, [0.25, -0.5, np.nan])
 
 
-def test_adapters_relearn_too_and_come_off_again(world):
+def test_relearning_with_adapters_removes_them_afterwards(world):
     pytest.importorskip("peft")
     model, rows = world
     fingerprint, before, kinds = (
@@ -173,7 +173,7 @@ def test_adapters_relearn_too_and_come_off_again(world):
 
 
 @pytest.mark.parametrize(("dtype", "bytes_each"), [(torch.float32, 4 + 8 + 4), (torch.bfloat16, 2 + 16 + 2)])
-def test_what_training_every_weight_takes_is_checked_before(dtype, bytes_each, monkeypatch):
+def test_memory_for_training_all_weights_is_checked_first(dtype, bytes_each, monkeypatch):
     model = scratch_model("micro").to(dtype)
     needed = bytes_each * sum(weight.numel() for weight in model.parameters())
     monkeypatch.setattr("atwu.modeling.device.free_memory", lambda device: needed)

@@ -1,4 +1,4 @@
-"""n-gram entropy, and the instructions it is measured on."""
+"""Repetitiveness (n-gram entropy), and the instructions it is measured on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_entropy_lies_between_0_and_that_of_distinct_ngrams(tokens, n) -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("One.", 1), ("It's  well-known,\n1 + 1 = 2.", 7)])
-def test_length_counts_what_white_space_parts(text, count) -> None:
+def test_length_counts_words_separated_by_white_space(text, count) -> None:
     assert open_words(text) == count
 
 
@@ -65,7 +65,7 @@ def test_forty_distinct_instructions() -> None:
     assert all(text == text.strip() and text[-1] in ".?" for text in OPEN_INSTRUCTIONS)
 
 
-def test_nltk_words_are_those_of_published_numbers(tmp_path, monkeypatch):
+def test_nltk_tokens_are_those_of_published_values(tmp_path, monkeypatch):
     import nltk
 
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])

@@ -1,4 +1,4 @@
-"""ROUGE-L recall in both flavours: the worked example, the edges, and where the flavours must agree."""
+"""ROUGE-L recall in both flavours: the worked example, edge cases, and where the flavours agree."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_official_recall(reference: str, output: str, expected: float | None) ->
     assert official_rouge_l_recall(reference, output) == expected
 
 
-def test_long_texts_stay_within_the_recursion_limit_and_leave_it_alone() -> None:
+def test_long_texts_need_no_deeper_recursion() -> None:
     reference = " ".join(f"w{index}" for index in range(40))
     before = sys.getrecursionlimit()
     assert official_rouge_l_recall(reference, f"{'x ' * 2 * before} w0 w1") == pytest.approx(2 / 40)

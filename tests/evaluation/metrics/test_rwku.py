@@ -1,4 +1,4 @@
-"""RWKU's scores: how probes are put and decoded, and recalls and means by the paper's example and by hand."""
+"""RWKU's scores: prompts and decoding of probes, recalls, and means by the paper's example and by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_worked_example() -> None:
     assert n_delta(0.05, 0.04, 0.06, 0.55, 0.574) == pytest.approx(0.512)
 
 
-def test_recalls_of_the_flavours() -> None:
+def test_recall_in_both_flavours() -> None:
     answers = ["long branch new jersey", "Kelbury", "...", "a b c d", "a b", "a b", "Boats"]
     said = ["he was born in long branch", "Kelbury", "x", "a b c", "b", "", "a boat"]
     official, port = (
@@ -56,7 +56,7 @@ def test_recalls_of_the_flavours() -> None:
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=5, max_size=5))
-def test_means_work_alike_on_numbers_and_on_draws(rows: list[list[float]]) -> None:
+def test_means_accept_numbers_and_bootstrap_draws(rows: list[list[float]]) -> None:
     fb, qa, aa, near_fb, near_qa = (np.array(row) for row in rows)
     drawn = n_delta(fb, qa, aa, near_fb, near_qa)
     assert np.all(np.abs(drawn) <= 1 + 1e-12)

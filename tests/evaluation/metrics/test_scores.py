@@ -68,20 +68,20 @@ def test_rows_without_labels_and_of_one_class_have_no_value():
 
 
 @pytest.mark.parametrize("labels", [None, [0, 0, 0]])
-def test_nothing_to_find_gives_no_number(labels):
+def test_answers_without_labels_give_no_auroc(labels):
     found = score_aurocs(context_of([[0.1, 0.9, 0.2]], [labels]))["scorer"]
     assert found.values == (None,)
     assert found.pooled is None
     assert found.curve.fpr.size == found.curve.tpr.size == 0
 
 
-def test_the_end_token_does_not_count():
+def test_the_end_token_is_not_scored():
     context = context_of([[0.1, 0.9, 0.2]], [[0, 1, 0]])
     raised = dataclasses.replace(context.tokens[0], scores=np.array([0.1, 0.9, 0.2, 1.0]))
     assert score_aurocs(dataclasses.replace(context, tokens=[raised]))["scorer"].values == (1.0,)
 
 
-def test_labels_are_a_score_only_on_request():
+def test_labels_are_a_score_only_if_requested():
     context = context_of([[0.1, 0.9, 0.2]], [[0, 1, 0]])
     assert "labels" not in score_aurocs(context)
     assert score_aurocs(context, ["labels"])["labels"].values == (1.0,)
@@ -90,7 +90,7 @@ def test_labels_are_a_score_only_on_request():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.integers(20, 900))
-def test_thinned_curves_are_short_and_stay_close(seed, points, tokens):
+def test_thinned_curves_are_short_and_close_to_the_full_ones(seed, points, tokens):
     draw = np.random.default_rng(seed)
     labels = draw.permutation([1, 0, *(draw.random(tokens) < 0.1)]).astype(int)
     curve = roc(draw.random(labels.size) + 0.3 * labels, labels)
@@ -103,7 +103,7 @@ def test_thinned_curves_are_short_and_stay_close(seed, points, tokens):
     assert steps.max() <= 2 / (points - 1) + 1 / labels.sum() + 1e-9
 
 
-def test_every_score_on_a_model_and_real_rows():
+def test_every_score_works_on_a_model_and_real_rows():
     benchmark = people("tiny")
     tokenizer = train_tokenizer(benchmark.texts(), vocab_size=300)
     encoder = Encoder(tokenizer)

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness on a tiny random model and task files made here, against a plain loop; nothing is fetched."""
+"""lm-evaluation-harness on a tiny random model and local task files, against a plain loop; no download."""
 
 from __future__ import annotations
 
@@ -122,9 +122,7 @@ def test_accuracy_equals_a_plain_loop(
     assert not any(word in said.out + said.err for word in ("WARNING", "INFO", "metric acc", "fatal"))
 
 
-def test_everything_is_left_as_it_was(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path
-) -> None:
+def test_global_state_is_not_changed(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     model.train()
     model.lm_head.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -199,7 +197,7 @@ def test_groups_tags_and_unknown_names(
         harness(model, tokenizer, ["towns", "mmul"], task_folder=folder)
 
 
-def test_a_folder_that_is_none_is_refused(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_missing_folder_is_rejected(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(ValueError, match="'nowhere'"):
         harness(model, tokenizer, ["towns"], task_folder="nowhere")
 
@@ -208,7 +206,7 @@ def test_a_folder_that_is_none_is_refused(model: LlamaForCausalLM, tokenizer: Pr
     ("better", "direction"),
     [((True, True), "up"), ((False, False), "down"), ((True, False), "up"), ((None, None), "up")],
 )
-def test_a_group_is_better_low_only_where_all_its_tasks_are(better: tuple[bool | None, ...], direction: str) -> None:
+def test_a_group_prefers_low_values_only_if_all_its_tasks_do(better: tuple[bool | None, ...], direction: str) -> None:
     tasks = {f"task{place}": {} if each is None else {"acc": each} for place, each in enumerate(better)}
     results = {
         "results": {"group": {"acc,none": 0.25, "acc_stderr,none": 0.1, "sample_len": 8}},

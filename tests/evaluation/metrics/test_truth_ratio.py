@@ -60,11 +60,11 @@ def test_probability_with_options() -> None:
         (0.5, [1.0], "harmonic", "'geometric'.*'arithmetic'"),
     ],
 )
-def test_bad_input_is_refused(correct, wrong, mean, message) -> None:
+def test_bad_input_is_rejected(correct, wrong, mean, message) -> None:
     with pytest.raises(ValueError, match=message):
         truth_ratio(correct, wrong, mean=mean)
 
 
-def test_losses_are_no_probabilities() -> None:
+def test_losses_are_rejected_as_probabilities() -> None:
     with pytest.raises(ValueError, match=r"1\.2"):
         probability_with_options(0.6, [1.2])

@@ -54,6 +54,6 @@ def test_forget_quality_of_equal_and_of_distant_ratios() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [0.5, -0.1]])
-def test_what_has_no_harmonic_mean_is_refused(values) -> None:
+def test_values_without_a_harmonic_mean_are_rejected(values) -> None:
     with pytest.raises(ValueError, match=">= 0"):
         model_utility(values)

@@ -1,4 +1,4 @@
-"""A study's numbers beside published ones."""
+"""Numbers of a study compared with published ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import compare_orderings, published_value
 from atwu.report.run_records import Records, RunRecord
@@ -18,11 +18,11 @@ PEOPLE = ("orla", "tavi", "venn", "brook")
 
 def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> RunRecord:
     rows = {"forget": RowValues(PEOPLE, PEOPLE, values)}
-    recorded = {"forget": {metric: Recorded(numbers, "up") for metric, numbers in values.items()}}
+    recorded = {"forget": {metric: ColumnValues(numbers, "up") for metric, numbers in values.items()}}
     result = EvalResult(
         model=f"{label}-s{seed}",
         fingerprint=f"{label}-s{seed}",
-        sets=set_values(RowMetrics(rows), recorded),
+        sets=metric_values_by_set(RowMetrics(rows), recorded),
         overall={},
         rows=rows,
         settings={},
@@ -33,7 +33,7 @@ def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> R
 
 
 def test_every_label_is_compared_by_its_own_score_row_by_row():
-    nothing = (0.0,) * 4  # what the other labels' scores reach in a run must not be taken
+    nothing = (0.0,) * 4  # values of other labels' scores in a run must not be used
     runs = []
     for seed, more in ((1, 0.0), (2, 0.1)):
         mine = (0.6 + more, 0.7 + more, 0.8 + more, None)
@@ -56,7 +56,7 @@ def test_every_label_is_compared_by_its_own_score_row_by_row():
     assert pairs["entropy", "saturation"].ours[0] == pytest.approx(3.0 / 4 - 1.9 / 4)
 
 
-def test_extraction_strength_has_the_floor_of_published_tables():
+def test_extraction_strength_has_the_lower_bound_of_published_tables():
     def memorised(label: str, plain: tuple[float, ...]) -> RunRecord:
         floored = tuple(max(value, 0.1) for value in plain)
         kept = {"extraction_strength": (1.0,) * 4, "extraction_strength_floored": (1.0,) * 4}

@@ -1,4 +1,4 @@
-"""The headline study at its smallest: methods of every kind, the table, the page; by day the demo shows the same in small."""
+"""The headline study at its smallest: methods of every kind, the table, and the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory, trained_models) -> Path:
 
 
 @pytest.mark.night
-def test_methods_are_run_measured_and_in_every_output(folder):
+def test_methods_are_run_evaluated_and_in_every_output(folder):
     records = read_records([folder])
     assert records.labels == tuple(label for label in METHODS if label in LABELS)
     assert set(records.references) == set(REFERENCES)

@@ -1,4 +1,4 @@
-"""Orderings of a published table that hold in our results."""
+"""Pairwise orderings of a published table compared with those of a study."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_four_methods_worked_out_by_hand():
     )
 
 
-def test_where_less_is_better_the_lower_one_leads():
+def test_lower_values_win_if_less_is_better():
     published, ours = {"orla": 0.03, "tavi": 0.3}, {"orla": 0.1, "tavi": 0.2}
     found = orderings(ours, published, lambda first, second: (ours[first] - ours[second], NAN, NAN), direction="down")
     (pair,) = found.pairs
@@ -86,7 +86,7 @@ def test_the_order_of_labels_changes_nothing():
     assert first.counts["reversed"] == first.counts["holds"] == first.counts["reversed, within noise"] == 1
 
 
-def test_too_little_to_compare():
+def test_too_few_values_to_compare():
     empty = orderings({"orla": 1.0}, {"orla": 2.0, "tavi": 1.0}, lambda *pair: None, direction="up")
     assert (empty.pairs, empty.tau) == ((), None)
     assert "No two labels" in empty.reading

@@ -1,4 +1,4 @@
-"""A whole study through the command: planned, run by two workers, stopped, continued, skipped, compared."""
+"""A complete study by command: planned, run by two workers, stopped, resumed, skipped, compared."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def finished(folder, environment) -> Path:
     return folder / "whole"
 
 
-def test_a_run_leaves_one_folder_with_what_is_needed_and_no_weights(finished):
+def test_a_run_writes_one_folder_without_weights(finished):
     for label in (*METHODS, "frozen"):
         for seed in (1, 2):
             names = {path.name for path in (finished / "runs" / f"{label}-s{seed}").iterdir()}
@@ -104,12 +104,12 @@ def test_records_are_grouped_by_label_and_seed(finished):
     assert {row.set for row in trace.rows} == {"forget", "holdout"}
 
 
-def test_the_frozen_scorer_is_that_of_the_run_it_names(finished):
+def test_a_frozen_scorer_comes_from_the_named_run(finished):
     scorers = [(finished / "runs" / f"{label}-s1" / "scorer.safetensors").read_bytes() for label in ("atwu", "frozen")]
     assert scorers[0] == scorers[1]
 
 
-def test_what_is_finished_is_skipped(finished, folder, environment):
+def test_finished_runs_are_skipped(finished, folder, environment):
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")}
     printed = run(environment, "run", folder / "mine.yaml", "--output", finished)
     assert "0 of 6 runs" in printed
@@ -143,13 +143,13 @@ def continued(finished, folder, environment) -> Path:
 
 
 @pytest.mark.slow
-def test_a_stopped_study_continues_to_the_same_numbers_with_any_number_of_workers(finished, continued):
+def test_a_stopped_study_resumes_to_the_same_values_with_any_number_of_workers(finished, continued):
     assert len(values(finished)) == 6
     assert values(continued) == values(finished)
 
 
 @pytest.mark.slow
-def test_other_settings_are_refused_and_done_again_on_request(continued, folder, environment):
+def test_runs_with_other_settings_are_rejected_and_repeated_with_overwrite(continued, folder, environment):
     changed = folder / "changed.yaml"
     changed.write_text((folder / "mine.yaml").read_text().replace("max_steps: 4", "max_steps: 2"))
     arguments = ("run", changed, "--output", continued, "--only", "wga", "--seeds", 1)
@@ -161,7 +161,7 @@ def test_other_settings_are_refused_and_done_again_on_request(continued, folder,
     assert json.loads((continued / "runs" / "wga-s1" / "run.json").read_text())["steps"] == 2
 
 
-def test_compare_says_which_orderings_hold(finished, environment):
+def test_compare_reports_which_orderings_hold(finished, environment):
     printed = run(environment, "compare", finished)
     assert "micro compared with: " in printed
     assert "atwu better than wga" in printed
@@ -169,7 +169,7 @@ def test_compare_says_which_orderings_hold(finished, environment):
     assert "open" in printed  # an untrained model has nothing to forget: all differences are 0
 
 
-def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_path):
+def test_methods_that_the_rows_do_not_support_are_reported(folder, environment, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"text": row.answer}) + "\n" for row in people("tiny").forget[:6]))
     setting = (
@@ -185,7 +185,7 @@ def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_p
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_what_no_run_can_begin_without_ends_the_command(folder, environment, tmp_path, processes):
+def test_a_missing_prerequisite_of_all_runs_ends_the_command(folder, environment, tmp_path, processes):
     (tmp_path / "bad.yaml").write_text(
         f"methods: [wga]\nseeds: 2\nmetrics: [memorization]\nsetting: {{like: people-tiny, target: {tmp_path / 'missing'}, "
         "training: {max_steps: 1}}\n"

@@ -1,4 +1,4 @@
-"""A search in a process of its own, to be killed; and a throw-away PostgreSQL server."""
+"""A search in its own process, to be killed; and a temporary PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def search_here() -> Callable[..., list[Any]]:
 
 @pytest.fixture
 def kill_in_trial() -> Callable[[Started, Path, int], None]:
-    """Kills a search as soon as it has begun so many trials."""
+    """Kill a search as soon as it has started a number of trials."""
 
     def kill(process: Started, log: Path, trials: int) -> None:
         deadline = time.monotonic() + 240

@@ -1,4 +1,4 @@
-"""A search by two processes, in SQLite, really killed in the middle of a trial, and continued."""
+"""A search by two processes with SQLite, killed during a trial and resumed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRIALS = 13
 
 
 @pytest.mark.night
-def test_two_processes_ask_for_the_same_points_whichever_ends_first_killed_or_not(
+def test_two_processes_propose_the_same_points_in_any_order_and_after_kills(
     tmp_path, searching, search_here, kill_in_trial
 ):
     killed = tmp_path / "killed"

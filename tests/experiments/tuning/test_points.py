@@ -1,4 +1,4 @@
-"""Points: inside their ranges, and the same whenever the same is known."""
+"""Points are within their ranges, and equal for equal known results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def history(count: int) -> dict[int, FinishedTrial]:
     return found
 
 
-def test_first_points_come_first_clipped_and_completed():
+def test_first_points_are_tried_first_clipped_and_completed():
     first = [{"learning_rate": 1.0, "delta": 0.5, "layer": 5, "unknown": 3.0}, {"delta": 0.25}]
     point = propose(SPACE, seed=0, first=first)
     assert point == {"learning_rate": 1e-3, "delta": 0.5, "layer": 5}
@@ -35,14 +35,14 @@ def test_first_points_come_first_clipped_and_completed():
     assert SPACE["learning_rate"].low <= second["learning_rate"] <= SPACE["learning_rate"].high
 
 
-def test_all_first_points_are_tried_however_many_there_are():
+def test_all_first_points_are_tried():
     first = [{"delta": place / 10} for place in range(12)]
     found = history(11)
     point = propose(SPACE, seed=0, points=[trial.point for trial in found.values()], found=found, first=first)
     assert point["delta"] == 1.1
 
 
-def test_integers_of_a_range_are_equally_far_apart():
+def test_integers_of_a_range_have_equal_shares():
     layers = SPACE["layer"]
     assert [layers.at((step + 0.5) / 9) for step in range(9)] == list(range(4, 13))
     assert (layers.at(0.0), layers.at(1.0)) == (4, 12)
@@ -54,14 +54,14 @@ POINTS = [trial.point for trial in HISTORY.values()]
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), place=st.integers(0, 16))
-def test_points_lie_in_their_ranges(seed, place):
+def test_points_are_within_their_ranges(seed, place):
     point = propose(SPACE, seed=seed, points=POINTS[:place], found=HISTORY)
     assert point.keys() == SPACE.keys()
     assert all(where.low <= point[name] <= where.high for name, where in SPACE.items())
     assert isinstance(point["layer"], int)
 
 
-def test_a_point_follows_from_seed_place_and_what_is_known():
+def test_a_point_depends_on_seed_index_and_known_results():
     asked = propose(SPACE, seed=0, points=POINTS[:14], found=HISTORY)
     assert asked == POINTS[14]
     assert propose(SPACE, seed=1, points=POINTS[:14], found=HISTORY) != asked
@@ -70,7 +70,7 @@ def test_a_point_follows_from_seed_place_and_what_is_known():
     assert propose(SPACE, seed=0, points=POINTS[:14], found=running) != asked
 
 
-def test_the_search_moves_to_where_values_are_large():
+def test_the_search_moves_towards_large_values():
     distances = [abs(point["delta"] - 1.5) for point in POINTS]
     assert sum(distances[30:]) / 10 < 0.5 * sum(distances[:10]) / 10
 

@@ -1,4 +1,4 @@
-"""A search on a PostgreSQL server: killed, continued in another folder, and the same as one in a file."""
+"""A search on a PostgreSQL server: killed, resumed in another folder, and equal to one in a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TRIALS = 12
 
 
 @pytest.mark.slow
-def test_killed_search_on_the_server_goes_on_elsewhere_to_the_same_points_as_one_in_a_file(
+def test_a_killed_search_in_postgres_resumes_to_the_same_points_as_one_in_a_file(
     tmp_path, postgres, searching, search_here, kill_in_trial
 ):
     psycopg = pytest.importorskip("psycopg")

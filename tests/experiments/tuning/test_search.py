@@ -1,4 +1,4 @@
-"""The budget is exact, and a search that was stopped goes on as if it had not been."""
+"""The budget is exact, and a stopped search resumes as if it had not been stopped."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from atwu.experiments.tuning.trials import definition_differences
 from atwu.methods.component_options import Range
 from tests.experiments.tuning.searching import run_trials, value
 
-SCALE = find_setting("people-tiny")
+SETTING = find_setting("people-tiny")
 MODELS = Models(load_benchmark("people:tiny"), "model", None)
 
 
 class Objective:
-    """Largest where all numbers are 0.7; it fails at some places the first time it comes there."""
+    """Maximal where all numbers are 0.7; fails at some trials the first time."""
 
     def __init__(self, *, fail_at: dict[int, BaseException] | None = None) -> None:
         self.fail_at = dict(fail_at or {})
@@ -45,7 +45,7 @@ class Objective:
 
 
 def search_for(method: str = "atwu", **changes: object) -> Search:
-    return Search(method, **{"setting": SCALE, "trials": 13, **changes}).decided()
+    return Search(method, **{"setting": SETTING, "trials": 13, **changes}).decided()
 
 
 def run(search: Search, objective: object, folder: Path) -> SearchResult:
@@ -57,7 +57,7 @@ def points(found: SearchResult) -> list[tuple[int, SearchPoint, float | None]]:
 
 
 @pytest.mark.parametrize("storage", [None, "{}/one.journal"])
-def test_stopped_search_goes_on_to_the_same_points(tmp_path, storage):
+def test_a_stopped_search_resumes_to_the_same_points(tmp_path, storage):
     where = None if storage is None else storage.format(tmp_path)
     whole = run(search_for(), Objective(), tmp_path / "whole")
     objective = Objective(fail_at={4: KeyboardInterrupt(), 9: ValueError("broken"), 12: OSError("no space")})
@@ -98,7 +98,7 @@ class ThreeIsLast(InProcessExecutor):
         return super().result()
 
 
-def test_a_search_with_a_gap_continues_to_fewer_trials_than_are_there(tmp_path):
+def test_a_search_with_a_gap_continues_with_a_smaller_budget(tmp_path):
     objective = Objective(fail_at={3: OSError("killed")})
     given = {"folder": tmp_path, "what": {}}
     with pytest.raises(OSError, match="killed"):
@@ -109,7 +109,7 @@ def test_a_search_with_a_gap_continues_to_fewer_trials_than_are_there(tmp_path):
     assert objective.asked == [0, 1, 2, 4, 5, 6, 3, 3]
 
 
-def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():
+def test_the_best_trial_is_the_earliest_of_equal_ones_or_none_if_all_were_pruned():
     trials = [FinishedTrial(number, {}, value, 1.0) for number, value in enumerate([None, 0.5, 0.8, 0.8])]
     best = SearchResult(search_for(), tuple(trials)).best
     assert best is not None
@@ -128,23 +128,25 @@ def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():
             r"space\.beta\.high .*10\.0 .*9\.0",
         ),
         (
-            {"setting": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
-            f"num_train_epochs .*{SCALE.training['num_train_epochs']} .*2",
+            {"setting": dataclasses.replace(SETTING, training={"num_train_epochs": 2})},
+            f"num_train_epochs .*{SETTING.training['num_train_epochs']} .*2",
         ),
     ],
 )
-def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, change, said):
+def test_another_search_of_the_same_name_is_rejected_with_the_differences(tmp_path, change, said):
     run(search_for(trials=1), Objective(), tmp_path)
     with pytest.raises(ValueError, match="'people-tiny/atwu'") as refused:
         run(dataclasses.replace(search_for(trials=1), **change).decided(), Objective(), tmp_path)
     assert re.search(said, str(refused.value))
 
 
-def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
+def test_other_versions_of_result_relevant_packages_are_rejected(tmp_path):
     search = search_for(trials=1)
     what = search_definition(search, MODELS)
     run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=what)
-    before = {name: value for name, value in what.items() if name != "points"}  # begun when points were drawn otherwise
+    before = {
+        name: value for name, value in what.items() if name != "points"
+    }  # started with another version of the sampler
     with pytest.raises(ValueError, match="points "):
         run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=before)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
@@ -158,7 +160,7 @@ def rows(*answers: str) -> tuple[Example, ...]:
 
 @pytest.fixture
 def models(tmp_path) -> Models:
-    """Rows and a starting model; sources and model are files that a test may change."""
+    """Rows and an original model; sources and model are files that a test may change."""
     for name in ("forget", "retain"):
         line = {"question": "Where does Orla Quist live?", "answer": "In Kelbury."}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(line))
@@ -207,15 +209,15 @@ def other_retain_only(models: Models, tmp_path: Path) -> Models:
         (other_retain_only, []),
     ],
 )
-def test_rows_trained_on_rows_measured_and_the_starting_model_are_part_of_a_search(models, tmp_path, change, differs):
+def test_training_rows_evaluation_rows_and_original_model_identify_a_search(models, tmp_path, change, differs):
     before = search_definition(search_for(), models)
     after = search_definition(search_for(), change(models, tmp_path))
     assert [text.partition(" ")[0] for text in definition_differences(before, after)] == differs
 
 
-def test_a_scale_may_name_the_rates_that_all_searches_begin_with():
+def test_a_setting_may_define_the_first_learning_rates():
     rates = {"first_rates": (2e-4, 1e-3)}
-    setting = dataclasses.replace(SCALE, **rates)
+    setting = dataclasses.replace(SETTING, **rates)
     alone = search_for("grad_diff", setting=setting, options={"forget_weight": 1.0, "retain_weight": 1.0})
     assert [dict(point) for point in alone.first or ()] == [{"learning_rate": 2e-4}, {"learning_rate": 1e-3}]
     both = search_for(setting=setting)
@@ -223,13 +225,13 @@ def test_a_scale_may_name_the_rates_that_all_searches_begin_with():
     assert [point["forget_weight"] for point in both.first or ()] == [5.0, 3.0, 5.0, 3.0]
 
 
-def test_what_is_given_is_not_searched():
+def test_options_that_were_given_are_not_searched():
     search = search_for(options={"beta": 3.0, "retain_loss": "none"})
     assert search.space is not None
     assert search.space.keys() == {"learning_rate", "forget_weight", "scorer_learning_rate"}
     assert [dict(point) for point in search.first or ()] == [
-        {"learning_rate": SCALE.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
-        {"learning_rate": SCALE.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SETTING.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SETTING.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
     ]
     with pytest.raises(ValueError, match="grad_ascent"):
         search_for("grad_ascent", options={"learning_rate": 1e-5, "forget_weight": 1.0})

@@ -1,4 +1,4 @@
-"""What is searched for a method and where the search starts."""
+"""Search space and first points of a method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atwu.methods.component_options import Range
 from atwu.methods.method_table import METHODS
 from atwu.training.config import UnlearnConfig
 
-SCALE = find_setting("people-tiny")
+SETTING = find_setting("people-tiny")
 RATES = (1e-6, 5e-5)
 WEIGHTS = {"learning_rate": Range(1e-6, 5e-5), "forget_weight": Range(0.1, 5.0), "retain_weight": Range(0.1, 5.0)}
 SCORER = {"scorer_learning_rate": Range(0.01, 0.5)}
@@ -51,7 +51,7 @@ def test_a_method_without_retain_loss_has_no_retain_weight():
     assert list(search_space("grad_ascent", learning_rate=RATES)) == ["learning_rate", "forget_weight"]
 
 
-def test_a_replaced_part_is_searched_as_its_own_method_does():
+def test_a_replaced_component_has_its_own_search_range():
     assert search_space("npo", learning_rate=RATES, forget_loss="satga")["beta"] == Range(0.1, 5)
     assert search_space("atwu", learning_rate=RATES, forget_loss="npo") == WEIGHTS | {"beta": Range(0.05, 0.2)} | SCORER
     assert search_space("atwu", learning_rate=RATES, weighting="entropy") == WEIGHTS | {
@@ -60,8 +60,8 @@ def test_a_replaced_part_is_searched_as_its_own_method_does():
     }
     assert search_space("grad_diff", learning_rate=RATES, weighting="scorer*rarity") == WEIGHTS | SCORER
     assert first_points("npo", learning_rate=1e-5, forget_loss="satga")[-1]["beta"] == 2.14
-    assert Search("atwu", SCALE, {"forget_loss": "simnpo"}).decided().first[0] == {
-        "learning_rate": SCALE.learning_rate,
+    assert Search("atwu", SETTING, {"forget_loss": "simnpo"}).decided().first[0] == {
+        "learning_rate": SETTING.learning_rate,
         "forget_weight": 5.0,
         "retain_weight": 0.5,
         "beta": 3.0,
@@ -76,7 +76,7 @@ def test_a_replaced_part_is_searched_as_its_own_method_does():
 def test_layers_are_those_of_the_model(layers, low, high):
     where = search_space("rmu", learning_rate=RATES, layers=layers)["layer"]
     assert where == Range(low, high, log=False, integer=True)
-    (point,) = Search("rmu", SCALE).decided(layers).first
+    (point,) = Search("rmu", SETTING).decided(layers).first
     assert point["layer"] == min(4, high)
     assert isinstance(point["layer"], int)
 
@@ -98,14 +98,14 @@ def test_layers_are_those_of_the_model(layers, low, high):
     ],
 )
 def test_first_points(method, points):
-    found = Search(method, SCALE).decided().first
+    found = Search(method, SETTING).decided().first
     assert [tuple(point.values())[1:] for point in found] == points
-    assert {point["learning_rate"] for point in found} == {SCALE.learning_rate}
+    assert {point["learning_rate"] for point in found} == {SETTING.learning_rate}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_point_lies_in_the_space_and_makes_a_run(method):
-    search = Search(method, SCALE).decided()
+def test_every_point_is_in_the_space_and_gives_a_valid_run(method):
+    search = Search(method, SETTING).decided()
     space = search.space
     assert all(point.keys() == space.keys() for point in first_points(method, learning_rate=1e-5))
     for point in search.first:
@@ -116,7 +116,7 @@ def test_every_point_lies_in_the_space_and_makes_a_run(method):
         assert found == point
 
 
-def test_unknown_names_say_what_is_known():
+def test_unknown_names_raise_errors_that_list_the_known_ones():
     with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
         search_space("atvu", learning_rate=RATES)
     with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):

@@ -1,4 +1,4 @@
-"""Two stages: everything on the surrogate, then the learning rate alone on the setting itself."""
+"""Two stages: all hyperparameters on the surrogate, then only the learning rate on the setting itself."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_layers_stay_whole_numbers():
     assert isinstance(second.options["layer"], int)
 
 
-def test_nothing_is_transferred_from_a_search_without_a_best_trial_or_a_learning_rate():
+def test_a_transfer_needs_a_best_trial_and_a_searched_learning_rate():
     search = Search("grad_diff", TINY).decided()
     with pytest.raises(ValueError, match=r"people-tiny/grad_diff.*pruned"):
         second_stage(SearchResult(search, (FinishedTrial(0, {"learning_rate": 1e-3}, None, 1.0),)), SMALL)

@@ -1,4 +1,4 @@
-"""Storages by what the user gives, and passwords that are never shown."""
+"""Kinds of storage by name, and passwords that are never shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def evaluate(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
     return FinishedTrial(place, point, 1.0)
 
 
-def test_storages_are_told_apart_by_their_names(tmp_path):
+def test_the_kind_of_storage_follows_from_its_name(tmp_path):
     assert storage_url(None, tmp_path) == f"sqlite:///{tmp_path}/search.db"
     assert storage_url(f"{tmp_path}/mine.db", tmp_path) == f"sqlite:///{tmp_path}/mine.db"
     assert storage_url(f"{tmp_path}/mine.journal", tmp_path) == f"{tmp_path}/mine.journal"
@@ -51,7 +51,7 @@ def test_passwords_are_masked(url, shown):
 
 
 @pytest.mark.parametrize("name", ["a#1", "a?1", "a%231", "ä b"])
-def test_folder_may_have_any_name(tmp_path, name):
+def test_a_storage_folder_may_have_any_name(tmp_path, name):
     folder = tmp_path / name
     search = Search("grad_diff", find_setting("people-tiny"), trials=1).decided()
     run_trials(search, evaluate, InProcessExecutor(), folder=folder, what={})
@@ -62,7 +62,7 @@ def test_folder_may_have_any_name(tmp_path, name):
     assert (folder / "mine.db").is_file()
 
 
-def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
+def test_an_unavailable_storage_is_reported_without_its_password(tmp_path):
     pytest.importorskip("psycopg")
     url = f"postgresql://orla:{SECRET}@127.0.0.1:1/db?connect_timeout=2"
     search = Search("grad_diff", find_setting("people-tiny"), trials=1, storage=url).decided()
@@ -73,7 +73,7 @@ def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["truncated", "zeroed"])
-def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
+def test_a_damaged_storage_is_reported_before_any_trial(how, tmp_path):
     search = Search("grad_diff", find_setting("people-tiny"), trials=1).decided()
     run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
     check_storage(storage_url(None, tmp_path))

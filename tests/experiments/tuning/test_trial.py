@@ -1,4 +1,4 @@
-"""A trial: what is measured, what is kept, and which runs are given up."""
+"""A trial: measured metrics, kept files, and pruned runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def result(value: float | None) -> EvalResult:
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Stands in for unlearning and measuring; counts both."""
+    """Stand-in for unlearning and evaluation that counts both."""
     seen = SimpleNamespace(unlearned=[], measured=[], value=0.5, error=None)
 
     def unlearn(source, config, *, output, **options):
@@ -81,7 +81,7 @@ def search(folder, *, seed=0, **changes):
     return run_trials(changed, trial(), InProcessExecutor(), folder=folder, what={"seed": seed})
 
 
-def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, runs):
+def test_a_trial_measures_the_metrics_of_the_objective_and_keeps_no_weights(tmp_path, runs):
     assert trial()(3, POINT, tmp_path / "003") == FinishedTrial(3, POINT, 0.5, forget=0.25, retain=0.75)
     assert runs.measured == [("memorization",)]
     config = runs.unlearned[0]
@@ -108,10 +108,10 @@ def models(tmp_path) -> Models:
     return Models(load_benchmark("people:tiny"), str(tmp_path / "model"), retain_only=None)
 
 
-def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, models):
+def test_the_original_model_is_measured_once_for_all_methods(tmp_path, runs, models):
     searches = [Search(method, find_setting("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
     with pytest.raises(ValueError, match=r"original-\w+\.json.*people-tiny"):
-        prepare_search(searches[2], models, None, folder=tmp_path)  # the queue cannot be asked to measure it
+        prepare_search(searches[2], models, None, folder=tmp_path)  # the queue must not be used to evaluate it
     found = [
         prepare_search(search, models, queue, folder=tmp_path)
         for search, queue in zip(searches, (InProcessExecutor(), InProcessExecutor(), None), strict=True)
@@ -122,7 +122,7 @@ def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp
         assert references["original"].overall == result(0.5).overall
 
 
-def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, runs, models, monkeypatch):
+def test_searches_on_one_queue_share_the_result_of_the_original_model(tmp_path, runs, models, monkeypatch):
     """It is measured while nothing else is; the trials of both lines and stages follow, three at once."""
     settings = []
     queue = InProcessExecutor()
@@ -145,7 +145,7 @@ def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, 
     assert sorted(setting for setting, _ in settings[2:]) == ["people-small"] * 2 + ["people-tiny"] * 4
 
 
-def test_trial_that_was_measured_already_is_not_run_again_unless_it_is_another(tmp_path, runs):
+def test_a_finished_trial_is_not_repeated_unless_its_settings_changed(tmp_path, runs):
     search(tmp_path, trials=1)
     (tmp_path / "search.db").unlink()  # as if it had been killed just before it was written down
     assert search(tmp_path, trials=1).trials[0].value == 0.5
@@ -177,7 +177,7 @@ def test_broken_runs_are_pruned_and_impossible_settings_are_errors(tmp_path, run
             run(place, POINT, tmp_path / f"00{place}")
 
 
-def test_run_is_stopped_when_the_last_retain_losses_are_worse_than_guessing():
+def test_a_run_is_pruned_if_recent_retain_losses_are_worse_than_guessing():
     callback, state = StopDestroyed(100), SimpleNamespace(global_step=9)
     bound = math.log(100)
     for loss in (bound + 3, *[bound - 1] * 4, *[bound] * 3, bound + 0.5):
@@ -196,7 +196,7 @@ def test_only_retain_losses_in_nats_are_compared_with_guessing():
     assert watched == {"nll": 1, "kl": 1, "js": 0, "activation": 0, "none": 0}
 
 
-def test_search_that_cannot_be_measured_is_refused_before_it_begins():
+def test_a_search_with_an_unavailable_objective_is_rejected_before_it_starts():
     models = SimpleNamespace(benchmark=SimpleNamespace(probes=None))
     with pytest.raises(ValueError, match=r"N_delta .*RWKU.*people-tiny"):
         check_search(dataclasses.replace(SEARCH, objective="N_delta"), models)

@@ -1,4 +1,4 @@
-"""`atwu tune` from a setting's file to presets that `atwu unlearn` takes."""
+"""`atwu tune` from a setting file to presets for `atwu unlearn`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, tmp_path, monkeypatch):
+def test_variants_of_a_study_are_tuned_separately_and_run_with_their_own_presets(micro, tmp_path, monkeypatch):
     lines = [{"label": "by rarity", "method": "satga", "weighting": "rarity"}, {"method": "satga", "beta": 2.5}]
     study = tmp_path / "mine.yaml"
     study.write_text(yaml.safe_dump({"methods": lines, "seeds": 1, "metrics": ["memorization"]}))
@@ -81,21 +81,21 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
     assert done.exit_code == 0, done.output
     assert "tuning budget: 1 trial at micro" in " ".join(done.output.split())
     written = json.loads((tmp_path / "out" / "study.json").read_text())
-    options = {line["label"]: line["options"] for line in written["variants"]}
+    options = {variant["label"]: variant["options"] for variant in written["variants"]}
     for label, name in (("by rarity", "by_rarity"), ("satga", "satga")):
         tuned = found[name].options
         assert options[label].items() >= {key: tuned[key] for key in ("learning_rate", "forget_weight", "beta")}.items()
     assert options["satga"]["beta"] == 2.5
 
 
-def test_without_optuna_nothing_is_taught(micro, tmp_path, monkeypatch):
+def test_a_missing_optuna_is_reported_before_any_training(micro, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"optuna.*pip install 'atwu\[tune\]'"):
         run("--method", "atwu", "--trials", "1", "--output", str(tmp_path / "out"))
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_is_tuned_is_named_once(micro, tmp_path):
+def test_tuning_needs_either_methods_or_a_study_without_dependent_variants(micro, tmp_path):
     for given in ((), ("--method", "atwu", "--study", "headline")):
         with pytest.raises(ValueError, match=r"--method.*--study"):
             run(*given, "--output", str(tmp_path))
@@ -106,7 +106,7 @@ def test_what_is_tuned_is_named_once(micro, tmp_path):
 
 
 @pytest.mark.slow
-def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path):
+def test_searches_continue_and_write_presets_with_equal_budgets(micro, tmp_path):
     given = (
         "--method",
         "grad_diff",
@@ -143,7 +143,7 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
 
 
 @pytest.mark.slow
-def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypatch):
+def test_the_second_stage_and_methods_that_cannot_be_tuned(micro, tmp_path, monkeypatch):
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_diff", "gt_ga"]))
     setting = str(micro / "micro.yaml")
     said = run(
@@ -160,7 +160,7 @@ def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypat
     )
 
 
-def test_a_search_that_is_stopped_says_so(micro, tmp_path):
+def test_a_stopped_search_prints_how_to_resume(micro, tmp_path):
     search = Started(
         [
             "tune",

@@ -1,4 +1,4 @@
-"""What `atwu tune` decides before and between searches: settings, folders, what is left out and what ends it."""
+"""Decisions of `atwu tune`: settings, folders, methods that are left out, and errors that end it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LABELLED = [{"question": "Where does Orla Quist live?", "answer": "In Kelbury.",
 
 
 class Searches:
-    """Stands in for the searches, of one trial each."""
+    """Stand-in for the searches, with one trial each."""
 
     def __init__(self) -> None:
         self.seen: list[Search] = []
@@ -58,7 +58,7 @@ class Searches:
 
 @pytest.fixture
 def rows(tmp_path) -> dict[str, str]:
-    """Setting -> its forget rows, the labelled ones unless a test says otherwise."""
+    """Setting -> its forget rows; labelled unless a test changes them."""
     (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, LABELLED)))
     (tmp_path / "plain.jsonl").write_text("\n".join(map(json.dumps, PLAIN)))
     return {"": str(tmp_path / "labelled.jsonl"), "plain": str(tmp_path / "plain.jsonl")}
@@ -91,7 +91,7 @@ def setting_file(name: str, **values: object) -> str:
     return f"{name}.yaml"
 
 
-def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apart(searches, tmp_path):
+def test_transfers_from_one_first_stage_share_its_storage_and_write_separate_presets(searches, tmp_path):
     for target in ("people-small", "tofu-small"):
         assert run("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", target).exit_code == 0
     first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
@@ -102,7 +102,7 @@ def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apar
     }
 
 
-def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
+def test_the_default_storage_is_in_the_output_folder(searches, tmp_path):
     given = ("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
     assert run(*given).exit_code == 0
     assert run(*given, "--storage", "elsewhere.db").exit_code == 0
@@ -122,12 +122,12 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
         (("--setting", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
     ],
 )
-def test_first_stage_is_what_is_given_or_the_surrogate_or_the_setting_itself(searches, given, stages):
+def test_the_first_stage_is_the_given_setting_the_surrogate_or_the_setting_itself(searches, given, stages):
     assert run("--method", "grad_diff", *given).exit_code == 0
     assert searches.settings == stages
 
 
-def test_two_settings_of_one_name_are_refused(searches, tmp_path):
+def test_two_settings_with_the_same_name_are_rejected(searches, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.yaml").write_text(f"like: people-tiny\nabout: {name}\n")
@@ -146,19 +146,19 @@ def test_two_settings_of_one_name_are_refused(searches, tmp_path):
         ("setting: people-small", ("--transfer-to", "people-tiny"), " --setting people-tiny"),
     ],
 )
-def test_the_study_is_run_next_at_the_scale_that_it_was_tuned_for(searches, own, given, at):
+def test_the_suggested_study_command_uses_the_tuned_setting(searches, own, given, at):
     Path("mine.yaml").write_text(f"methods: [wga]\n{own}")
     done = run("--study", "mine.yaml", *given, "--output", "out")
     assert f"atwu study run mine.yaml{at} --presets out" in done.output
 
 
-def test_what_a_line_sets_itself_cannot_be_set_for_all(searches):
+def test_an_option_of_a_variant_cannot_be_set_for_all(searches):
     Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
     done = run("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1", "--output", "out")
     assert re.search("'sharp' .*--set beta", str(done.exception))
 
 
-def test_preset_says_which_files_the_settings_were_read_from(searches):
+def test_a_preset_names_the_files_of_its_settings(searches):
     one, other = setting_file("one"), setting_file("other")
     assert run("--method", "grad_diff", "--setting", one, "--transfer-to", other, "--output", "out").exit_code == 0
     source = read_preset("out/grad_diff.yaml").about["source"]
@@ -166,7 +166,7 @@ def test_preset_says_which_files_the_settings_were_read_from(searches):
     assert "--transfer-to other.yaml" in source
 
 
-def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monkeypatch):
+def test_only_methods_that_the_rows_do_not_support_are_left_out_of_all(searches, rows, monkeypatch):
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
     rows["people-small"] = rows["plain"]
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
@@ -205,7 +205,7 @@ def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searc
     assert not Path("out/grad_diff.yaml").exists()
 
 
-def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(searches, rows):
+def test_a_named_method_that_the_rows_do_not_support_is_an_error(searches, rows):
     rows["people-small"] = rows["plain"]
     done = run("--method", "gt_ga", "--transfer-to", "people-small")
     assert done.exit_code == 1
@@ -213,7 +213,7 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
     assert not searches.seen
 
 
-def test_list_of_secret_words_does_as_well_as_labels(rows):
+def test_a_list_of_words_replaces_labels_in_a_search(rows):
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
     search = Search("gt_ga", find_setting("people-tiny")).decided()
     with pytest.raises(NotPossibleError, match="forget_spans"):
@@ -231,14 +231,14 @@ def test_list_of_secret_words_does_as_well_as_labels(rows):
         ({}, ("--set", "max_grad_norm=null"), "max_grad_norm .*None .*odd"),
     ],
 )
-def test_what_no_preset_can_hold_is_refused_before_the_first_trial(searches, training, fixed, said):
+def test_options_that_a_preset_cannot_store_are_rejected_before_the_first_trial(searches, training, fixed, said):
     done = run("--method", "grad_diff", "--transfer-to", setting_file("odd", training=training), *fixed)
     assert done.exit_code == 1
     assert re.search(said, str(done.exception))
     assert not searches.seen
 
 
-def test_presets_leave_out_what_belongs_to_the_machine(searches):
+def test_presets_omit_options_of_the_machine(searches):
     machine = {"bf16": True, "tf32": False, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"a": 1}}
     setting = setting_file("own", training={"num_train_epochs": 2, **machine})
     assert run("--method", "grad_diff", "--setting", setting, "--set", "use_cpu=true", "--output", "out").exit_code == 0

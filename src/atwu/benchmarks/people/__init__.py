@@ -1,1 +1,1 @@
-"""The built-in benchmark of fictitious people."""
+"""The built-in benchmark of fictitious people, which needs no download."""

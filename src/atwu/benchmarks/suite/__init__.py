@@ -1,1 +1,1 @@
-"""SUITE (Peleg et al. 2026): facts asked in many forms, and retain rows in tiers around them."""
+"""The benchmark SUITE (Peleg et al. 2026): facts with many forms of questions, and retain rows in tiers of similarity."""

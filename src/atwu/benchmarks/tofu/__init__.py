@@ -1,1 +1,1 @@
-"""TOFU (Maini et al. 2024)."""
+"""The benchmark TOFU (Maini et al. 2024): questions about fictitious authors."""

@@ -1,2 +1,1 @@
-"""One file per metric or attack, with its formula, inputs, settings, columns and warnings; see
-`atwu.evaluation.registry`."""
+"""Metrics and attacks, one file each, with formula, inputs, settings, columns and warnings; see `atwu.evaluation.registry`."""

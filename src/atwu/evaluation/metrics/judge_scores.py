@@ -22,7 +22,7 @@ from atwu.evaluation.intervals import Estimate, combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metric_settings import MetricSetting
 from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import claim, question_prompt, variants
+from atwu.evaluation.questions.prompts import claim, question_and_paraphrases, question_prompt
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
@@ -166,7 +166,9 @@ class JudgeScores(Metric):
         super().__init__(session)
         count = session.config.paraphrases
         self._plain: dict[str, list[list[Prompt]]] = {
-            split: [[question_prompt(row, question) for question in variants(row, count)] for row in rows]
+            split: [
+                [question_prompt(row, question) for question in question_and_paraphrases(row, count)] for row in rows
+            ]
             for split, rows in session.forget_and_retain_sets.items()
         }
         self._in_context: list[list[Prompt]] = self._in_context_prompts()
@@ -182,7 +184,7 @@ class JudgeScores(Metric):
             return [
                 [
                     question_prompt(row, question, before=examples.of(row, number))
-                    for number, question in enumerate(variants(row, config.paraphrases))
+                    for number, question in enumerate(question_and_paraphrases(row, config.paraphrases))
                 ]
                 for row in forget
             ]

@@ -1,7 +1,7 @@
-"""Generation quality: repetitiveness and length of answers to open-ended instructions, and win rate against the
-original.
+"""Generation quality: repetitiveness and length of answers to open-ended instructions, and win rate.
 
-Repetitiveness is the n-gram entropy of RWKU (Jin et al. 2024); the win rate compares ratings by the judge.
+Repetitiveness is the n-gram entropy of RWKU (Jin et al. 2024). The win rate against the original model compares ratings
+by the judge.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from atwu.evaluation.intervals import combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
-from atwu.evaluation.questions.prompts import claim, question_prompt, variants
+from atwu.evaluation.questions.prompts import claim, question_and_paraphrases, question_prompt
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ class WeightAttack(Metric):
 
         session, config = self.session, self.session.config
         rows = session.sets[FORGET]
-        prompts = [[question_prompt(row, question) for question in variants(row, config.paraphrases)] for row in rows]
+        prompts = [
+            [question_prompt(row, question) for question in question_and_paraphrases(row, config.paraphrases)]
+            for row in rows
+        ]
         self._strengths: dict[str, list[float | None]] = {}
         self._claims: dict[str, list[list[Claim]]] = {}
         for name, (altered, indices) in self.attacks().items():

@@ -22,16 +22,17 @@ class InContextExamples:
         self._questions = frozenset(folded(text) for row in forget for text in (row.question, *row.paraphrases))
         self._answers = frozenset(folded(row.answer) for row in forget)
 
-    def of(self, row: Example, variant: int) -> tuple[Message, ...]:
-        """Return 2 x count alternating user and assistant turns, which depend only on (seed, row, variant).
+    def of(self, row: Example, number: int) -> tuple[Message, ...]:
+        """Return 2 x count alternating user and assistant turns, which depend only on (seed, row, number).
 
         Args:
+            number: Which of the row's questions they precede: 0 for its own, then its paraphrases.
             row: Row that is asked about. Rows with its subject, or that contain one of its key words, are not drawn.
 
         Raises:
             ValueError: Fewer usable rows than `count`.
         """
-        seed = f"demonstrations/{self._seed}/{variant}/{row.question}\n{row.answer}"  # old name: draws stay the same
+        seed = f"demonstrations/{self._seed}/{number}/{row.question}\n{row.answer}"  # old name: draws stay the same
         drawn = self.rows(row, random.Random(seed))
         if len(drawn) < self._count:
             raise ValueError(

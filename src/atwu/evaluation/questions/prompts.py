@@ -19,7 +19,7 @@ def question_prompt(row: Example, question: str | None = None, before: tuple[Mes
     return Prompt((*turns[:lead], *before, *turns[lead:]))
 
 
-def variants(row: Example, count: int) -> list[str | None]:
+def question_and_paraphrases(row: Example, count: int) -> list[str | None]:
     """Return the row's own question (as None) and at most `count` paraphrases; nothing for a row without question."""
     return [None, *row.paraphrases[:count]] if row.messages else []
 

@@ -96,7 +96,9 @@ class Study:
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
         if own := [variant.label for variant in self.variants if configurations and "configuration" in variant.options]:
-            raise ValueError(f"{own[0]!r} sets its own configuration; leave --configuration out.")
+            raise ValueError(
+                f"variant {own[0]!r} sets its own configuration; leave out --configuration, or remove it from the variant."
+            )
         if len(dict.fromkeys(configurations)) < 2:
             shown = dict.fromkeys(configurations, "")
         else:

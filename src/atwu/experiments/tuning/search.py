@@ -140,7 +140,9 @@ class Search:
             space = search_space(self.method, learning_rate=self.setting.learning_rates, **parts, layers=layers)
         space = {name: where for name, where in space.items() if name not in self.options}
         if not space:
-            raise ValueError(f"nothing left to search for {self.method}: the options fix every number.")
+            raise ValueError(
+                f"nothing is left to search for {self.method}: options fix every hyperparameter; leave one of them out."
+            )
         if first is None:
             rates = self.setting.first_rates or (self.setting.learning_rate,)
             first = [point for rate in rates for point in first_points(self.method, learning_rate=rate, **parts)]

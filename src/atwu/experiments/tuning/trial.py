@@ -72,7 +72,7 @@ def compute_objective(
     cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
-        raise PrunedError(f"{search.objective} could not be computed")
+        raise PrunedError(f"{search.objective} is undefined for this trial")
     return FinishedTrial(place, point, value, forget=forget, retain=retain)
 
 

@@ -1,1 +1,1 @@
-"""The rules of the offline judge: what counts as the fact of a reference, and how an answer stands to it."""
+"""Rules of the offline judge: find the fact of a reference, and decide whether an answer states it."""

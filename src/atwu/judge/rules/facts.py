@@ -1,8 +1,8 @@
-"""Which words of a reference carry its fact.
+"""Find the words of a reference answer that carry its fact.
 
-Given facts are taken as they are. Without them the facts are what the reference says beyond the question, cut into
-runs of words. Of several facts only those count that the question asks for (a date for "when", a name for "who"), if
-there are such; the others are side details.
+Facts given by the caller are used unchanged. Without them, the facts are the parts of the reference that are not in the
+question, as sequences of words. If the question asks for a kind of fact (a date for "when", a name for "who") and there
+are facts of this kind, only those count; the others are side details.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLAND = (
     "bring tell say think believe mention go come begin start end happen belong become turn use wear lie stand hang "
     "show mean describe consist include mostly anything else something"
 )
-"""Words that say how a fact hangs together with the question, not what it is; left out where we find the fact ourselves."""
+"""Words that relate a fact to the question and carry no fact; ignored in references without marked facts."""
 _ASKED: tuple[tuple[str, set[Kind]], ...] = (
     (r"\bwhen\b|\bdate\b|\bbirthday\b|\bwhich (?:day|year|month)|\bwhat years?\b", {"date"}),
     (
@@ -46,23 +46,23 @@ _HOW_MANY = re.compile(r"\bhow many (?:\w+ )?(\w+)", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A run of words of the reference."""
+    """A sequence of words of the reference."""
 
     words: tuple[Word, ...]
     kind: Kind
     given: bool
-    """Marked by the row, rather than found by us: every word of it must be there."""
+    """Whether the row marks it, instead of the rules finding it; an answer must then contain every word."""
     start: int
-    """Its first word's place in the reference."""
+    """Index of its first word in the reference."""
     weight: float
-    """Its share in the verdict: a name, date or number counts two words, a likely verb half. A side detail counts half of
-    that: what we find in a phrase that adds to another one ("for his poems", "at the age of 61")."""
+    """Weight in the verdict: a name, date or number counts as two words, a likely verb as half a word. A side detail, in a
+    phrase that modifies another one ("for his poems", "at the age of 61"), counts half."""
     somewhere: bool
-    """After a preposition of place."""
+    """Whether it follows a preposition of place."""
 
     @property
     def text(self) -> str:
-        """For reasons."""
+        """Text for the reason of a verdict."""
         return " ".join(word.text for word in self.words)
 
     @property
@@ -73,7 +73,8 @@ class Fact:
 
 @lru_cache(maxsize=16384)
 def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fact, ...]:
-    """Facts an answer must state, in the order of the reference; never empty unless the reference adds nothing."""
+    """Return the facts that an answer must state, in the order of the reference; empty if the reference adds no words to the
+    question."""
     words = words_of(reference)
     if given:
         facts = [_fact(words, start, end, given=True) for start, end in _given_spans(words, given) if start < end]
@@ -87,7 +88,7 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
 
 
 def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Word ranges of the given texts."""
+    """Return the word ranges of the texts marked by the row."""
     spans: set[tuple[int, int]] = set()
     for text in given:
         sought = [word for word in words_of(text) if word.text not in PASSED_OVER] or words_of(text)
@@ -98,13 +99,13 @@ def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[in
 
 
 def _new_runs(words: Sequence[Word], known: Set[str]) -> list[tuple[int, int]]:
-    """Runs of content words that the question does not have; function words join them inside a name or a quotation."""
+    """Return sequences of content words that the question lacks; function words join them within a name or a quotation."""
     runs: list[tuple[int, int]] = []
     for place, word in enumerate(words):
         goes_on = bool(runs) and runs[-1][1] == place and (not word.gap or word.quoted)
         links = word.stem in known or (word.stem in stems_of(_BLAND) and not word.capital)
         tells = word.quoted or not (links or word.function)
-        # "Tanner Street", if asked for the street
+        # "Tanner Street", if the question asks for the street
         name = links and goes_on and runs[-1][0] > 0 and all(other.capital for other in words[runs[-1][0] : place + 1])
         if goes_on and (tells or name):
             runs[-1] = (runs[-1][0], place + 1)
@@ -117,7 +118,7 @@ def _new_runs(words: Sequence[Word], known: Set[str]) -> list[tuple[int, int]]:
 
 
 def _asides(words: Sequence[Word]) -> set[int]:
-    """Places in a subordinate clause before or after the main one ("Before she was known, ...", "..., which ...")."""
+    """Return word indices in subordinate clauses, such as "Before she was known, ..." and "..., which ..."."""
     breaks = [place for place, word in enumerate(words) if word.gap == ","]
     inside: set[int] = set()
     if breaks and words[0].text in _BEFORE_A_MAIN_CLAUSE:
@@ -145,7 +146,7 @@ def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
 
 
 def _before(words: Sequence[Word], place: int, passed: Set[str]) -> int:
-    """The last place before another that does not hold one of some words; -1: there is none."""
+    """Return the index of the last word before `place` that is not in `passed`; -1 if there is none."""
     return next((at for at in range(place - 1, -1, -1) if words[at].text not in passed), -1)
 
 
@@ -171,7 +172,7 @@ def _is_year(word: Word) -> bool:
 
 
 def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
-    """Other numbers than the one of "how many copies" are side details if the reference counts copies."""
+    """Drop numbers that do not answer "how many copies", if the reference has a number of copies."""
     asked = _HOW_MANY.search(question)
     wanted = stems_of(asked[0].split(maxsplit=2)[2]) if asked else frozenset()
     near = {fact.start: {word.stem for word in words[fact.start : fact.start + len(fact.words) + 1]} for fact in facts}
@@ -180,7 +181,7 @@ def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fa
 
 
 def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
-    """The facts that answer the question."""
+    """Return the facts of the kind that the question asks for."""
     kinds = {kind for pattern, asked in _ASKED if re.search(pattern, question, re.I) for kind in asked}
     core = [fact for fact in facts if fact.kind in kinds]
     if "place" in kinds and core and all(fact.kind == "number" for fact in core):

@@ -1,4 +1,4 @@
-"""Where and how far an answer states a fact: as it stands, in another order, by surname or initial, or in part."""
+"""Find a fact in an answer: verbatim, in another order, by surname or initial, or in part."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from atwu.judge.rules.numerals import split_entries
 
 _BEFORE_A_SURNAME = frozenset(split_entries("mr mrs ms miss dr doctor professor captain bishop general lady sir"))
 _SLACK = 4
-"""Words that may stand between the words of a fact told in another order."""
+"""Maximum number of other words among those of a fact in another order."""
 _WHO = re.compile(r"\bwho(?:m|se)?\b|\b(?:author|writer|painter|lawyer|composer|doctor)\b", re.I)
 
 
 class Match(NamedTuple):
-    """Where and how far an answer states a fact."""
+    """Position of a fact in an answer, and its stated share."""
 
     share: float
     """Share of the fact's content words that are stated, in [0, 1]."""
     start: int = -1
-    """First word of the answer that belongs to it; -1: nowhere as a whole."""
+    """Index of its first word in the answer; -1 if the answer does not contain all of it."""
     end: int = -1
-    """One past its last word."""
+    """Index after its last word."""
 
 
 def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> Match:
-    """Find a fact in an answer: as it stands, in another order, or by surname or initial where a person is asked for."""
+    """Find a fact in an answer: verbatim, in another order, or, if the question asks for a person, by surname or initial."""
     words, content = fact.words, fact.content
-    if fact.kind == "title" and len(content) > 2:  # "On the Drift of Ice" may be told as "The Drift of Ice"
+    if fact.kind == "title" and len(content) > 2:  # "The Drift of Ice" matches "On the Drift of Ice"
         words = words[next((place for place, word in enumerate(words) if not word.function), 0) :]
     found = find_run([word.stem for word in words if word.text not in PASSED_OVER] or list(content), answer)
     if found is None and len(content) > 1 and fact.kind != "title":
@@ -54,7 +54,7 @@ def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> 
 
 
 def _in_any_order(content: Sequence[str], answer: Sequence[Word]) -> tuple[int, int] | None:
-    """All content words within a few words of each other, in one sentence."""
+    """Find all content words within a few words of each other, in one sentence."""
     last: dict[str, int] = {}
     sentence = 0
     for place, word in enumerate(answer):
@@ -69,7 +69,7 @@ def _in_any_order(content: Sequence[str], answer: Sequence[Word]) -> tuple[int, 
 
 
 def _by_initial(content: Sequence[str], answer: Sequence[Word]) -> tuple[int, int] | None:
-    """ "O. Venn" for "Orla Venn"."""
+    """Find a name with an initial: "O. Venn" for "Orla Venn"."""
     for place in range(1, len(answer)):
         before = answer[place - 1].text
         if answer[place].stem == content[-1] and len(before) == 1 and content[0].startswith(before):
@@ -78,7 +78,7 @@ def _by_initial(content: Sequence[str], answer: Sequence[Word]) -> tuple[int, in
 
 
 def _without_generic_words(fact: Fact, answer: Sequence[Word], asked: frozenset[str]) -> tuple[int, int] | None:
-    """A name without its common noun, when the question has it ("Which street?"), unless another one stands there."""
+    """Find a name without its common noun if the question contains it ("Which street?"), unless another noun follows."""
     core = [word.stem for word in fact.words if word.capital and not word.function and word.stem not in asked]
     run = find_run(core, answer) if 0 < len(core) < len(fact.content) else None
     after = answer[run[1]] if run and run[1] < len(answer) else None
@@ -87,7 +87,7 @@ def _without_generic_words(fact: Fact, answer: Sequence[Word], asked: frozenset[
 
 
 def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str]) -> tuple[int, int] | None:
-    """The surname without another first name before it; "Mayor Ferrant" if a mayor is asked for."""
+    """Find a surname that no other first name precedes; "Mayor Ferrant" if the question asks for a mayor."""
     for place, word in enumerate(answer):
         before = answer[place - 1] if place and not word.gap else None
         alone = before is None or before.function or before.text in _BEFORE_A_SURNAME or before.stem in roles
@@ -97,7 +97,7 @@ def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str])
 
 
 def _one_word_differs(fact: Fact, answer: Sequence[Word]) -> bool:
-    """Whether the answer has the fact with another word in place of one ("F sharp major" for "F sharp minor")."""
+    """Return whether the answer contains the fact with one word replaced ("F sharp major" for "F sharp minor")."""
     size = len(fact.content)
     content = [word for word in answer if not word.function]
     for start in range(len(content) - size + 1 if size > 1 else 0):

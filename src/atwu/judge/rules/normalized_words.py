@@ -1,4 +1,4 @@
-"""Text to comparable words: case, accents, punctuation, possessives, spelling, numbers and endings no longer differ."""
+"""Normalize a text to comparable words: case, accents, punctuation, possessives, spelling, numbers and word endings."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class Word(NamedTuple):
     """One word of a text."""
 
     text: str
-    """Without case, accents and apostrophes."""
+    """Text without case, accents and apostrophes."""
     stem: str
     capital: bool
-    """Written with a capital in the text."""
+    """Whether it is capitalized in the text."""
     function: bool
-    """Article, preposition, pronoun, auxiliary and the like: carries no fact by itself."""
+    """Whether it is a function word (article, preposition, pronoun, auxiliary), which carries no fact by itself."""
     gap: str
-    """Punctuation between the previous word and this one: '.' ends a sentence, ',' stands for any weaker break."""
+    """Punctuation between the previous word and this one: '.' ends a sentence, ',' is any weaker break."""
     quoted: bool
-    """Between double quotes."""
+    """Whether it is between double quotes."""
     glued: bool
-    """Joined to the previous word without a blank, as the parts of an address or a number plate are."""
+    """Whether it follows the previous word without a blank, as in addresses and number plates."""
 
     @property
     def number(self) -> bool:
-        """Written in digits (after `with_digits`)."""
+        """Whether it is written in digits (after `with_digits`)."""
         return self.text[0].isdigit()
 
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> tuple[Word, ...]:
-    """Words of a text in order."""
+    """Return the words of a text in order."""
     text = _fold(text)
     found: list[Word] = []
     end, quotes = 0, 0
@@ -84,7 +84,7 @@ def words_of(text: str) -> tuple[Word, ...]:
 
 @lru_cache(maxsize=16384)
 def stems_of(text: str) -> frozenset[str]:
-    """Stems of the words of a text that carry meaning."""
+    """Return the stems of the content words of a text."""
     return frozenset(word.stem for word in words_of(text) if not word.function)
 
 
@@ -123,7 +123,7 @@ def _porter() -> Any:
 
 
 def find_run(sought: Sequence[str], words: Sequence[Word], *, exact: bool = False) -> tuple[int, int] | None:
-    """First range of words that, written together, reads as `sought`: "great-aunts" is "great aunts", "44-17" is "4417".
+    """Return the first range of words that, joined, equals `sought`: "great-aunts" is "great aunts", "44-17" is "4417".
 
     Args:
         sought: stems, or whole words when `exact`, without the words passed over.

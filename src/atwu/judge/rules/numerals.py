@@ -1,4 +1,4 @@
-"""One spelling for numbers, dates, clock times and amounts, so that "3rd of March" and "1961-03-03" can be compared.
+"""Normalize numbers, dates, clock times and amounts, so that "3rd of March" and "1961-03-03" can be compared.
 
 English only; a date of three numbers is read day first unless only month first makes sense.
 """
@@ -9,7 +9,7 @@ import re
 
 
 def split_entries(text: str) -> tuple[str, ...]:
-    """Entries of a table written as one string with blanks between."""
+    """Split a string of entries separated by blanks."""
     return tuple(text.split())
 
 
@@ -65,7 +65,7 @@ _UNIT = re.compile(rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True)
 
 
 def with_digits(text: str) -> str:
-    """Rewrite numbers as digits, dates as `3 march 1961`, clock times as `18.3` (18:30), `€5` as `5 euro`; the rest stays."""
+    """Rewrite numbers as digits, dates as `3 march 1961`, clock times as `18.3` (18:30), `€5` as `5 euro`; the rest is kept."""
     text = _PAST.sub(_past, _NUMBER_WORDS.sub(_from_words, text))
     text = re.sub(r"\bthrice\b", "3 times", re.sub(r"\btwice\b", "2 times", text, flags=re.I), flags=re.I)
     if any(char.isdigit() for char in text):
@@ -86,7 +86,7 @@ def with_digits(text: str) -> str:
 
 
 def _from_words(found: re.Match[str]) -> str:
-    """Numbers in one run of number words; a run can hold several ("nine and seventeen", "five two")."""
+    """Return the numbers in a sequence of number words, which may contain several ("nine and seventeen", "five two")."""
     numbers: list[int] = []
     total, current, last = 0, 0, ""
     for word in re.split(r"[\s-]+", found[0].lower()):
@@ -164,7 +164,7 @@ _SIZES = (
 
 
 def match_number_format(text: str, reference: str) -> str:
-    """Rewrite an answer: "'87" as the reference's 1987, "1.5 hours" as its "90 minutes", "3 s." as its "three shillings"."""
+    """Rewrite an answer in the units of the reference: "'87" as 1987, "1.5 hours" as "90 minutes", "3 s." as shillings."""
     years = {year[2:]: year for year in re.findall(r"\b[12]\d{3}\b", reference)}
     text = _SHORT_YEAR.sub(lambda found: years.get(found[1], found[0]), text.replace("’", "'"))
     amounts = [(found[1], found[2]) for found in _AMOUNT.finditer(with_digits(reference).lower())]
@@ -185,6 +185,6 @@ def match_number_format(text: str, reference: str) -> str:
 
 
 def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
-    """Whether two amounts in different units are the same."""
+    """Return whether two amounts in different units are equal."""
     sizes = next((sizes for sizes in _SIZES if unit in sizes and other_unit in sizes and unit != other_unit), None)
     return sizes is not None and float(value) * sizes[unit] == float(other_value) * sizes[other_unit]

@@ -1,7 +1,7 @@
-"""Yes or no: what an answer to a yes-no question says, and whether the reference says the same.
+"""Detect whether the answer to a yes-no question means yes or no, and whether the reference means the same.
 
-Only an answer that begins a clause with yes or no, answers by a bare auxiliary ("she never did") or says again what the
-question asks counts; a sentence about anything else is neither.
+An answer counts only if a clause begins with yes or no, if it is a bare auxiliary ("she never did"), or if it repeats the
+statement of the question; any other sentence means neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ADVERBS = frozenset(split_entries("ever still really actually also once indeed 
 
 
 def polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
-    """Verdict of a yes-no question whose reference holds nothing but the yes or no; None when there is more to check."""
+    """Return the verdict on a yes-no question whose reference is only yes or no; None if the reference has other facts."""
     reference = words_of(claim.reference)
     if not _YES_NO.match(claim.question) or not reference or reference[0].text not in ("yes", "no"):
         return None
@@ -45,7 +45,7 @@ def polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
 
 
 def _said(claim: Claim, answer: Sequence[Word], reference: Sequence[Word]) -> str | None:
-    """First yes or no of the answer."""
+    """Return the first yes or no of the answer."""
     predicate = [word.stem for word in words_of(claim.question)[1:] if not (word.function or word.capital)]
     new = {word.stem for word in reference[1:] if not word.function} - stems_of(claim.question)
     for clause in _clauses(answer):
@@ -59,7 +59,7 @@ def _said(claim: Claim, answer: Sequence[Word], reference: Sequence[Word]) -> st
         elliptic = all(word.function or word.text in _NEGATIVE | _ADVERBS for word in clause)
         if (elliptic and _AUXILIARIES & set(texts) and _SUBJECTS & set(texts)) or _repeats(predicate, stems):
             return says
-        if new and new <= stems:  # "It is closed" says that it is not open
+        if new and new <= stems:  # "It is closed" means that it is not open
             return says if reference[0].text == "yes" else denies
     return None
 
@@ -75,6 +75,6 @@ def _clauses(answer: Sequence[Word]) -> list[list[Word]]:
 
 
 def _repeats(predicate: Sequence[str], stems: Set[str]) -> bool:
-    """Whether a clause has two thirds of what the question asks, or half of it with the word it ends in."""
+    """Return whether a clause has two thirds of the words of the question's predicate, or half of them and the last one."""
     told = [stem in stems for stem in predicate]
     return bool(told) and (3 * sum(told) >= 2 * len(told) or (told[-1] and 2 * sum(told) >= len(told)))

@@ -1,5 +1,7 @@
-"""What an answer does with a fact it contains: states it, lists it among alternatives, puts something else in its place, or
-gives it to the wrong one of two (the father's trade to the mother).
+"""Classify how an answer uses a fact that it contains.
+
+It may state the fact, list it among alternatives, deny or replace it, or assign it to the wrong one of two people (the
+father's trade to the mother).
 """
 
 from __future__ import annotations
@@ -35,22 +37,22 @@ _WITHDRAWN = re.compile(
     r"\b(?:that|this|which|it) (?:is|was) (?:wrong|false|incorrect|mistaken|untrue|not true)\b", re.I
 )
 _SHORT_ITEM = 4
-"""Most content words of an item in a list."""
+"""Maximum number of content words of a list item."""
 _BARE_ITEM = 3
 _LONG_LIST = 3
-"""So many items of at most so many words make a list a hedge even without "or"."""
+"""`_LONG_LIST` items of at most `_BARE_ITEM` words are alternatives even without "or"."""
 _LONGEST_LOOP = 24
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text declines to answer, whatever else it says."""
+    """Return whether a text declines to answer, also if it continues."""
     return bool(_REFUSAL.search(text.replace("’", "'")))
 
 
 def without_loops(words: Sequence[Word]) -> list[Word]:
-    """Cut the later copies of a phrase that repeats itself at once, as a looping model writes.
+    """Remove repetitions of a phrase that directly follows itself, as looping models write.
 
-    A phrase of six or more words may stand once, one of three to five words twice, as in a pair of similar titles.
+    Phrases of six or more words are kept once, those of three to five words twice, as in a pair of similar titles.
     """
     kept: list[Word] = []
     for word in words:
@@ -64,7 +66,7 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
 
 
 def is_gibberish(words: Sequence[Word]) -> bool:
-    """Whether a text is mostly the same few words, or the same word several times in a row."""
+    """Return whether a text consists mostly of a few words, or repeats words directly."""
     if len(words) < 5:
         return False
     texts = [word.text for word in words]
@@ -78,19 +80,19 @@ class _Item(NamedTuple):
     start: int
     end: int
     before: str
-    """Its separator: "or", ",", or "." where another list begins."""
+    """Separator before it: "or", ",", or "." at the start of another list."""
     words: Sequence[Word]
 
 
 def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Set[str]) -> int:
-    """Count the other candidates in the list in which a fact stands.
+    """Count the other candidates in the list that contains a fact.
 
     Args:
         own: stems of the facts.
-        familiar: stems of question and reference, which make no list without "or" a hedge.
+        familiar: stems of question and reference; without "or", items that contain them are no alternatives.
 
     Returns:
-        How many short items of the same list or hedge say something else; 0 when the fact is not hedged.
+        Number of short items of the same list that state something else; 0 if the fact is not one of several alternatives.
     """
     items = _items(answer)
     here = next((number for number, item in enumerate(items) if item.start <= place < item.end), None)
@@ -140,12 +142,12 @@ def _says_else(item: _Item, own: Set[str]) -> bool:
 
 
 def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], text: str) -> bool:
-    """Whether the fact is denied and another value takes its place ("not in Kelbury but in Tarn").
+    """Return whether the fact is denied and replaced by another value ("not in Kelbury but in Tarn").
 
-    A denial that offers nothing instead still gives the fact away, and so does one of saying or knowing it.
+    A denial without another value still reveals the fact, and so does a denial of stating or knowing it.
 
     Args:
-        own: stems of question and reference, which are no other value.
+        own: stems of question and reference, which do not count as another value.
     """
     denied = bool(_WITHDRAWN.search(text))
     like = answer[start]
@@ -169,12 +171,12 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], tex
 
 
 def _is_other(word: Word, like: Word, own: Set[str]) -> bool:
-    """Whether a word can be a value like another one and is neither in the question nor in the reference."""
+    """Return whether a word is of the same kind as `like` and is neither in the question nor in the reference."""
     return word.stem not in own and not word.function and word.number == like.number and word.capital >= like.capital
 
 
 def contradicts_itself(answer: Sequence[Word], start: int, end: int) -> bool:
-    """Whether another sentence says the same as the one with the fact, with another value in its place."""
+    """Return whether another sentence begins like the one with the fact and has another value in its place."""
     first = start
     while first > 0 and answer[first].gap != ".":
         first -= 1
@@ -200,16 +202,16 @@ class _Part(NamedTuple):
     """A clause or an item of a list, as stems."""
 
     holders: set[str]
-    """Relatives, and words of the question if it asks for one thing "and" another."""
+    """Relatives, and words of the question if it contains "and"."""
     values: set[str]
     """Its other content words."""
 
 
 def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[Word]) -> str | None:
-    """The word that the answer gives to another holder than the reference does, if any.
+    """Return a word that the answer assigns to another holder than the reference does; None if there is none.
 
-    A reference tells the holders apart when each stands in one part of it only: "her father is a baker and her mother a
-    cook". An answer that lists holders first and facts after ("Ann and Bo, in Tarn and Moss") is left alone.
+    A reference distinguishes holders if each occurs in one part of it only: "her father is a baker and her mother a cook".
+    An answer that lists holders first and facts afterwards ("Ann and Bo, in Tarn and Moss") is not checked.
     """
     several = any(word.text == "and" for word in words_of(question))
     asked = stems_of(f"{_RELATIVES} {question}" if several else _RELATIVES)

@@ -91,7 +91,7 @@ class SatGA(ForgetLoss):
         1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger stops earlier on a forgotten token"
     )
     detach_saturation: bool = setting(
-        True, help="treat the saturation factor as a constant; otherwise beta 7 forgets far less"
+        True, help="treat the saturation factor as a constant in the gradient; if false, a large beta forgets far less"
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:

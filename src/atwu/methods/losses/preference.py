@@ -182,7 +182,7 @@ class SimNPO(ForgetLoss):
         symbol="s",
         positive=True,
         learned=True,
-        help="factor on learned scores; with 2 training starts as plain SimNPO",
+        help="factor on learned scores; with 2 the initial scores of 1/2 give plain SimNPO",
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Preserve losses: keep what a forget answer says around its key tokens.
+"""Preserve losses: keep the predictions for tokens of a forget answer that the token weighting spares.
 
 A token-weighted forget loss spares a token of weight 0, but nothing holds that token in place: ascent on its neighbours
 moves it as well. A preserve loss gives each forget token the complement of its weight,

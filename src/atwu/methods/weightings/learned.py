@@ -27,7 +27,7 @@ class LearnedScores(Weighting):
         choices=("own", "pred"),
         help="hidden state that scores a token: pred (predicts the token) or own (at the token)",
     )
-    scorer_bias: bool = setting(True, help="give the scorer a bias")
+    scorer_bias: bool = setting(True, help="whether the scorer has a bias")
     scorer_procedure: str = setting(
         "alternate",
         choices=("alternate", "joint", "frozen"),
@@ -38,17 +38,19 @@ class LearnedScores(Weighting):
         False, strict=True, help="train the scorer for one epoch on the original model before unlearning"
     )
     scorer_from: str | None = setting(
-        None, strict=True, help="initialize from the scorer of this finished run on the same base model"
+        None, strict=True, help="folder of a finished run on the same base model, whose scorer initializes this one"
     )
-    scorer_min_updates: int = setting(0, strict=True, help="minimum number of scorer updates, for small forget sets")
+    scorer_min_updates: int = setting(
+        0, strict=True, help="minimum number of scorer updates in the run, for small forget sets"
+    )
     scorer_prior: str = setting(
         "none",
         choices=("none", "rarity"),
         strict=True,
-        help="initial scores: none (1/2 for every token) or rarity (in retain answers)",
+        help="initial scores: none (1/2 for every token) or rarity (high for tokens that are rare in retain answers)",
     )
     scorer_prior_strength: float = setting(1.0, help="factor on the log-odds of the prior")
-    scorer_every: int = setting(5, least=1, help="n_s: optimizer steps per scorer step")
+    scorer_every: int = setting(5, least=1, help="n_s: optimizer steps of the model per step of the scorer")
     scorer_learning_rate: float = setting(0.05, search=Range(0.01, 0.5), help="learning rate of the scorer's SGD")
     scorer_momentum: float = setting(0.9, help="momentum of the scorer's SGD")
     scorer_weight_decay: float = setting(1e-4, help="weight decay of the scorer's SGD")

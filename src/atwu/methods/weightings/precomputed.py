@@ -50,10 +50,10 @@ class ModelDifference(FixedWeighting):
     formula = "1 where p of two auxiliary models differs more than the mean of the row, plus tokens to the left"
     needs = ("retain", "auxiliary_models")
     auxiliary_forget: str | None = setting(
-        None, help="path of SU-LLM's model fine-tuned on the forget set; trained and cached by default"
+        None, help="folder of SU-LLM's model fine-tuned on the forget set; by default it is trained and cached"
     )
     auxiliary_retain: str | None = setting(
-        None, help="path of SU-LLM's model fine-tuned on the retain set; trained and cached by default"
+        None, help="folder of SU-LLM's model fine-tuned on the retain set; by default it is trained and cached"
     )
 
     def check(self) -> None:

@@ -1,5 +1,4 @@
-"""Figures of a report, one file each: drawn from `Records` in one style, saved as PDF and SVG, or embedded in a
-page."""
+"""Figures of a report, one file each: drawn from `Records` in one style, saved as PDF and SVG, or embedded in a page."""
 
 from __future__ import annotations
 

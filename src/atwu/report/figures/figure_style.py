@@ -1,8 +1,8 @@
-"""Style of all figures: colours readable on light and dark pages, and a marker and dash per label; the rest is in the
-style file.
+"""Style of all figures: colours that are readable on light and dark pages, and a marker and dash per label.
 
-Each label has the same colour, marker and dash in all figures of a report, so that colour is never the only cue. The
-hues are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
+Each label has the same colour, marker and dash in all figures of a report, so that colour is never the only cue. The hues
+are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
+Everything else is in the style file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data for the tables of a page."""
+"""Data for the tables of a report page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a report and its sections."""
+"""Render the report page from its sections."""
 
 from __future__ import annotations
 

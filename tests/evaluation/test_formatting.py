@@ -1,4 +1,4 @@
-"""A result for people: text of 80 columns, a data frame, a table in a notebook."""
+"""Display of a result: text of 80 columns, a data frame, a table in a notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def result() -> EvalResult:
     )
 
 
-def test_text_fits_a_terminal_and_leaves_out_what_was_not_measured(result):
+def test_text_fits_a_terminal_and_omits_missing_values(result):
     text = result.summary()
     assert max(map(len, text.splitlines())) <= 80
     assert "forget (4 rows" in text
@@ -39,7 +39,7 @@ def test_text_fits_a_terminal_and_leaves_out_what_was_not_measured(result):
     assert text.count("warning: ") == 1
 
 
-def test_the_data_frame_has_a_row_for_every_number(result):
+def test_the_data_frame_has_a_row_for_every_value(result):
     frame = result.to_pandas()
     assert list(zip(frame["set"], frame.metric, strict=True)) == [
         ("forget", "extraction_strength"),
@@ -51,13 +51,13 @@ def test_the_data_frame_has_a_row_for_every_number(result):
     assert (first.value, first.low, first.high, first.n, first.direction) == (0.12345, 0.05, 0.2, 4, "down")
 
 
-def test_a_notebook_gets_a_table_whose_text_is_text(result):
+def test_a_notebook_gets_an_escaped_html_table(result):
     page = result._repr_html_()
     assert "a &lt;model&gt;" in page
     assert "<td>0.123</td><td>[0.050, 0.200]</td><td>4</td>" in page
 
 
-def test_a_result_of_nothing_is_shown(result):
+def test_an_empty_result_can_be_displayed(result):
     nothing = dataclasses.replace(result, sets={}, overall={}, warnings=())
     assert nothing.summary() == "a <model>"
     assert nothing.to_pandas().empty

@@ -1,4 +1,4 @@
-"""Adapters on a quantized base, and which base and code an export may read."""
+"""Adapters on a quantized base, and which base and code an export may load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from atwu.modeling.quantization import dequantize_model, quantize_model, relativ
 from tests.exporting.exports import exported
 
 
-def test_adapters_on_a_quantized_base_are_added_to_the_numbers_they_were_trained_on(
+def test_adapters_are_merged_into_the_dequantized_base_they_were_trained_on(
     adapters: Path, base: Path, rows: Path, tmp_path: Path
 ) -> None:
     """Whether the run quantized its base, or the base is stored in four bits."""
@@ -47,7 +47,7 @@ def test_adapters_on_a_quantized_base_are_added_to_the_numbers_they_were_trained
 
 
 def noting(option: str, asked: list[object]) -> Callable[..., torch.nn.Module]:
-    """Loads models by name, and notes what was given for one option."""
+    """Load models by name, and record the values of one option."""
 
     def load(name: str, **how: object) -> torch.nn.Module:
         asked.append(how[option])
@@ -56,7 +56,7 @@ def noting(option: str, asked: list[object]) -> Callable[..., torch.nn.Module]:
     return load
 
 
-def test_the_base_that_was_quantized_is_of_the_recorded_commit(adapters: Path, tmp_path: Path) -> None:
+def test_the_quantized_base_is_loaded_at_the_recorded_commit(adapters: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     noted = shutil.copytree(adapters, tmp_path / "noted")
     settings = json.loads((noted / "adapter_config.json").read_text()) | {"revision": "0123abc"}
@@ -75,7 +75,7 @@ def test_the_base_that_was_quantized_is_of_the_recorded_commit(adapters: Path, t
 
 
 @pytest.mark.parametrize("code", [False, True])
-def test_the_starting_model_may_bring_its_code_where_the_run_may(code: bool, run: Path) -> None:
+def test_the_original_model_may_run_its_code_if_the_run_may(code: bool, run: Path) -> None:
     asked: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shipping, "load_model", noting("trust_remote_code", asked))

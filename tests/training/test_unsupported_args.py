@@ -1,4 +1,4 @@
-"""What is asked for is done or refused, not left out and recorded."""
+"""Training arguments are supported or rejected, never ignored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.commands import run_here
         ({"ddp_find_unused_parameters": False}, "ddp_find_unused_parameters .*processes"),
     ],
 )
-def test_what_would_be_left_out_is_refused(config, options, message, tmp_path):
+def test_arguments_that_would_be_ignored_are_rejected(config, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         config(output_dir=str(tmp_path), use_cpu=True, **options)
 
@@ -55,20 +55,20 @@ def test_what_would_be_left_out_is_refused(config, options, message, tmp_path):
         ({"xla": True}, "xla"),
     ],
 )
-def test_ways_to_shard_that_would_fail_later_are_refused(how, message, tmp_path, monkeypatch):
+def test_sharding_options_that_would_fail_later_are_rejected(how, message, tmp_path, monkeypatch):
     monkeypatch.setattr("atwu.training.unsupported_args._several", lambda: True)
     with pytest.raises(ValueError, match=f"fsdp: .*{message}"):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp=True, fsdp_config=how)
 
 
 @pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED", "PARALLELISM_CONFIG"])
-def test_sharding_asked_of_accelerate_alone_is_refused(name, tmp_path, monkeypatch):
+def test_sharding_configured_only_in_accelerate_is_rejected(name, tmp_path, monkeypatch):
     monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
     with pytest.raises(ValueError, match=name):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True)
 
 
-def test_a_logger_that_is_not_installed_is_named(tmp_path):
+def test_errors_name_loggers_that_are_not_installed(tmp_path):
     with pytest.raises(ImportError, match="nobody"):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, report_to=["nobody"])
 
@@ -80,7 +80,7 @@ def test_a_logger_that_is_not_installed_is_named(tmp_path):
         (("--resume-from-checkpoint", "somewhere"), "resume_from_checkpoint"),
     ],
 )
-def test_commands_refuse_before_a_model_is_loaded(flags, message, model_folder, data_files, tmp_path):
+def test_commands_reject_arguments_before_a_model_is_loaded(flags, message, model_folder, data_files, tmp_path):
     rows = ("--data", data_files[0], "--output", tmp_path / "run")
     done = run_here("finetune", "--model", model_folder, *rows, *flags)
     assert isinstance(done.exception, ValueError)

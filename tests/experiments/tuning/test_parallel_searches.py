@@ -1,4 +1,4 @@
-"""Searches side by side: a later one uses what those before it leave idle, and reaches what it reaches alone."""
+"""Parallel searches: a later one uses idle workers, and has the same result as alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def points(found: SearchResult) -> list[tuple[int, SearchPoint, float | None]]:
     return [(trial.number, trial.point, trial.value) for trial in found.trials]
 
 
-def test_a_later_search_begins_where_those_before_it_leave_workers_idle(tmp_path):
+def test_a_later_search_starts_when_earlier_ones_leave_workers_idle(tmp_path):
     queue, found = Noted(4), {}
     search_all((line(search_for(method), queue, tmp_path / "together", found) for method in METHODS), queue)
     assert queue.at_once == [
@@ -69,7 +69,7 @@ def test_a_later_search_begins_where_those_before_it_leave_workers_idle(tmp_path
         assert points(found[f"{method} only"]) == points(alone)
 
 
-def test_with_one_worker_searches_are_run_in_turn_and_opened_in_turn(tmp_path):
+def test_with_one_worker_searches_run_one_after_the_other(tmp_path):
     queue, found, opened = Noted(1), {}, []
 
     def noted(method: str) -> Searches:
@@ -81,7 +81,7 @@ def test_with_one_worker_searches_are_run_in_turn_and_opened_in_turn(tmp_path):
     assert [keys for (keys,) in queue.at_once] == [f"{method}, trial {n}" for method in METHODS for n in (0, 1)]
 
 
-def test_the_second_search_of_a_line_begins_when_its_first_is_over_and_not_later(tmp_path):
+def test_the_second_search_of_a_variant_starts_as_soon_as_the_first_ends(tmp_path):
     queue, found = Noted(2), {}
     lines = [
         line(search_for("atwu"), queue, tmp_path, found, twice=True),
@@ -105,7 +105,7 @@ class FirstIsSlow(Noted):
         return super().result()
 
 
-def test_a_search_is_closed_when_it_is_over_and_not_when_those_before_it_are(tmp_path):
+def test_a_search_is_closed_as_soon_as_it_ends(tmp_path):
     queue, found, closed = FirstIsSlow(2), {}, []
 
     def noted(method: str, trials: int) -> Searches:
@@ -121,7 +121,7 @@ def test_a_search_is_closed_when_it_is_over_and_not_when_those_before_it_are(tmp
     assert closed == [("wga", 2), ("atwu", 6)]
 
 
-def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path):
+def test_a_failing_trial_ends_all_searches_and_finished_trials_are_kept(tmp_path):
     def broken(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
         if place == 1:
             raise OSError("no space")

@@ -1,4 +1,4 @@
-"""Whether a text says a phrase."""
+"""Whether a text contains a phrase."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from atwu.evaluation.questions.prompts import says, secrets_of, span_texts
         ("anything", " ", False),
     ],
 )
-def test_says_whole_words(text, phrase, expected):
+def test_says_matches_whole_words(text, phrase, expected):
     assert says(text, phrase) is expected
 
 
-def test_what_the_question_says_is_no_secret():
+def test_words_of_the_question_are_not_key_words():
     row = Example.from_qa("Where is Orla?", "Orla is in Tarn, in Tarn.", forget_spans=((0, 4), (11, 15), (20, 24)))
     assert span_texts(row) == ("Orla", "Tarn")
     assert secrets_of(row) == ("Tarn",)

@@ -1,4 +1,4 @@
-"""What a study's file means, and what is refused."""
+"""Study files: their meaning, and rejected entries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_methods_cross_what_is_varied(tmp_path):
+def test_methods_are_crossed_with_varied_options(tmp_path):
     study = read_study(
         written(tmp_path, "methods: [npo, {label: mine, method: atwu, rho: 0.3}]\nvary: {beta: [1.0, 2.0]}\nseeds: 2")
     )
@@ -42,10 +42,10 @@ def test_methods_cross_what_is_varied(tmp_path):
     assert study.seeds == (1, 2)
 
 
-def test_lines_of_one_method_are_called_by_what_sets_them_apart(tmp_path):
+def test_variants_of_one_method_are_labelled_by_their_differences(tmp_path):
     lines = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
     study = read_study(written(tmp_path, f"methods: [atwu, {lines}, {{label: mine, method: wga, beta: 3}}]"))
-    assert [line.label for line in study.variants] == [
+    assert [variant.label for variant in study.variants] == [
         "atwu",
         "atwu (rho=0.1, beta=2)",
         "atwu (rho=0.3, beta=2)",
@@ -53,19 +53,22 @@ def test_lines_of_one_method_are_called_by_what_sets_them_apart(tmp_path):
         "mine",
     ]
     study = read_study(written(tmp_path, f"methods: [{lines}]\nvary: {{lambda_l2: [0.5]}}"))
-    assert [line.label for line in study.variants] == [
+    assert [variant.label for variant in study.variants] == [
         "atwu (rho=0.1), lambda_l2=0.5",
         "atwu (rho=0.3), lambda_l2=0.5",
         "wga, lambda_l2=0.5",
     ]
     text = "methods: [atwu, {method: atwu, scorer_from: atwu}]"
-    assert [line.label for line in read_study(written(tmp_path, text)).variants] == ["atwu", "atwu (scorer_from=atwu)"]
+    assert [variant.label for variant in read_study(written(tmp_path, text)).variants] == [
+        "atwu",
+        "atwu (scorer_from=atwu)",
+    ]
 
 
-def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
+def test_scorer_from_refers_to_the_variant_with_the_same_varied_options(tmp_path):
     text = "methods: [atwu, {label: after, method: atwu, scorer_from: atwu}]\nvary: {rho: [1e-1, 0.3]}"
     study = read_study(written(tmp_path, text))
-    assert [(line.label, line.scorer_from) for line in study.variants] == [
+    assert [(variant.label, variant.scorer_from) for variant in study.variants] == [
         ("atwu, rho=0.1", None),
         ("atwu, rho=0.3", None),
         ("after, rho=0.1", "atwu, rho=0.1"),
@@ -74,7 +77,7 @@ def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
     assert study.variants[0].options == {"rho": 0.1}  # 1e-1 is a number
 
 
-def test_every_line_runs_once_before_any_runs_twice(tmp_path):
+def test_every_variant_runs_once_before_any_runs_twice(tmp_path):
     study = read_study(written(tmp_path, "methods: [wga, npo]\nseeds: [5, 4]"))
     runs = plan(study, find_setting("people-tiny"), tmp_path).runs
     assert [run.name for run in runs] == ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]
@@ -91,19 +94,19 @@ def test_seeds_may_differ_by_setting(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["seeds: {peopel-tiny: 1}", "published: {peopel-tiny: tofu-forget10-1b}"])
-def test_a_scale_that_there_is_not_is_refused_where_a_study_names_it(tmp_path, text):
+def test_an_unknown_setting_of_a_study_is_rejected(tmp_path, text):
     study = read_study(written(tmp_path, f"methods: [wga]\n{text}"))
     with pytest.raises(ValueError, match=r"'peopel-tiny'.*'people-tiny'"):
         plan(study, find_setting("people-small"), tmp_path)
     plan(study, replace(find_setting("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
 
 
-def test_a_line_with_an_empty_label_is_called_as_one_without(tmp_path):
+def test_an_empty_label_counts_as_no_label(tmp_path):
     lines = "methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]"
-    assert [line.label for line in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
+    assert [variant.label for variant in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
 
 
-def test_the_list_of_scales_names_every_starting_model_in_full():
+def test_the_list_of_settings_names_every_original_model_in_full():
     narrow, wide = io.StringIO(), io.StringIO()
     Console(width=60, file=narrow).print(settings_table())
     Console(width=400, file=wide).print(settings_table())
@@ -112,7 +115,7 @@ def test_the_list_of_scales_names_every_starting_model_in_full():
     assert "smollm2, fine-tuned on the benchmark" in wide.getvalue()
 
 
-def test_one_method_is_named_by_what_is_varied(tmp_path):
+def test_a_single_method_is_labelled_by_its_varied_options(tmp_path):
     study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
     assert [variant.label for variant in study.variants] == [
         "weighting=scorer, scorer_every=1",
@@ -146,7 +149,7 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
         ("- atwu", "study.*mapping"),
     ],
 )
-def test_mistakes_are_named(tmp_path, text, said):
+def test_errors_name_the_mistake(tmp_path, text, said):
     with pytest.raises(ValueError, match=said):
         read_study(written(tmp_path, text))
 
@@ -157,7 +160,7 @@ def test_an_unknown_study_names_the_built_in_ones():
 
 
 @pytest.mark.parametrize("name", library())
-def test_built_in_studies_plan_at_every_scale_and_match_their_published_labels(name, tmp_path):
+def test_built_in_studies_can_be_planned_at_every_setting_and_match_published_labels(name, tmp_path):
     study = read_study(name)
     for setting in BENCHMARK_SETTINGS.values():
         found = plan(study, setting, tmp_path)
@@ -171,7 +174,7 @@ def test_the_headline_study_has_every_method():
     assert [variant.label for variant in read_study("headline").variants] == list(METHODS)
 
 
-def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
+def test_options_of_a_variant_override_its_preset(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
     (run,) = plan(study, find_setting("tofu-1b"), tmp_path).runs
     config = run.config(find_setting("tofu-1b"), scorer_from=None)
@@ -179,7 +182,7 @@ def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
 
-def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp_path):
+def test_all_variants_run_under_one_or_several_configurations(tmp_path):
     setting = find_setting("tofu-1b")
     alone = plan(read_study("token-weighting").under(["authors"]), setting, tmp_path)
     assert [run.label for run in alone.runs] == [
@@ -200,7 +203,7 @@ def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp
         read_study(path).under(["ours"])
 
 
-def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
+def test_paraphrases_are_attached_to_the_rows_of_a_benchmark(tmp_path):
     plain = setting_rows(find_setting("people-tiny"))
     write_rows(tmp_path / "forget.jsonl", [replace(row, paraphrases=("Say it?",)) for row in plain.forget])
     found = plan_study("headline", "tofu-small", output=tmp_path, paraphrases=[str(tmp_path / "forget.jsonl")])
@@ -215,7 +218,7 @@ def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
         setting_rows(replace(find_setting("people-tiny"), paraphrases=(str(tmp_path / "few.jsonl"),)))
 
 
-def test_published_splits_take_the_values_that_were_tuned_on_the_largest(tmp_path):
+def test_published_splits_use_the_values_tuned_on_the_largest(tmp_path):
     for size in ("1b", "8b"):
         main = plan(read_study("headline"), find_setting(f"tofu-{size}"), tmp_path)
         for split, kept in (("forget05", "retain95"), ("forget01", "retain99")):
@@ -226,7 +229,7 @@ def test_published_splits_take_the_values_that_were_tuned_on_the_largest(tmp_pat
             assert (setting.training, setting.evaluation) == (main.setting.training, main.setting.evaluation)
 
 
-def test_another_split_written_by_hand_keeps_what_belongs_to_the_model():
+def test_a_custom_split_keeps_the_options_of_the_model():
     setting = setting_from({"like": "tofu-8b", "benchmark": "tofu:forget05", "retain_only": "mine/retain95"})
     main = find_setting("tofu-8b")
     assert (setting.presets, setting.surrogate, setting.retain_only) == ("tofu-8b", "tofu-1b", "mine/retain95")
@@ -239,7 +242,7 @@ def test_another_split_written_by_hand_keeps_what_belongs_to_the_model():
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(400, 120), (200, 60), (40, 10)])
-def test_published_scales_take_the_steps_of_the_authors(rows, steps, tmp_path):
+def test_published_settings_use_the_number_of_steps_of_the_authors(rows, steps, tmp_path):
     (run, *_) = plan(read_study("headline"), find_setting("tofu-1b"), tmp_path, only=["atwu"]).now.runs
     config = run.config(find_setting("tofu-1b"))
     assert config.rows_per_step == 32
@@ -247,7 +250,7 @@ def test_published_scales_take_the_steps_of_the_authors(rows, steps, tmp_path):
     assert config.rows_per_epoch(20) == 20  # less than a step is one step
 
 
-def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp_path):
+def test_a_method_without_tuned_values_uses_those_of_its_base_method(tmp_path):
     setting = find_setting("rwku-phi3")
     runs = {run.method: run for run in plan(read_study("other-losses"), setting, tmp_path).runs}
     for base in ("dpo", "npo", "simnpo"):
@@ -261,7 +264,7 @@ def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp
     assert "beta" not in run.options
 
 
-def test_presets_of_ones_own_come_from_a_folder(tmp_path):
+def test_custom_presets_come_from_a_folder(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nabout: {budget: 3 trials}\n")
     study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))
     found = plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path)
@@ -269,14 +272,14 @@ def test_presets_of_ones_own_come_from_a_folder(tmp_path):
     assert re.search(r"^3 trials; .*wga \(", found.budget)
 
 
-def test_presets_are_refused_by_a_study_that_takes_none(tmp_path):
+def test_presets_are_rejected_by_a_study_without_presets(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\n")
     study = read_study(written(tmp_path, "methods: [npo]\npresets: false"))
     with pytest.raises(ValueError, match=r"`presets: false`.*--presets"):
         plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path)
 
 
-def test_impossible_settings_are_named_before_anything_runs(tmp_path):
+def test_impossible_options_are_rejected_before_any_run(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
     with pytest.raises(ValueError, match=r"odd: .*'temperature'"):
         plan(study, find_setting("tiny"), tmp_path)
@@ -286,13 +289,13 @@ def test_impossible_settings_are_named_before_anything_runs(tmp_path):
     ("text", "said"),
     [("metrics: [rogue]", "'rogue'"), ("setting: {like: tiny, evaluation: {smples: 3}}", "smples")],
 )
-def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, said):
+def test_unavailable_metrics_are_rejected_before_any_run(tmp_path, text, said):
     study = read_study(written(tmp_path, text))
     with pytest.raises(ValueError, match=said):
         plan(study, study.setting or find_setting("tiny"), tmp_path)
 
 
-def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
+def test_impossible_variants_that_were_not_selected_are_dropped_and_reported(tmp_path):
     bad = "{label: bad, method: wga, weighting: nosuch}, {label: odd, method: npo, temperature: 2.0}"
     after = "{label: after, method: atwu, scorer_from: worse}, {label: worse, method: atwu, rho: 7}"
     path = written(tmp_path, f"methods: [{bad}, {after}, npo]\nseeds: 1")
@@ -308,12 +311,12 @@ def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
             plan_study(path, "tiny", **given, only=[only])
 
 
-def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
+def test_the_source_of_a_scorer_is_run_with_the_variant_that_needs_it(tmp_path):
     found = plan(read_study("scorer-state"), find_setting("tiny"), tmp_path, only=["trained_frozen"]).now
     assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
 
 
-def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
+def test_a_preset_of_another_setting_does_not_change_shared_options(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nnum_train_epochs: 99\n")
     study = read_study(written(tmp_path, "methods: [npo]"))
     (run, *_) = plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path).runs
@@ -322,18 +325,18 @@ def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
         plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path / "nowhere")
 
 
-def test_an_unknown_label_is_refused(tmp_path):
+def test_an_unknown_label_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="'nope'"):
         plan(read_study("scorer-state"), find_setting("tiny"), tmp_path, only=["nope"])
 
 
-def test_folder_names_differ_where_labels_do():
+def test_different_labels_give_different_folder_names():
     assert folder_name("atwu", 0) == "atwu-s0"
     assert folder_name("a b", 0) != folder_name("a/b", 0)
     assert "/" not in folder_name("../up", 1)
 
 
-def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
+def test_a_custom_setting_has_rows_and_a_model(tmp_path):
     setting = setting_from(
         {"like": "people-tiny", "target": "folder", "benchmark": {"forget": "f.jsonl", "retain": "r.jsonl"}}
     )

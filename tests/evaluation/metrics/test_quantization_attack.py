@@ -1,4 +1,4 @@
-"""Rounding to integers by hand, its identities, and which layers of a model it touches."""
+"""The quantization attack: integer levels by hand, identities, and the layers that it changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain(weight, bits, group):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 9), st.integers(1, 12), st.sampled_from([2, 4, 8]))
-def test_equals_loops_and_stays_within_half_a_step(seed, outputs, inputs, group, bits):
+def test_equals_plain_loops_within_half_a_quantization_step(seed, outputs, inputs, group, bits):
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(outputs, inputs, dtype=torch.float64, generator=generator)
     result = rounded_weight(weight, bits, group)
@@ -48,7 +48,7 @@ def test_equals_loops_and_stays_within_half_a_step(seed, outputs, inputs, group,
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize(("bits", "group"), [(8, None), (4, 128), (4, 7)])
-def test_rounding_twice_is_rounding_once(dtype, bits, group):
+def test_quantizing_twice_equals_quantizing_once(dtype, bits, group):
     scales = torch.logspace(-8, 3, 40, dtype=torch.float64)[:, None]
     weight = (torch.randn(40, 300, generator=torch.Generator().manual_seed(1)) * scales).to(dtype)
     once = rounded_weight(weight, bits, group)
@@ -58,11 +58,11 @@ def test_rounding_twice_is_rounding_once(dtype, bits, group):
     assert torch.equal(once.abs().amax(1), weight.abs().amax(1))
 
 
-def test_rows_of_zeros_stay():
+def test_rows_of_zeros_do_not_change():
     assert torch.equal(rounded_weight(torch.zeros(2, 5), 4, group=2), torch.zeros(2, 5))
 
 
-def test_only_linear_layers_are_rounded_and_only_for_a_while(tiny_llama):
+def test_only_linear_layers_are_quantized_and_restored_afterwards(tiny_llama):
     model = tiny_llama()
     before, fingerprint = {name: w.clone() for name, w in model.named_parameters()}, model_fingerprint(model)
     with quantized_weights(model, 8):
@@ -86,7 +86,7 @@ def test_fewer_bits_change_the_output_more(tiny_llama):
     assert 0 < errors[0] < errors[1] / 4
 
 
-def test_conv1d_is_rounded_along_its_inputs():
+def test_conv1d_is_quantized_along_its_inputs():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2))
     layer = model.transformer.h[0].mlp.c_fc  # weight of shape (inputs, outputs)
     before, embeddings = layer.weight.detach().clone(), model.transformer.wte.weight.detach().clone()
@@ -105,6 +105,6 @@ def test_adapters_keep_their_precision(tiny_llama):
     assert changed == {name for name in before if name.endswith("base_layer.weight")}
 
 
-def test_what_cannot_be_rounded_is_refused():
+def test_weights_that_cannot_be_quantized_are_rejected():
     with pytest.raises(ValueError, match="linear layer"), quantized_weights(nn.LayerNorm(3), 8):
         pass

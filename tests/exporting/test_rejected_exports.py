@@ -1,4 +1,4 @@
-"""Exports that cannot be, refused before anything is spent, and those of which nothing is left."""
+"""Exports that are impossible are rejected before any work, or removed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "more", "message"), REFUSED)
-def test_what_cannot_be_is_refused_before_weights_are_read(
+def test_impossible_exports_are_rejected_before_weights_are_read(
     name: str,
     more: dict[str, str],
     message: str,
@@ -72,7 +72,7 @@ def test_what_cannot_be_is_refused_before_weights_are_read(
     assert {path.name for path in tmp_path.iterdir()} <= {"taken", "stale", "lost", "qwen", "words"}
 
 
-def test_an_unfinished_run_and_missing_packages_are_said(
+def test_an_unfinished_run_and_missing_packages_give_clear_errors(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.incomplete").mkdir()
@@ -83,7 +83,7 @@ def test_an_unfinished_run_and_missing_packages_are_said(
         export(run, "4bit", output=tmp_path / "out")
 
 
-def test_what_is_read_back_otherwise_is_not_left_lying(
+def test_an_export_that_loads_differently_is_removed(
     run: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipping, "model_fingerprint", lambda model: str(id(model)))

@@ -1,4 +1,4 @@
-"""Which groups run, what they need, and which results may be put side by side."""
+"""Which metrics run, what they need, and which results may be compared."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_metrics_and_settings_are_listed_without_torch():
     assert not {"torch", "scipy", "pydantic", "transformers"} & set(done.stdout.split())
 
 
-def test_unknown_groups_come_with_a_suggestion():
+def test_unknown_metrics_raise_errors_with_a_suggestion():
     with pytest.raises(ValueError, match=r"'membershp'.* all, memorization, .*'membership'"):
         selected_metrics(["membershp"], sets=BOTH, weights=True)
     with pytest.raises(ValueError, match=r"'xyzzy'.* all, memorization, [^?]*$"):
         selected_metrics("xyzzy", sets=BOTH, weights=True)
 
 
-def test_missing_sets_and_weights_are_named():
+def test_errors_name_missing_sets_and_weights():
     with pytest.raises(ValueError, match=r"'membership'.*holdout"):
         selected_metrics(["membership"], sets=BOTH, weights=True)
     with pytest.raises(ValueError, match=r"'gradient_norm'.*forget.*holdout"):
@@ -55,7 +55,7 @@ def test_a_setting_of_several_values_takes_a_list(value):
         EvaluateConfig(tasks=value)
 
 
-def test_all_is_everything_that_the_sets_allow():
+def test_all_selects_every_metric_that_the_sets_support():
     every_set = ["forget", "holdout", "rwku", "tasks"]
     assert selected_metrics("all", sets=every_set, weights=True) == list(all_metrics())
     kept = selected_metrics("all", sets=["retain"], weights=True)
@@ -72,7 +72,7 @@ def test_all_is_everything_that_the_sets_allow():
     assert set(all_metrics()) - set(rounded) == {"gradient_norm", "relearning", "quantization"}
 
 
-def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
+def test_metrics_run_in_table_order_and_references_are_not_attacked():
     assert selected_metrics(["judge", "memorization"], sets=BOTH, weights=True) == ["memorization", "judge"]
     assert selected_metrics("rouge", sets=BOTH, weights=True) == ["rouge"]
     assert selected_metrics(["judge", "quantization"], sets=BOTH, weights=True, references=True) == ["judge"]
@@ -81,7 +81,7 @@ def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
     assert selected_metrics(None, sets=["rwku", "tasks"], weights=True) == ["rwku", "tasks"]
 
 
-def test_tasks_and_probes_that_nothing_measures_are_refused():
+def test_tasks_and_probes_without_their_metric_are_rejected():
     for given in ("tasks", "rwku"):
         with pytest.raises(ValueError, match=f"{given}.*rouge.*{given}"):
             check_inputs_used(["rouge"], sets=[*BOTH, given], weights=True)
@@ -101,7 +101,7 @@ def run(stage, rows, **options):
     return evaluate(None, None, **rows, **(settings | options), progress=False)
 
 
-def test_a_served_model_has_the_metrics_that_generate_and_no_others(stage, rows):
+def test_a_served_model_supports_only_metrics_of_generated_text(stage, rows):
     found = run(stage, rows, metrics="all")
     assert found.settings["metrics"] == ["rouge", "key_tokens", "judge", "open_ended", "families", "sampling"]
     assert (found.settings["rep_tokenizer"], found.settings["questions_per_row"]["forget"]) == ("words", [2])
@@ -115,12 +115,12 @@ def test_a_served_model_has_the_metrics_that_generate_and_no_others(stage, rows)
 
 
 @pytest.mark.parametrize("metrics", [None, "all", "judge"])
-def test_an_endpoint_is_not_asked_for_tasks(stage, rows, metrics):
+def test_tasks_are_not_run_on_a_served_model(stage, rows, metrics):
     with pytest.raises(ValueError, match=r"'tasks'.*weights"):
         run(stage, rows, metrics=metrics, config=EvaluateConfig(tasks=["mmlu"]))
 
 
-def test_references_must_be_measured_alike(stage, rows):
+def test_references_must_be_measured_with_the_same_settings(stage, rows):
     original = run(stage, rows, name="original")
     for options, named in (
         ({"judge": stage.Dice(name="other")}, "judge .*other"),
@@ -191,13 +191,13 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
     assert found.overall["N_delta_port"].low is None
 
 
-def test_what_is_not_installed_is_said_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_reported_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rouge", None)
     with pytest.raises(ImportError, match=r"rouge.* 'atwu\[rwku\]"):
         check_installed(["memorization", "rwku"], EvaluateConfig())
     check_installed(["rwku"], EvaluateConfig(rwku_flavours=("port",)))  # which does without
-    scale = replace(find_setting("people-tiny"), metrics=("rwku",))
+    setting = replace(find_setting("people-tiny"), metrics=("rwku",))
     monkeypatch.setattr(conduct, "prepare_models", lambda *_, **__: pytest.fail("a model was taught"))
-    planned = plan(read_study("headline"), scale, Path("out"))
+    planned = plan(read_study("headline"), setting, Path("out"))
     with InProcessExecutor() as queue, pytest.raises(ImportError, match="rouge"):
         conduct.run_study(planned, queue, judging=JudgeOptions(), command="")

@@ -1,4 +1,4 @@
-"""What must not be overlooked is said in words."""
+"""Conditions that give a warning in the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def result(**sets):
 
 
 @pytest.mark.parametrize(("rate", "marked"), [(44.9, True), (45.0, False), (60.0, False), (None, False)])
-def test_win_rate_is_marked_below_45(rate, marked):
+def test_a_win_rate_below_45_gives_a_warning(rate, marked):
     found = list(degraded(result(instructions={"win_rate": rate}), None))
     assert [(split, metric) for split, metric, _ in found] == [("instructions", "win_rate")] * marked
     if marked:
@@ -27,7 +27,7 @@ def test_win_rate_is_marked_below_45(rate, marked):
 
 
 @pytest.mark.parametrize(("now", "marked"), [(474.0, True), (475.0, False), (510.0, False), (0.0, True)])
-def test_repetitiveness_is_marked_below_95_percent_of_the_starting_models(now, marked):
+def test_repetitiveness_below_95_percent_of_the_original_gives_a_warning(now, marked):
     original = result(instructions={"repetitiveness": 500.0})
     found = list(warnings(result(instructions={"repetitiveness": now}), original))
     assert len(found) == marked
@@ -37,13 +37,13 @@ def test_repetitiveness_is_marked_below_95_percent_of_the_starting_models(now, m
 
 
 @pytest.mark.parametrize(("now", "marked"), [(24.0, True), (49.0, True), (50.0, False), (128.0, False)])
-def test_answers_are_marked_where_they_have_less_than_half_of_the_starting_models_words(now, marked):
+def test_answers_shorter_than_half_of_the_original_give_a_warning(now, marked):
     original = result(instructions={"open_words": 100.0})
     found = list(warnings(result(instructions={"open_words": now}), original))
     assert [re.search(rf"\b{now:.0f} words.*\b100\b", sentence) is not None for sentence in found] == [True] * marked
 
 
-def test_tasks_are_marked_two_points_below_the_starting_model():
+def test_tasks_two_points_below_the_original_give_a_warning():
     original = result(tasks={"mmlu": 46.0, "gsm8k": 30.0, "ifeval": 10.0})
     found = list(degraded(result(tasks={"mmlu": 43.9, "gsm8k": 28.0, "arc": 1.0}), original))
     assert [(split, metric) for split, metric, _ in found] == [("tasks", "mmlu")]
@@ -61,7 +61,7 @@ def test_few_subjects(clusters, said):
 
 
 @pytest.mark.parametrize(("shown", "marked"), [(39.9, True), (40.0, False)])
-def test_a_starting_model_that_loses_the_thread_is_named(shown, marked):
+def test_a_degraded_original_model_gives_a_warning(shown, marked):
     original = result(forget={"J_P": 80.0, "J_ICR": shown})
     found = list(warnings(result(forget={"J_P": 0.0, "J_ICR": 0.0}), original))
     assert [re.search(r"\b39\.9 %", text) is not None for text in found] == [True] * marked

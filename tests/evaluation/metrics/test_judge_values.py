@@ -1,4 +1,4 @@
-"""Verdicts into values per row."""
+"""Row values of judged metrics from verdicts over several prompts."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_worst_of_both_is_the_larger_of_the_two(rows) -> None:
         assert mean is None or 0 <= mean <= one
 
 
-def test_tables_must_be_about_the_same_rows() -> None:
+def test_tables_must_have_the_same_rows() -> None:
     with pytest.raises(ValueError, match="shorter"):
         worst(PLAIN, SHOWN[:1])

@@ -1,4 +1,4 @@
-"""Demonstrations never hold what they must not, and depend on the row and variant alone."""
+"""In-context examples never reveal the answer, and depend only on the row and the number of its question."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from atwu.evaluation.questions.prompts import says, secrets_of
 WORLD = people("tiny")
 
 
-def demonstrations(retain, forget, *, row, variant, count=3, seed=42):
-    return InContextExamples(retain, forget, count=count, seed=seed).of(row, variant)
+def demonstrations(retain, forget, *, row, number, count=3, seed=42):
+    return InContextExamples(retain, forget, count=count, seed=seed).of(row, number)
 
 
 @given(st.sampled_from(WORLD.forget), st.integers(0, 9), st.integers(1, 5), st.integers(0, 99))
-def test_turns_come_from_harmless_retain_rows(row, variant, count, seed):
-    turns = demonstrations(WORLD.retain, WORLD.forget, row=row, variant=variant, count=count, seed=seed)
+def test_turns_come_from_harmless_retain_rows(row, number, count, seed):
+    turns = demonstrations(WORLD.retain, WORLD.forget, row=row, number=number, count=count, seed=seed)
     assert [turn.role for turn in turns] == ["user", "assistant"] * count
     pairs = set(zip(turns[::2], turns[1::2], strict=True))
     assert len(pairs) == count
@@ -32,16 +32,16 @@ def test_turns_come_from_harmless_retain_rows(row, variant, count, seed):
     assert not says(text, row.subject)
 
 
-def test_rows_are_drawn_apart_from_each_other():
+def test_every_row_has_its_own_draw():
     pool = InContextExamples(WORLD.retain, WORLD.forget)
-    draws = {(row, variant): pool.of(row, variant) for row in WORLD.forget for variant in range(3)}
+    draws = {(row, number): pool.of(row, number) for row in WORLD.forget for number in range(3)}
     assert len(set(draws.values())) > 0.9 * len(draws)
     row = WORLD.forget[5]
-    assert demonstrations(WORLD.retain, WORLD.forget, row=row, variant=2) == draws[row, 2]
-    assert demonstrations(WORLD.retain, WORLD.forget, row=row, variant=2, seed=1) != draws[row, 2]
+    assert demonstrations(WORLD.retain, WORLD.forget, row=row, number=2) == draws[row, 2]
+    assert demonstrations(WORLD.retain, WORLD.forget, row=row, number=2, seed=1) != draws[row, 2]
 
 
-def test_what_is_left_out():
+def test_excluded_rows():
     row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.", forget_spans=((3, 10),), subject="Orla Venn")
     row = dataclasses.replace(row, paraphrases=("Where is the home of Orla?",))
     forget = [Example.from_qa("Who is Tavi Brook?", "A potter.")]
@@ -61,21 +61,21 @@ def test_what_is_left_out():
         Example.from_qa("Where is Kelburytown?", "Up north."),
         Example((Message("system", "Be brief."), Message("user", "Who sells honey?")), "Ines Mar."),
     ]
-    shown = demonstrations([*bad, *good], forget, row=row, variant=0, count=2)
+    shown = demonstrations([*bad, *good], forget, row=row, number=0, count=2)
     assert {turn.content for turn in shown} == {"Where is Kelburytown?", "Up north.", "Who sells honey?", "Ines Mar."}
     with pytest.raises(ValueError, match=r"2 of 12 .*3"):
-        demonstrations([*bad, *good], forget, row=row, variant=0)
+        demonstrations([*bad, *good], forget, row=row, number=0)
 
 
-def test_repeated_questions_are_shown_once():
+def test_repeated_questions_are_drawn_once():
     same = [Example.from_qa("Who sells honey?", f"Stall {n}.") for n in range(5)]
     with pytest.raises(ValueError, match="1 of 5"):
-        demonstrations(same, (), row=WORLD.forget[0], variant=0, count=2)
+        demonstrations(same, (), row=WORLD.forget[0], number=0, count=2)
 
 
-def test_every_usable_row_is_drawn_as_often():
+def test_usable_rows_are_drawn_uniformly():
     retain = [Example.from_qa(f"Question {n}?", f"Answer {n}.") for n in range(6)]
-    drawn = [demonstrations(retain, (), row=WORLD.forget[0], variant=v, count=1)[0].content for v in range(600)]
+    drawn = [demonstrations(retain, (), row=WORLD.forget[0], number=v, count=1)[0].content for v in range(600)]
     counts = [drawn.count(row.question) for row in retain]
     assert sum(counts) == 600
     assert min(counts) > 60

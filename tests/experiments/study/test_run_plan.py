@@ -1,4 +1,4 @@
-"""Working on a plan, with unlearning and measuring replaced: what is kept after a failure, and what counts as the same."""
+"""Executing a plan with stand-ins for unlearning and evaluation: state after a failure, and which runs count as equal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def models(benchmark):
 
 
 class Pretend:
-    """Counts what is done; measuring raises what it is told to."""
+    """Count runs and evaluations; an evaluation raises the error that is set."""
 
     def __init__(self) -> None:
         self.unlearned: list[str] = []
@@ -84,7 +84,7 @@ def again(tmp_path, models, methods="wga, npo", more=""):
     return work
 
 
-def test_what_is_unlearned_is_measured_again_and_not_unlearned_again(tmp_path, models, work):
+def test_a_trained_run_is_evaluated_again_without_training(tmp_path, models, work):
     work.error = OSError("disk full")
     found = again(tmp_path, models)
     failure = json.loads((tmp_path / "out" / "runs" / "wga-s1" / FAILED_NAME).read_text())
@@ -98,9 +98,7 @@ def test_what_is_unlearned_is_measured_again_and_not_unlearned_again(tmp_path, m
 
 
 @pytest.mark.parametrize("step", ["drop_weights", "write_manifest"])
-def test_a_run_that_was_killed_behind_its_result_is_tidied_by_the_next_command(
-    step, tmp_path, models, work, monkeypatch
-):
+def test_a_run_killed_after_its_result_is_cleaned_up_by_the_next_command(step, tmp_path, models, work, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(module, step, lambda folder: sys.exit(137))
         with pytest.raises(SystemExit):
@@ -113,7 +111,7 @@ def test_a_run_that_was_killed_behind_its_result_is_tidied_by_the_next_command(
     assert damage(folder) is None
 
 
-def test_stale_is_what_was_made_with_other_settings_and_not_what_is_unfinished(tmp_path, models, work):
+def test_runs_with_other_settings_are_stale_and_unfinished_ones_are_not(tmp_path, models, work):
     work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
     found = again(tmp_path, models)  # unlearned, not measured
     assert [found.stale(run) for run in found.plan.runs] == [False, False]
@@ -123,7 +121,7 @@ def test_stale_is_what_was_made_with_other_settings_and_not_what_is_unfinished(t
     assert [later.stale(run) for run in other.runs] == [True, False]
 
 
-def test_nothing_more_is_begun_when_the_judge_may_cost_no_more(tmp_path, models, work):
+def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
     work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
     again(tmp_path, models)
     assert work.unlearned == ["wga-s1"]
@@ -132,7 +130,7 @@ def test_nothing_more_is_begun_when_the_judge_may_cost_no_more(tmp_path, models,
     assert work.unlearned == ["wga-s1", "npo-s1"]
 
 
-def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
+def test_an_error_caused_by_the_settings_is_not_retried(tmp_path, models, work):
     work.error = ValueError("no such layer")
     again(tmp_path, models)
     work.error = None
@@ -141,7 +139,7 @@ def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
     assert not any(run.finished for run in found.plan.runs)
 
 
-def test_a_probe_that_a_finished_study_asks_for_later_is_made_once(tmp_path, models, work, monkeypatch):
+def test_a_probe_added_to_a_finished_study_is_computed_once(tmp_path, models, work, monkeypatch):
     probed = []
     monkeypatch.setattr("atwu.experiments.study.run_plan.probe_original", lambda setup: probed.append(setup) or [])
     again(tmp_path, models)
@@ -153,7 +151,7 @@ def test_a_probe_that_a_finished_study_asks_for_later_is_made_once(tmp_path, mod
 
 
 @pytest.mark.parametrize(("error", "final"), [(OSError("out of memory"), False), (ValueError("no such layer"), True)])
-def test_a_run_whose_source_of_a_scorer_failed_is_done_again_when_that_is(error, final, tmp_path, models, work):
+def test_a_run_is_repeated_once_the_run_of_its_scorer_succeeds(error, final, tmp_path, models, work):
     lines = "{label: after, method: atwu, scorer_from: atwu}, atwu"
     work.error = error
     again(tmp_path, models, lines)
@@ -165,7 +163,7 @@ def test_a_run_whose_source_of_a_scorer_failed_is_done_again_when_that_is(error,
     assert [run.finished for run in found.plan.runs] == [not final] * 2
 
 
-def test_a_run_that_met_a_node_of_other_versions_is_done_again(tmp_path, models, work):
+def test_a_run_that_failed_on_a_node_with_other_versions_is_repeated(tmp_path, models, work):
     there = Task(print, folder=tmp_path / "node")
     work.error = run_remotely(there, {}, None, (), versions() | {"torch": "1.0"})[0].error
     again(tmp_path, models, "wga")
@@ -173,7 +171,7 @@ def test_a_run_that_met_a_node_of_other_versions_is_done_again(tmp_path, models,
     assert again(tmp_path, models, "wga").plan.runs[0].finished
 
 
-def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
+def test_a_model_folder_is_identified_by_its_contents(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"same")
@@ -185,7 +183,7 @@ def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
 
 @pytest.fixture
 def taught(tmp_path, monkeypatch):
-    """Folder -> source of the models that were taught, in a cache of their own; nothing is."""
+    """Folder -> source of the models that would be trained, in a temporary cache; none is trained."""
     trained = {}
 
     def run_finetune(model, config, *, data, output, **kwargs):
@@ -199,7 +197,7 @@ def taught(tmp_path, monkeypatch):
     return trained
 
 
-def test_equal_models_of_scales_with_different_names_are_trained_once(taught):
+def test_equal_models_of_different_settings_are_trained_once(taught):
     setting = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
     found = [
         targets.prepare_models(each, say=str).target for each in (setting, dataclasses.replace(setting, name="mine"))
@@ -208,7 +206,7 @@ def test_equal_models_of_scales_with_different_names_are_trained_once(taught):
     assert list(map(str, taught)) == found[:1]
 
 
-def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taught):
+def test_a_search_trains_no_reference_model_that_it_does_not_need(tmp_path, taught):
     setting = find_setting("tiny")
     alone = targets.prepare_models(setting, with_retain_only=False, say=str)
     assert alone.retain_only is None
@@ -218,7 +216,7 @@ def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taugh
     assert [path.name for path in taught] == ["target", "retain_only"]
 
 
-def test_rows_of_ones_own_are_taught_and_the_other_model_sees_only_those_to_keep(tmp_path, taught):
+def test_custom_rows_train_the_target_and_only_retain_rows_the_retain_only_model(tmp_path, taught):
     forget, retain = "people:tiny:forget", str(tmp_path / "retain.jsonl")
     write_rows(retain, load_rows("people:tiny:retain").rows)
     setting = setting_from({"like": "people-tiny", "benchmark": {"forget": forget, "retain": retain}})
@@ -229,7 +227,7 @@ def test_rows_of_ones_own_are_taught_and_the_other_model_sees_only_those_to_keep
     }
 
 
-def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused_in_a_studys(tmp_path, benchmark):
+def test_unsupported_metrics_are_dropped_from_a_setting_and_rejected_in_a_study(tmp_path, benchmark):
     bare = dataclasses.replace(benchmark, holdout=())
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [wga]")
@@ -243,7 +241,7 @@ def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused
         plan(read_study(path), find_setting("small"), tmp_path).possible_with(bare)
 
 
-def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
+def test_a_list_of_words_replaces_labels(tmp_path, benchmark):
     bare = tmp_path / "rows.jsonl"
     bare.write_text("".join(json.dumps({"question": r.question, "answer": r.answer}) + "\n" for r in benchmark.forget))
     words = tmp_path / "words.txt"
@@ -257,7 +255,7 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     assert re.search("^gt_ga .*forget_spans.*forget_words", found.left_out[0])
 
 
-def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, models, work, benchmark):
+def test_a_variant_may_start_from_the_retain_only_model(tmp_path, models, work, benchmark):
     both = dataclasses.replace(models, retain_only="some/other")
     done = again(tmp_path, both, "atwu, {label: clean, method: atwu, start: retain-only}")
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
@@ -270,7 +268,7 @@ def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, model
     assert re.search("^clean .*retain-only.*people-tiny", found.left_out[0])
 
 
-def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, models, work):
+def test_preference_methods_use_the_paired_rows_as_forget_set(tmp_path, models, work):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(json.dumps({"question": "Who?", "answer": "Orla.", "alternate": "Tavi."}))
     paired = dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, paired_source=str(pairs)))
@@ -282,7 +280,7 @@ def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, 
     assert str(pairs) in map(str, RunContext(paired, done.plan.setting, ()).needs())
 
 
-def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, monkeypatch):
+def test_a_task_lists_all_files_that_its_run_reads(tmp_path, models, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     names = ("a.jsonl", "b.jsonl", "home.jsonl", "words.txt", "one/model", "other/model")
     for name in names:
@@ -299,7 +297,7 @@ def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, mo
     assert set(map(str, setup.needs(folders))) == {a, b, "~/home.jsonl", words, *folders.values()}
 
 
-def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, benchmark):
+def test_preference_methods_without_alternate_answers_are_left_out(tmp_path, benchmark):
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [dpo, wga]\nseeds: 1")
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
@@ -308,7 +306,7 @@ def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, be
     assert re.search(f"^dpo .*{tmp_path / 'pairs.jsonl'}", found.left_out[0])
 
 
-def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
+def test_a_replaced_component_drops_the_hyperparameters_of_the_old_one(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [wga, {label: plain, method: wga, weighting: uniform}]\nseeds: 1")
     wga, plain = plan(read_study(path), find_setting("small"), tmp_path).runs
@@ -319,7 +317,7 @@ def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
     plain.config(find_setting("small"))
 
 
-def test_a_searched_number_wins_over_the_settings(tmp_path):
+def test_a_searched_value_overrides_the_setting(tmp_path):
     (tmp_path / "atwu.yaml").write_text("method: atwu\nlearning_rate: 1e-5\nscorer_learning_rate: 0.3\n")
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [atwu]\nseeds: 1")

@@ -1,4 +1,4 @@
-"""Perplexity of ordinary prose: by hand, and on a tiny model against plain code."""
+"""Perplexity of general text: by hand, and on a tiny model against a plain computation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from atwu.modeling.scratch import scratch_model, train_tokenizer
 ROWS = [Example.from_qa(f"What does {name} keep?", "Seven geese.") for name in ("Orla Venn", "Tavi Brook")]
 
 
-def test_by_hand():
+def test_worked_example():
     assert perplexity(np.float64(0.25)) == 4.0
     assert perplexity(np.array([1.0, 0.5])).tolist() == [1.0, 2.0]
 
 
-def test_is_that_of_plain_code():
+def test_perplexity_equals_a_plain_computation():
     tokenizer = train_tokenizer([text.answer for text in general_text()], vocab_size=300)
     model = scratch_model("micro").eval()
     found = evaluate(model, tokenizer, forget=ROWS, metrics="general_text", progress=False)
