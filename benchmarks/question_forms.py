@@ -24,7 +24,7 @@ from atwu.data.question_forms import FORMS, UNMEASURED, FormRow, rows_in_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, generate_all
-from atwu.evaluation.metrics.question_forms import form_prompt, form_recall
+from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 

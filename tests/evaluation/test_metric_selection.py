@@ -59,10 +59,21 @@ def test_all_selects_every_metric_that_the_sets_support():
     every_set = ["forget", "holdout", "rwku", "tasks"]
     assert selected_metrics("all", sets=every_set, weights=True) == list(all_metrics())
     kept = selected_metrics("all", sets=["retain"], weights=True)
-    assert kept == ["memorization", "rouge", "key_tokens", "judge", "truth_ratio", "open_ended", "general_text"]
+    assert kept == [
+        "memorization",
+        "rouge",
+        "key_tokens",
+        "fluency",
+        "judge",
+        "truth_ratio",
+        "open_ended",
+        "general_text",
+    ]
     assert selected_metrics("all", sets=BOTH, weights=False) == [
         "rouge",
         "key_tokens",
+        "forms",
+        "fluency",
         "judge",
         "open_ended",
         "families",
@@ -103,7 +114,16 @@ def run(stage, rows, **options):
 
 def test_a_served_model_supports_only_metrics_of_generated_text(stage, rows):
     found = run(stage, rows, metrics="all")
-    assert found.settings["metrics"] == ["rouge", "key_tokens", "judge", "open_ended", "families", "sampling"]
+    assert found.settings["metrics"] == [
+        "rouge",
+        "key_tokens",
+        "forms",
+        "fluency",
+        "judge",
+        "open_ended",
+        "families",
+        "sampling",
+    ]
     assert (found.settings["rep_tokenizer"], found.settings["questions_per_row"]["forget"]) == ("words", [2])
     assert len(found.fingerprint) == 32
     with pytest.raises(ValueError, match="weights"):

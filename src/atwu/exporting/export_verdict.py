@@ -27,7 +27,7 @@ from atwu.request.verdict import (
 )
 
 SAME = "as before export"
-WITHIN = "a small comes back"
+WITHIN = "a little comes back"
 BACK = "what was forgotten comes back"
 EXPORT_DAMAGED = "damaged by the export"
 GOOD = (SAME, WITHIN)

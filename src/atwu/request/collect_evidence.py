@@ -38,7 +38,7 @@ from atwu.request.verdict import DECISIVE_METRICS, OTHER_PROMPTS, read_request_v
 from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
 
-PARAPHRASES = "paraphrases"
+OTHER_PROMPT_ATTACK = "other prompts"
 """Name of the other prompts among the attacks."""
 RELATIVE = ("falls at most", "rises at most")
 
@@ -226,8 +226,8 @@ def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator
     )
     why = "" if metrics else "no forget row is a question"
     yield Attack(
-        PARAPHRASES,
-        "the same questions with other prompts: paraphrases, or prompt prefixes",
+        OTHER_PROMPT_ATTACK,
+        "the same questions with other prompts: paraphrases of the rows, or prompt prefixes for rows without",
         bool(metrics),
         why,
         metrics,

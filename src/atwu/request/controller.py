@@ -93,8 +93,6 @@ class ControllerGoals:
     accuracy: float
     """Goal: `key_token_accuracy` of holdout rows, upper end of its interval. The upper end, because later
     sub-word tokens are predictable from earlier ones, so accuracy rarely falls to the mean."""
-    recall: float
-    """Goal: `key_token_recall` of holdout rows, upper end of its interval."""
     max_retain_increase: float
     """Limit: largest accepted increase of the loss on any set of retained data, in nats/token."""
 
@@ -107,9 +105,9 @@ class ControllerRows:
     """Forget rows as written, and with other prompts."""
     retain: tuple[Sequence[EncodedRow], ...]
     """Sets of retained data."""
-    recall: Callable[[Any], float]
-    """Returns the mean `key_token_recall` of a model on the forget rows, the higher of as written and with other prompts. It
-    generates answers, which is slow, so it is called only when every other goal is reached."""
+    still_known: Callable[[Any], str | None]
+    """Says how greedy answers of a model still show the forget rows, None if they do not. It generates answers, which is slow,
+    so it is called only when every other goal is reached."""
 
 
 class AdaptiveController(TrainerCallback):
@@ -174,10 +172,8 @@ class AdaptiveController(TrainerCallback):
         if self.best is None or remaining <= self.remaining(self.best):  # of two at the goal, the later one
             self._keep(measured)
         if remaining <= 0:
-            if (recall := self._from_first_process(self._recall)) > self.goals.recall:
-                self.say(
-                    f"key-token recall of greedy answers is {recall:.3f} (goal {self.goals.recall:.3f}); training continues"
-                )
+            if (leak := self._from_first_process(self._still_known)) is not None:
+                self.say(f"{leak}; training continues")
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
                 self._end(control)
@@ -247,10 +243,10 @@ class AdaptiveController(TrainerCallback):
             self._rate(),
         )
 
-    def _recall(self) -> float:
-        """Measure recall at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
+    def _still_known(self) -> str | None:
+        """Read greedy answers at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
         with full_precision(self.trainer.model):
-            return self.rows.recall(self.trainer.model)
+            return self.rows.still_known(self.trainer.model)
 
     def retain_loss_increase(self, measured: EvaluationRecord) -> float:
         """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""

@@ -130,7 +130,13 @@ class EvidenceSession:
                 retain = self._rows(RETAIN)
             except NotThereError as error:
                 self.say(f"warning: {error}; metrics that need them are not measured")
-        return sets_of(forget, retain or (), self._holdout_rows(), self.folder.rows("general") or ())
+        return sets_of(
+            forget,
+            retain or (),
+            self._holdout_rows(),
+            self.folder.rows("general") or (),
+            self.folder.rows("neighbours") or (),
+        )
 
     @property
     def every_row(self) -> Sequence[Example]:

@@ -14,13 +14,16 @@ from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
-REQUEST_METRICS = ("memorization", "rouge", "key_tokens")
+MAX_NEIGHBOURS = 12
+"""Rows of the neighbour set that are measured, at most: each is asked in many forms."""
+REQUEST_METRICS = ("memorization", "rouge", "key_tokens", "forms", "fluency")
 """Metrics of a verdict."""
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """Prompt prefixes for questions of rows without paraphrases."""
@@ -42,6 +45,7 @@ def measured_sets(
     forget: Sequence[Example],
     retain: Sequence[Example],
     holdout: Sequence[Example],
+    neighbours: Sequence[Example] = (),
     *,
     system: str | None,
 ) -> dict[str, Sequence[Example]]:
@@ -50,11 +54,15 @@ def measured_sets(
     general = self_generated_answers(
         model, tokenizer, questions, forget=forget, system=system, progress="general questions"
     )
-    return sets_of(forget, retain, holdout, general)
+    return sets_of(forget, retain, holdout, general, neighbours)
 
 
 def sets_of(
-    forget: Sequence[Example], retain: Sequence[Example], holdout: Sequence[Example], general: Sequence[Example]
+    forget: Sequence[Example],
+    retain: Sequence[Example],
+    holdout: Sequence[Example],
+    general: Sequence[Example],
+    neighbours: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
     """Return the same sets from existing answers to the general questions."""
     return {
@@ -63,6 +71,7 @@ def sets_of(
         OTHER_PROMPTS: evenly_spaced(other_prompts(forget), MAX_ROWS),
         HOLDOUT_SET: evenly_spaced(holdout, MAX_ROWS),
         GENERAL: general,
+        NEIGHBOURS: evenly_spaced(neighbours, MAX_NEIGHBOURS),
         TEXTS: general_text(),
     }
 

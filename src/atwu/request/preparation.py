@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atwu.data.schema import Example
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -18,6 +19,7 @@ from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, Choice, Devi
 from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets, sets_of
 from atwu.request.memory_strategy import StrategyEstimate, batch_of, first_that_fits, strategy_estimates
 from atwu.request.neighbour_rows import check_no_overlap
+from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet
 from atwu.request.retain_set import build_retain, short_answers
 from atwu.request.unlearning_request import UnlearningRequest
@@ -100,18 +102,25 @@ def prepare(
     check_training(request.source, training)
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
+    related, neighbours = related_rows(network, tokenizer, request.rows, system=config.system)
+    if request.retain_rows is not None:
+        related, neighbours = (), (*related, *neighbours)
     if "retain" in recipe.needs:
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
         if request.retain_rows is None:
             earlier = () if context is None else context.earlier_rows
-            generated = build_retain(
+            general = build_retain(
                 network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system
             ).rows
-            say("retain set: self-generated answers to general questions (--retain FILE for your own rows)")
+            generated = (*general, *related)
+            say(
+                f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
+                "related subjects (--retain FILE for your own rows)"
+            )
         elif whole and (note := short_answers(request.retain_rows)) is not None:
             say(note)
         kept = request.retain_rows or generated or ()
-    sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, system=config.system)
+    sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     del network
@@ -141,7 +150,7 @@ def prepare(
         sample_answers=shown,
         ledger=None if context is None else _from(folder, context.ledger),
     )
-    folder.begin(record, before, sets[GENERAL], generated)
+    folder.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
     return PreparedRequest("prepared", before, sets, generated, record)
 
 
@@ -166,7 +175,8 @@ def _resume(request: UnlearningRequest, folder: RequestFolder, say: Say) -> Prep
     say(f"resuming the request prepared at {record.prepared_at}")
     for choice in record.choices:
         say(f"  {choice}")
-    sets = sets_of(request.rows, kept, request.holdout_rows, general or ())
+    neighbours = folder.rows("neighbours") or ()
+    sets = sets_of(request.rows, kept, request.holdout_rows, general or (), neighbours)
     if folder.finished():
         verdict, after = read_request_verdict(folder.output), folder.result("after")
         return PreparedRequest("finished", before, sets, generated, record, verdict, after)

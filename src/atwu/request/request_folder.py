@@ -205,17 +205,24 @@ class RequestFolder:
     # Writing
 
     def begin(
-        self, request: RequestRecord, before: EvalResult, general: Sequence[Example], kept: Sequence[Example] | None
+        self,
+        request: RequestRecord,
+        before: EvalResult,
+        general: Sequence[Example],
+        kept: Sequence[Example] | None,
+        neighbours: Sequence[Example] = (),
     ) -> None:
         """Record the request before training; `request.json` is written last and marks the record as complete.
 
         Args:
             general: answers of the original model to general questions.
             kept: self-generated retain rows; None if rows were given.
+            neighbours: the neighbour set.
         """
         self.work.mkdir(parents=True, exist_ok=True)
         without_texts(before).write(self.work / "before.json")
         write_rows(self.work / "general.jsonl", general)
+        write_rows(self.work / "neighbours.jsonl", neighbours)
         if kept is not None:
             write_rows(self.work / "retain.jsonl", kept)
         old = self.output / RECORD_NAME
@@ -254,7 +261,7 @@ class RequestFolder:
         return with_current_sets(read_result(self.path / f"{name}.json"))
 
     def rows(self, name: str) -> Sequence[Example] | None:
-        """Read the rows `general` or `retain`; None if there are none."""
+        """Read the rows `general`, `neighbours` or `retain`; None if there are none."""
         file = self.path / f"{name}.jsonl"
         if not file.is_file():
             return None

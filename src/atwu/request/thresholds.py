@@ -17,6 +17,7 @@ from atwu._renamed import current_names
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.intervals import combine
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.registry import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
@@ -25,7 +26,7 @@ from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_P
 
 Bound = Literal["at most", "at least", "falls at most", "rises at most"]
 
-SETS = (FORGET, OTHER_PROMPTS, HOLDOUT, RETAIN, GENERAL, TEXTS, OVERALL)
+SETS = (FORGET, OTHER_PROMPTS, HOLDOUT, RETAIN, GENERAL, NEIGHBOURS, TEXTS, OVERALL)
 """Sets of a threshold."""
 SHIPPED = "atwu default thresholds"
 """Name of the shipped thresholds."""

@@ -14,6 +14,7 @@ from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
+from atwu.data.question_forms import read_forms
 from atwu.data.render import with_system
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
@@ -25,6 +26,7 @@ from atwu.evaluation.result import EvalResult
 from atwu.modeling.open_model import open_model
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
 from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
+from atwu.request.form_results import FORM_LIMIT, recall_by_form
 from atwu.request.measurement import Reading, measure_model
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder
@@ -211,11 +213,15 @@ def _controller(
     batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before
     return AdaptiveController(
         trainer,
-        _controller_rows(measured, load_checked_tokenizer(request.source), config),
+        _controller_rows(
+            measured,
+            load_checked_tokenizer(request.source),
+            config,
+            goal=holdout_limit(before, "key_token_recall") or 0.0,  # without questions there are no answers
+        ),
         ControllerGoals(
             training_goal(before, "key_token_probability"),
             holdout_limit(before, "key_token_accuracy") or 0.0,
-            holdout_limit(before, "key_token_recall") or 0.0,  # without questions there are no answers
             request.max_retain_increase,
         ),
         every=eval_every(math.ceil(len(request.rows) / batch)),
@@ -246,6 +252,7 @@ def _measure_and_decide(
         max_retain_increase=request.max_retain_increase,
         retain_loss_increase=read_history(folder.history).retain_loss_increase,
         not_tested=untested(request.rows),
+        trained_forms=read_forms(config.forms),
         next_commands=_next_commands(folder.output, request, None if kept is None else kept.source, config.system),
     )
     verdict.write(folder.output)
@@ -262,19 +269,31 @@ def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> Loade
     return LoadedRows(prepared.generated_retain, str(path), ())
 
 
-def _controller_rows(sets: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig) -> ControllerRows:
-    """Encode the sets that evaluation steps measure: forget sets, and sets of retained data."""
+def _controller_rows(
+    sets: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig, *, goal: float
+) -> ControllerRows:
+    """Encode the sets that evaluation steps measure: forget sets, and sets of retained data.
+
+    Args:
+        goal: key-token recall of greedy answers at which the forget rows count as forgotten.
+    """
     encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
     encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
     forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
 
-    def recall(model: Any) -> float:
-        return max(_recall(model, tokenizer, sets[name], config) for name in forget)
+    def still_known(model: Any) -> str | None:
+        if (found := max(_recall(model, tokenizer, sets[name], config) for name in forget)) > goal:
+            return f"key-token recall of greedy answers is {found:.3f} (goal {goal:.3f})"
+        forms = recall_by_form(model, tokenizer, sets[FORGET], system=config.system)
+        worst = max(forms, key=lambda form: forms[form], default=None)
+        if worst is not None and forms[worst] > FORM_LIMIT:
+            return f"recall in the form {worst.replace('_', ' ')} is {forms[worst]:.3f} (goal {FORM_LIMIT:.3f})"
+        return None
 
     return ControllerRows(
         tuple((sets[name], encoded[name]) for name in forget),
         tuple(rows for name, rows in encoded.items() if name not in forget),
-        recall,
+        still_known,
     )
 
 

@@ -18,7 +18,17 @@ from atwu._files import write_json
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT, EvalResult
+from atwu.request.form_results import (
+    FORM_LIMIT,
+    GIBBERISH_LIMIT,
+    NEIGHBOUR_LIMIT,
+    FormResult,
+    describe_forms,
+    form_means,
+    form_results,
+)
 from atwu.request.metric_intervals import metric_interval, metric_value
 from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
 
@@ -38,6 +48,9 @@ DECISIVE_METRICS = {
 }
 """Metrics that decide whether rows are known -> their titles."""
 SHOWN_METRICS = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
+FORM_METRICS = {FORGET: "recall, worst form", NEIGHBOURS: "recall, all forms"}
+"""Set -> title of its recall in other forms of the question."""
+GIBBERISH = "gibberish, all forms"
 """Set -> further metrics that are shown."""
 CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_token_recall": 0.1}
 """Smallest limit of a metric: forget rows may have more common words than holdout rows."""
@@ -64,6 +77,7 @@ SET_NAMES = {
     HOLDOUT_SET: "holdout set",
     RETAIN: "retain set",
     GENERAL: "general questions",
+    NEIGHBOURS: "neighbour set",
     TEXTS: "general text",
     RETAINED: "retained data",
 }
@@ -93,7 +107,7 @@ class VerdictMetric:
     high: float | None
     """95 % interval of `after`."""
     limit: float | None = None
-    """Largest value of `after` that meets the criterion; None without one."""
+    """Largest value of `after` that meets the criterion, on the neighbour set the smallest; None without one."""
     met: bool | None = None
     """Whether the criterion is met; None where the metric decides nothing."""
 
@@ -115,6 +129,8 @@ class RequestVerdict:
     """Metric of `DECISIVE_METRICS` -> its limit, from the original model on holdout rows (`holdout_limit`)."""
     not_tested: tuple[str, ...] = ()
     """What the verdict does not cover."""
+    forms: tuple[FormResult, ...] = ()
+    """Recall of the forget rows by form of the question, worst first."""
     schema: Literal["atwu.verdict/2"] = VERDICT_SCHEMA
 
     @property
@@ -134,6 +150,8 @@ class RequestVerdict:
             "",
             *_table(self.metrics),
         ]
+        if self.forms:
+            out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
         for each in self.answers[:ANSWERS_SHOWN]:
             out += ["", f"Q       {shorten(each.question)}", f"before  {shorten(each.before)}"]
             out += [f"after   {shorten(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
@@ -226,6 +244,7 @@ def decide_verdict(
     retain_loss_increase: float | None,
     next_commands: tuple[str, ...] = (),
     not_tested: tuple[str, ...] = (),
+    trained_forms: Sequence[str] = (),
 ) -> RequestVerdict:
     """Decide the verdict on a request.
 
@@ -237,7 +256,9 @@ def decide_verdict(
         retain_loss_increase: the measured increase; None if it is not a number.
         next_commands: commands that make sense once there is an unlearned model.
         not_tested: what the measurements do not cover.
+        trained_forms: forms of the question that training used.
     """
+    forms = form_results(before, after, trained_forms)
     limits = {name: limit for name in DECISIVE_METRICS if (limit := holdout_limit(before, name)) is not None}
     if after is None:
         reason = (
@@ -245,16 +266,28 @@ def decide_verdict(
             "Nothing was changed and nothing was written."
         )
         advice = "ask the model yourself (atwu chat); a row counts as known only in the words of its answer"
-        return RequestVerdict(NOTHING, reason, verdict_metrics(before, None), answers, (advice,), limits)
+        return RequestVerdict(NOTHING, reason, verdict_metrics(before, None), answers, (advice,), limits, forms=forms)
     increase = math.nan if retain_loss_increase is None else retain_loss_increase
     metrics = (
         *verdict_metrics(before, after, limits),
         retain_loss_metric(retain_loss_increase, max_retain_increase),
     )
-    outcome, reason, advice = _outcome(before, after, damaged=not increase <= max_retain_increase)
+    outcome, reason, advice = _outcome(
+        before, after, damage=_damage(metrics, increase, max_retain_increase), forms=forms
+    )
     steps = (*filter(None, [advice]), *next_commands)
     cost = retain_loss_sentence(increase, max_retain_increase)
-    return RequestVerdict(outcome, f"{reason} {cost}", metrics, answers, steps, limits, not_tested)
+    return RequestVerdict(outcome, f"{reason} {cost}", metrics, answers, steps, limits, not_tested, forms)
+
+
+def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increase: float) -> str:
+    """Return what was damaged, as the end of a sentence; empty if nothing was."""
+    missed = {(line.set, line.metric) for line in metrics if line.met is False}
+    if not increase <= max_retain_increase:
+        return "retained data was damaged"
+    if (NEIGHBOURS, FORM_METRICS[NEIGHBOURS]) in missed:
+        return "neighbours of the forget rows were forgotten, too"
+    return "answers about them cannot be read (gibberish)" if (FORGET, GIBBERISH) in missed else ""
 
 
 def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
@@ -265,8 +298,11 @@ def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
     )
 
 
-def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[str, str, str]:
+def _outcome(
+    before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult]
+) -> tuple[str, str, str]:
     """Return outcome, reason and advice."""
+    leaks = [each for each in forms if each.after is not None and each.after > FORM_LIMIT]
     still, other_prompts = (
         ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
         for split in (FORGET, OTHER_PROMPTS)
@@ -274,11 +310,12 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
     pairs = [[metric_value(each, FORGET, name) for each in (before, after)] for name in DECISIVE_METRICS]
     changes = [(first, last) for first, last in pairs if first is not None and last is not None]
     unchanged = all(abs(first - last) < MIN_CHANGE for first, last in changes)
-    if damaged:
+    if damage:
         advice = "lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase"
         if still or unchanged:
-            return UTILITY_DAMAGED, "Retained data was damaged, and the forget rows are still known.", advice
-        return TOO_COSTLY, "The forget rows are forgotten, but retained data was damaged.", advice
+            return UTILITY_DAMAGED, f"The forget rows are still known, and {damage}.", advice
+        if not leaks:
+            return TOO_COSTLY, f"The forget rows are forgotten, but {damage}.", advice
     if unchanged:
         reason = f"Forget rows are known as well as before: no metric changed by {MIN_CHANGE} or more."
         return UNCHANGED, reason, "omit --learning-rate and --steps, so that they are chosen, or raise them"
@@ -292,7 +329,13 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
             f"the model never saw ({other_prompts})."
         )
         return PARTLY, reason, "add paraphrases of the forget rows (atwu paraphrase) and run again"
-    return FORGOTTEN, "Forget rows are no better known than holdout rows the model never saw.", ""
+    if leaks:
+        which = ", ".join(f"{each.form.replace('_', ' ')} {each.after:.2f}" for each in leaks)
+        reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which})."
+        advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or raise --max-retain-increase"
+        return PARTLY, reason, advice
+    asked = f", nor when asked in {len(forms)} other forms" if forms else ""
+    return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""
 
 
 def verdict_metrics(
@@ -330,7 +373,36 @@ def verdict_metrics(
                 else None
             )
             lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
+        lines += _form_metrics(before, after, split, decides=limits is not None)
     return tuple(lines)
+
+
+def _form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, decides: bool) -> list[VerdictMetric]:
+    """Return the recall of a set in other forms of the question, and the share of gibberish among the answers."""
+    forms = split == FORGET, split == NEIGHBOURS
+    name = "form_mean"
+    if not any(forms) or (first := metric_value(before, split, name)) is None:
+        return []
+    last = None if after is None else metric_value(after, split, name)
+    shown = before if after is None else after
+    low, high = metric_interval(shown, split, name) or (None, None)
+    if split == NEIGHBOURS:
+        limit = first - NEIGHBOUR_LIMIT if decides and last is not None else None
+        met = None if limit is None or last is None else last >= limit
+        return [VerdictMetric(split, FORM_METRICS[split], first, last, low, high, limit, met)]
+    worst = form_means(shown)
+    form = max(worst, key=lambda each: worst[each])
+    first = max(form_means(before).values())
+    last = None if after is None else max(worst[form], 0.0)
+    low, high = metric_interval(shown, split, f"form_{form}") or (None, None)
+    limit = FORM_LIMIT if decides and last is not None else None
+    met = None if limit is None or last is None else last <= limit
+    lines = [VerdictMetric(split, FORM_METRICS[split], first, last, low, high, limit, met)]
+    first, last = metric_value(before, split, "form_gibberish"), metric_value(shown, split, "form_gibberish")
+    limit = None if limit is None or first is None else first + GIBBERISH_LIMIT
+    met = None if limit is None or last is None else last <= limit
+    low, high = metric_interval(shown, split, "form_gibberish") or (None, None)
+    return [*lines, VerdictMetric(split, GIBBERISH, first, None if after is None else last, low, high, limit, met)]
 
 
 def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:
@@ -347,10 +419,10 @@ def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, 
         items.append("other prompts: no forget row is a question")
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
-        items.append(f"paraphrases: {which}; their other prompts are prompt prefixes, not paraphrases")
+        items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
     return (
         *items,
-        "other question forms: fill-in-the-blank, reversed, multiple choice",
+        "other languages, indirect questions, adversarial prompts",
         "sampling: answers are greedy",
         *([] if quantized else ["quantization: weights are as trained"]),
         "relearning: no training after unlearning, no in-context examples",

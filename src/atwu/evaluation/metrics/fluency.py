@@ -21,9 +21,9 @@ _STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
 """The same few characters five times in a row, inside a word too, or the same letters three times within one."""
 _LINE = re.compile(r"[_.\-\s\d]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
-REPEATED = 0.2
+MAX_REPETITION = 0.2
 """Share of word 4-grams that came before in a text, from which it counts as repeating itself."""
-FUNCTION_WORDS = {
+LANGUAGE_WORDS = {
     "en": "the of and to in a is was are were for on that with as by it at from his her he she they an be or its this",
     "fr": "le la les de des du et un une est dans pour que qui sur au aux par il elle ce cette son sa ses sont",
     "es": "el la los las de del y un una es en que por con para su al se lo como fue son",
@@ -33,7 +33,7 @@ FUNCTION_WORDS = {
     "nl": "de het een van en is in op te dat met voor zijn niet aan werd door",
 }
 """Language -> frequent words that carry no topic."""
-_LANGUAGES = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
+_LANGUAGES = {language: frozenset(words.split()) for language, words in LANGUAGE_WORDS.items()}
 MIN_FUNCTION_WORDS = 3
 """Fewer of them say nothing about the language of a text."""
 
@@ -60,7 +60,7 @@ def repeated_ngrams(text: str, n: int = 4) -> float:
 
 
 def language(text: str) -> str | None:
-    """Return the language whose function words are most frequent in a text (`FUNCTION_WORDS`); None if there are few."""
+    """Return the language whose function words are most frequent in a text (`LANGUAGE_WORDS`); None if there are few."""
     words = [word.lower() for word in _LETTERS.findall(text)]
     counts = {name: sum(word in known for word in words) for name, known in _LANGUAGES.items()}
     best = max(counts, key=lambda name: counts[name])
@@ -69,7 +69,7 @@ def language(text: str) -> str | None:
 
 def gibberish(question: str, reply: str) -> bool:
     """Whether a reply cannot be read as an answer: broken, repeating itself, or in another language than the question."""
-    if is_broken(reply) or repeated_ngrams(reply) >= REPEATED:
+    if is_broken(reply) or repeated_ngrams(reply) >= MAX_REPETITION:
         return True
     asked, answered = language(question), language(reply)
     own = _LANGUAGES[asked] if asked else frozenset()

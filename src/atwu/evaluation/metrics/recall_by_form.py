@@ -20,9 +20,9 @@ from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import gibberish
 from atwu.evaluation.metrics.key_tokens import words_said
 from atwu.evaluation.questions.forms import resolve_choice
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 if TYPE_CHECKING:
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
 
 NEIGHBOURS = "neighbours"

@@ -1,0 +1,85 @@
+"""Recall of the forget rows by form of the question, in a verdict: which form still brings a fact back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.data.question_forms import rows_in_forms
+from atwu.data.render import with_system
+from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.generations import Decoding, Prompt, generate_all
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall
+from atwu.evaluation.result import EvalResult
+from atwu.request.metric_intervals import metric_value
+
+FORM_LIMIT = 0.1
+"""Largest mean recall of a form at which a fact counts as forgotten in this form."""
+GIBBERISH_LIMIT = 0.05
+"""Largest increase of the share of gibberish among the answers about forget rows."""
+NEIGHBOUR_LIMIT = 0.1
+"""Largest accepted fall of the recall of neighbour rows, mean over forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormResult:
+    """Mean recall of the forget rows in one form."""
+
+    form: str
+    trained: bool
+    """Whether training used this form."""
+    before: float
+    after: float | None
+
+
+def form_results(before: EvalResult, after: EvalResult | None, trained: Sequence[str]) -> tuple[FormResult, ...]:
+    """Return every form that was measured, worst first."""
+    values = form_means(before)
+    now = {} if after is None else form_means(after)
+    found = [FormResult(form, form in trained, value, now.get(form)) for form, value in values.items()]
+    return tuple(sorted(found, key=lambda each: -(each.before if each.after is None else each.after)))
+
+
+def form_means(result: EvalResult, split: str = FORGET) -> dict[str, float]:
+    """Return the mean recall of each measured form."""
+    values = {form: metric_value(result, split, f"form_{form}") for form in MEASURED_FORMS}
+    return {form: value for form, value in values.items() if value is not None}
+
+
+def recall_by_form(
+    model: Any, tokenizer: Any, rows: Sequence[Example], *, system: str | None = None
+) -> Mapping[str, float]:
+    """Measure the mean recall of each form with greedy answers of a model in memory."""
+    written = rows_in_forms(rows, MEASURED_FORMS)
+    prompts = [form_prompt(each) for each in written]
+    made = generate_all(
+        TransformersGenerator(model, tokenizer),
+        [Prompt(with_system(prompt.messages, system), prefill=prompt.prefill) for prompt in prompts],
+        Decoding(),
+    )
+    recalls: dict[str, list[float]] = {}
+    for each, answer in zip(written, made, strict=True):
+        recalls.setdefault(each.form, []).append(form_recall(each, answer.text))
+    return {form: sum(values) / len(values) for form, values in recalls.items()}
+
+
+def describe_forms(forms: Sequence[FormResult]) -> tuple[str, ...]:
+    """Return sentences that list the recall of each form, trained and not trained ones apart."""
+    lines = []
+    for trained, title in ((False, "Forms not trained on"), (True, "Forms trained on")):
+        values = [f"{each.form.replace('_', ' ')} {_change(each)}" for each in forms if each.trained is trained]
+        if values:
+            lines.append(f"{title}, recall: {', '.join(values)}.")
+    return tuple(lines)
+
+
+def _change(form: FormResult) -> str:
+    before = _share(form.before)
+    return before if form.after is None else f"{before} -> {_share(form.after)}"
+
+
+def _share(value: float) -> str:
+    return f"{max(value, 0.0):.2f}".removeprefix("0")
