@@ -114,6 +114,7 @@ def columns_markdown(name: str) -> str:
             meaning = re.sub(r"the [a-z ]+ probe(?= \()", "this probe", column.meaning)
             meaning = re.sub(r"relearning on \w+ rows|\d-bit quantization", "this attack", meaning)
             meaning = re.sub(r", (official|port) settings", "", meaning)
+            meaning = re.sub(r"the form [a-z ]+", "this form", meaning)
             names, formulas = told.setdefault((meaning, between, better), ([], []))
             names.append(f"`{column.name}`")
             formulas.append(f"`{column.where.rpartition('/')[2]}`")

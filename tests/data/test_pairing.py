@@ -125,3 +125,19 @@ def test_errors():
     marked = EncodedRow((1, 5, 2), (-100, 5, 2), (0, 1, 0), (None, (0, 1), None), has_terminal=True)
     with pytest.raises(ValueError, match=r"forget.*1 of 13 rows"):
         PairedDataset([*FORGET, marked], None, seed=0)
+
+
+def test_a_forget_row_gets_a_retain_row_of_its_own_form():
+    forms = {"forget": ["question", "blank"] * 6, "retain": ["question"] * 20 + ["blank"] * 10 + ["complete"] * 20}
+    data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms)
+    for epoch in range(3):
+        for index in range(len(FORGET)):
+            drawn = data[epoch * len(data) + index].retain[0]
+            assert forms["retain"][drawn] == forms["forget"][index]
+    assert {forms["retain"][index] for index in data.drawn(3)} == {"question", "blank"}
+
+
+def test_a_form_without_retain_rows_gets_any_retain_row():
+    forms = {"forget": ["reversed"] * 12, "retain": ["question"] * 50}
+    data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms)
+    assert [pair.retain for pair in data] == [pair.retain for pair in DATA]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.question_forms import FORMS, TRAINED_FORMS, held_out_forms, key_text, question_forms
+from atwu.data.question_forms import (
+    FORMS,
+    TRAINED_FORMS,
+    held_out_forms,
+    key_text,
+    question_forms,
+    read_forms,
+    rows_in_forms,
+)
 from atwu.data.schema import Example
 
 ROW = Example.from_qa(
@@ -93,3 +101,29 @@ def test_texts_without_a_question_have_no_forms():
 def test_an_unknown_form_is_rejected():
     with pytest.raises(ValueError, match=r"'riddle'.*blank"):
         written("riddle")
+
+
+def test_rows_in_forms_name_form_row_and_wanted_text():
+    other = Example.from_qa("Where does Tavi live?", "Tavi lives in Kelbury.")
+    rows = rows_in_forms([ROW, other, Example((), "A plain text.")], ("question", "reversed", "multiple_choice"))
+    assert [(each.form, each.index, each.wanted) for each in rows] == [
+        ("question", 0, "Port Sel"),
+        ("reversed", 0, "Orla Venn"),
+        ("multiple_choice", 0, "Port Sel"),
+        ("question", 1, "Kelbury"),
+        ("multiple_choice", 1, "Kelbury"),
+        ("question", 2, "plain text"),
+    ]
+    choice = rows[2]
+    assert set(choice.options) >= {"Port Sel", "Kelbury"}
+    assert rows[0].options == ()
+    either = rows_in_forms([ROW, other], ("either_or",))[0]
+    assert set(either.options) == {"Port Sel", "Kelbury"}
+
+
+def test_forms_are_read_from_text():
+    assert read_forms("none") == ()
+    assert read_forms("auto") == TRAINED_FORMS
+    assert read_forms("blank, question,blank") == ("blank", "question")
+    with pytest.raises(ValueError, match=r"'blanks'.*blank"):
+        read_forms("blanks")

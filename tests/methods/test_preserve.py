@@ -18,12 +18,12 @@ NO_WEIGHT = torch.zeros_like(WEIGHTS)
 
 
 def test_worked_example_of_the_likelihood_form():
-    """(0.9 · 0.105361 + 0.2 · 1.609438 + 0.5 · 0.510826 + 0.8 · 0.693147) / 4 = 0.306661."""
+    """1 - w / 0.8 of the scores .1, .8, .5, .2: (.875 · .105361 + 0 + .375 · .510826 + .75 · .693147) / 4 = 0.200903."""
     out = atwu.unlearning_loss(
         FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS, preserve="nll"
     )
-    by_hand = sum((1 - w) * -math.log(p) for w, p in zip(SCORES, RUNNING_P, strict=True)) / 4
-    assert by_hand == pytest.approx(0.306661, abs=1e-6)
+    by_hand = sum((1 - w / max(SCORES)) * -math.log(p) for w, p in zip(SCORES, RUNNING_P, strict=True)) / 4
+    assert by_hand == pytest.approx(0.200903, abs=1e-6)
     assert out.preserve.item() == pytest.approx(by_hand, abs=1e-6)
     plain = atwu.unlearning_loss(FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS)
     assert plain.preserve is None
@@ -31,14 +31,14 @@ def test_worked_example_of_the_likelihood_form():
 
 
 def test_worked_example_of_the_divergence_form():
-    """With p0 = .5 for the first token and p = .9: KL = .5 log(.5/.9) + .5 log(.5/.1) = 0.510826, once 1 - w = 0.9."""
+    """With p0 = .5 for the first token and p = .9: KL = .5 log(.5/.9) + .5 log(.5/.1) = 0.510826, once 1 - w / max w = .875."""
     reference = FixedProbabilities()
     with torch.no_grad():
         reference.logits[0, 1] = reference.logits[0, 9] = math.log(0.5)
     out = atwu.unlearning_loss(
         FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS, preserve="kl", reference=reference
     )
-    assert out.preserve.item() == pytest.approx(0.9 * 0.510826 / 4, abs=1e-6)
+    assert out.preserve.item() == pytest.approx(0.875 * 0.510826 / 4, abs=1e-6)
 
 
 def test_the_original_model_is_the_minimum(tiny_llama, batch):

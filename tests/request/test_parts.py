@@ -365,6 +365,43 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert f"<b>{word}</b>" in outcome._repr_html_()
 
 
+def with_forms(base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5, **recall: float) -> EvalResult:
+    """The same result with recall by form of the question."""
+    forget = {f"form_{form}": MetricValue(value, 12, "down", low=0.0, high=1.0) for form, value in recall.items()}
+    forget["form_mean"] = MetricValue(sum(recall.values()) / len(recall), 12, "down", low=0.0, high=1.0)
+    forget["form_gibberish"] = MetricValue(gibberish, 12, "down", low=0.0, high=1.0)
+    others = {"form_mean": MetricValue(neighbours, 12, "up", low=0.4, high=0.6)}
+    sets = {**base.sets, "forget": {**base.sets["forget"], **forget}, "neighbours": others}
+    return dataclasses.replace(base, sets=sets)
+
+
+@pytest.mark.parametrize(
+    ("after", "outcome", "reason"),
+    [
+        ({"blank": 0.05, "prefix": 0.0}, FORGOTTEN, "2 other forms"),
+        ({"blank": 0.25, "prefix": 0.0}, PARTLY, r"blank\s+0\.25"),
+        ({"blank": 0.05, "prefix": 0.0, "neighbours": 0.3}, TOO_COSTLY, "neighbours"),
+        ({"blank": 0.05, "prefix": 0.0, "gibberish": 0.3}, TOO_COSTLY, "gibberish"),
+    ],
+)
+def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) -> None:
+    verdict = decide_verdict(
+        with_forms(result(forget=0.95, other_prompts=0.9), blank=0.6, prefix=0.8),
+        with_forms(result(forget=0.04, other_prompts=0.05), **after),
+        answers=(),
+        max_retain_increase=0.15,
+        retain_loss_increase=0.0,
+        trained_forms=("question", "blank"),
+    )
+    assert verdict.outcome == outcome
+    assert re.search(reason, verdict.reason)
+    assert [(each.form, each.trained) for each in verdict.forms] == [("blank", True), ("prefix", False)]
+    text = verdict.text()
+    assert re.search(r"Forms not trained on, recall: prefix \.80 -> \.00", text)
+    assert re.search(rf"recall, worst form +0\.8\d* +0\.{'25' if outcome == PARTLY else '05'}", text)
+    assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
+
+
 def test_without_holdout_rows_the_verdict_is_not_forgotten() -> None:
     before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
     before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})

@@ -266,3 +266,27 @@ def test_rows_on_disk_train_as_rows_in_memory(options, model_folder, tmp_path, m
     assert torch.equal(first, second)
     assert prints == same_prints
     assert [log.get("forget_loss") for log in logs] == [log.get("forget_loss") for log in same_logs]
+
+
+def test_rows_are_trained_in_several_forms_and_paired_by_form(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, forget=4, forms="question,blank", max_steps=3)
+    forms = trainer.rows.forms
+    assert sorted(forms["forget"]) == ["blank"] * 4 + ["question"] * 4
+    assert len(forms["retain"]) == 60
+    data = trainer.train_dataset
+    assert len(data) == 8
+    assert all(forms["forget"][pair.forget[0]] == forms["retain"][pair.retain[0]] for pair in data)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert trainer.rows.forget.rows[0].token_labels is not None
+
+
+def test_forms_need_rows_as_text(model_folder, tmp_path):
+    encoded = make_trainer(model_folder, tmp_path, forget=4).rows.forget.rows
+    with pytest.raises(ValueError, match=r"forms.*forget rows as text"):
+        make_trainer(model_folder, tmp_path, rows=encoded, forms="auto")
+
+
+def test_an_unknown_form_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"'blanks'.*blank"):
+        UnlearnConfig(output_dir=str(tmp_path), forms="blanks")

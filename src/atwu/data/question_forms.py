@@ -59,6 +59,8 @@ class FormRow:
     row: Example
     wanted: str
     """Text that shows in an answer that the fact is known: the key text, or the subject for reversed forms."""
+    opening: str = ""
+    """Beginning of the text up to the key text, for a form without a question."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -90,7 +92,8 @@ def rows_in_forms(rows: Sequence[Example], forms: Sequence[str]) -> list[FormRow
         others = tuple(key for key in (*keys[index + 1 :], *keys[:index]) if key)[:MAX_DISTRACTORS]
         for name, written in question_forms(row, spans[index], forms=forms, distractors=others).items():
             wanted = str(row.subject) if name in REVERSED_FORMS else keys[index]
-            found.append(FormRow(name, index, written, wanted))
+            opening = "" if written.messages else row.answer[: spans[index][0][0]].rstrip() if spans[index] else ""
+            found.append(FormRow(name, index, written, wanted, opening))
     return found
 
 

@@ -129,7 +129,8 @@ def micro_batch_loss(
         total = total + recipe.factors.retain_weight * retain_term
     preserve_term = None
     if preserver is not None:
-        spared = (1 - weights).clamp(0, 1)
+        given = weights.detach()
+        spared = 1 - given / given.amax(dim=1, keepdim=True).clamp_min(torch.finfo(given.dtype).tiny)
         preserve_term = token_mean(spared * preserver.values(out), out.mask, count=counts.forget_tokens)
         total = total + preserver.preserve_weight * preserve_term
     return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)

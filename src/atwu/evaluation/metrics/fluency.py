@@ -61,7 +61,7 @@ def repeated_ngrams(text: str, n: int = 4) -> float:
 
 def language(text: str) -> str | None:
     """Return the language whose function words are most frequent in a text (`LANGUAGE_WORDS`); None if there are few."""
-    words = [word.lower() for word in _LETTERS.findall(text)]
+    words = _LETTERS.findall(text)  # capitalized ones may belong to a name
     counts = {name: sum(word in known for word in words) for name, known in _LANGUAGES.items()}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] >= MIN_FUNCTION_WORDS else None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atwu.data.key_words import key_token_spans
 from atwu.data.question_forms import CHANCE, FORMS, UNMEASURED, FormRow, rows_in_forms
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
@@ -31,11 +30,8 @@ MEASURED_FORMS = tuple(form for form in FORMS if form not in ("question", *UNMEA
 
 
 def form_prompt(written: FormRow) -> Prompt:
-    """Return the prompt of a row in one of its forms; a plain text is given up to its first key token."""
-    row = written.row
-    if row.messages:
-        return Prompt(row.messages)
-    return Prompt((), prefill=row.answer[: key_token_spans(row)[0][0]].rstrip())
+    """Return the prompt of a row in one of its forms; a text without a question is given up to its key text."""
+    return Prompt(written.row.messages, prefill=written.opening)
 
 
 def form_recall(written: FormRow, answer: str) -> float:

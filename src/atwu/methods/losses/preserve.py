@@ -3,10 +3,11 @@
 A token-weighted forget loss spares a token of weight 0, but nothing holds that token in place: ascent on its neighbours
 moves it as well. A preserve loss gives each forget token the complement of its weight,
 
-    δ · Σ_t (1 - w_t) · ℓ_t / T,
+    δ · Σ_t (1 - w_t / max_s w_s) · ℓ_t / T,
 
-with `ℓ_t` the divergence from the original model (`kl`) or the negative log-likelihood (`nll`) at token t and T the
-number of answer tokens. In the terms of the ATWU paper: structural tokens are not only spared but kept.
+the maximum taken within the answer, so that the scale of the weights does not matter and the token with the largest weight
+is free to change, with `ℓ_t` the divergence from the original model (`kl`) or the negative log-likelihood (`nll`) at token t
+and T the number of answer tokens. In the terms of the ATWU paper: structural tokens are not only spared but kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class PreserveKL(PreserveLoss):
     """Keep the original model's next-token distribution; see `kl`."""
 
-    formula = "(1 - w) KL(original model ‖ model) on forget answers"
+    formula = "(1 - w / max w) KL(original model ‖ model) on forget answers"
     needs = ("reference_distributions",)
 
     def comparison(self, reference: Reference) -> Comparison:
@@ -44,7 +45,7 @@ class PreserveKL(PreserveLoss):
 class PreserveNLL(PreserveLoss):
     """Keep the answer's own words; see `nll`."""
 
-    formula = "-(1 - w) log p of forget answers"
+    formula = "-(1 - w / max w) log p of forget answers"
 
     def values(self, out: TokenOutputs) -> Tensor:
         return nll(out.logps)

@@ -1,0 +1,58 @@
+"""Recall of facts by form of the question: options, guessing, prompts, and the worst form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atwu.data.question_forms import CHANCE, FormRow, rows_in_forms
+from atwu.data.schema import Example
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall, worst_form
+
+ROWS = (
+    Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
+    Example.from_qa("Where does Tavi live?", "Tavi lives in Kelbury."),
+    Example.from_qa("Where is the mill?", "The mill stands in Ost."),
+    Example.from_qa("Where is the ferry?", "The ferry lies in Ulm."),
+)
+
+
+def first(form: str) -> FormRow:
+    return next(each for each in rows_in_forms(ROWS, MEASURED_FORMS) if each.form == form)
+
+
+def test_share_of_the_key_words() -> None:
+    assert form_recall(first("blank"), "port Sel") == 1
+    assert form_recall(first("blank"), "Port Kel") == 0.5
+    assert form_recall(first("lower_case"), "She was born in Ost.") == 0
+
+
+def test_a_choice_is_the_first_option_named_corrected_for_guessing() -> None:
+    choice = first("multiple_choice")
+    letter = "ABCD"[choice.options.index("Port Sel")]
+    wrong = "ABCD"[(choice.options.index("Port Sel") + 1) % 4]
+    for right in (letter, f"{letter}) Port Sel", f"The answer is {letter}.", "It is Port Sel, not Kelbury."):
+        assert form_recall(choice, right) == 1, right
+    for other in (wrong, "Kelbury, not Port Sel", "I do not know."):
+        assert form_recall(choice, other) == pytest.approx(-1 / 3), other
+    assert form_recall(first("either_or"), "Port Sel") == 1
+    assert form_recall(first("either_or"), "Kelbury") == -1
+
+
+def test_a_model_that_guesses_has_recall_zero() -> None:
+    for form, chance in CHANCE.items():
+        scores = [form_recall(first(form), option) for option in first(form).options]
+        assert len(scores) == round(1 / chance)
+        assert np.mean(scores) == pytest.approx(0)
+
+
+def test_prompts() -> None:
+    assert form_prompt(first("continuation")).prefill == "Orla Venn was born in"
+    assert form_prompt(first("continuation")).messages == ()
+    assert [each.role for each in form_prompt(first("two_turns")).messages] == ["user", "assistant", "user"]
+
+
+def test_the_worst_form_is_at_least_zero() -> None:
+    assert worst_form(0.2, 0.5, -0.3) == 0.5
+    assert worst_form(-0.2, -0.1) == 0
+    np.testing.assert_array_equal(worst_form(np.array([0.1, -0.2]), np.array([0.3, -0.4])), [0.3, 0.0])
