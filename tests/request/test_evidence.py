@@ -93,8 +93,8 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
     assert set(found.model_after.files) == {"model.safetensors", "scorer.safetensors"}
     assert found.request.about == "J. Doe asks"
     assert len(found.request.forget.ids) == found.request.rows_measured == 24
-    assert {each.name: each.tried for each in found.attacks} | {"paraphrases": True, "quantization": True} == {
-        each.name: each.name in ("paraphrases", "quantization") for each in found.attacks
+    assert {each.name: each.tried for each in found.attacks} | {"other prompts": True, "quantization": True} == {
+        each.name: each.name in ("other prompts", "quantization") for each in found.attacks
     }
     untried = {each.name: each.not_tried_because for each in found.attacks if not each.tried}
     assert untried["relearning"] == "not requested by the thresholds"

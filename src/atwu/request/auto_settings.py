@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from atwu.data.schema import Example
 from atwu.methods.recipe import Recipe
 from atwu.modeling.device import free_memory, multiplies_bfloat16
 from atwu.request.controller import MAX_EVALUATIONS
 from atwu.request.memory_strategy import StrategyEstimate
+from atwu.training.config import UnlearnConfig
 
 SCORER_PRIOR_ROWS = 100
 """Number of forget rows below which the scorer is initialized with rarity."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
+METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
+"""Options of which any one, if given, leaves the method to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,34 @@ class Choice:
     def __str__(self) -> str:
         value = f"{self.value:.2g}" if isinstance(self.value, float) else self.value
         return f"{self.name} = {value}  ({self.reason})"
+
+
+def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
+    """Choose the method of a run and the forms it trains on, where they were not given.
+
+    The choice is the best of docs/pretrained/forms.md: a loss that ends at improbable key words and holds the other words of
+    the forget answers in place, on questions in several forms.
+
+    Args:
+        given: options that the user set; they stay.
+        rows: forget rows.
+    """
+    if RATE_OPTION in given and any(name in given for name in LENGTH_OPTIONS):
+        return ()  # an expert run: everything else keeps its documented default
+    chosen = []
+    if not any(name in given for name in METHOD_OPTIONS):
+        chosen = [
+            Choice("method", "satga", "its loss fades for a token that has become improbable"),
+            Choice("weighting", "key_words", "unlearn names and numbers that the question does not say"),
+            Choice("beta", 0.5, "keeps the gradient of certain tokens"),
+            Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
+        ]
+    taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
+    if "forms" not in given and "alternates" not in taken.needs and any(row.messages for row in rows):
+        chosen.append(
+            Choice("forms", "auto", "also as blanks, unfinished sentences and choices, else these bring it back")
+        )
+    return tuple(choice for choice in chosen if choice.name not in given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,15 @@ from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, Choice, DeviceInfo, batch_size, choose
+from atwu.request.auto_settings import (
+    LENGTH_OPTIONS,
+    RATE_OPTION,
+    Choice,
+    DeviceInfo,
+    batch_size,
+    choose,
+    method_choices,
+)
 from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets, sets_of
 from atwu.request.memory_strategy import StrategyEstimate, batch_of, first_that_fits, strategy_estimates
 from atwu.request.neighbour_rows import check_no_overlap
@@ -77,8 +85,10 @@ def prepare(
             )
     if folder.resumes(key, overwrite=overwrite, finished=context is not None):
         return _resume(request, folder, say)
+    methods = method_choices(request.options, request.rows)
+    config = UnlearnConfig(**chosen_options(request, methods))
     recipe, place = config.recipe(), DeviceInfo.of(config.device)
-    fitted = fitting_strategy(request, config, place)
+    fitted = fitting_strategy(request, methods, place)
     network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
     say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
     if context is not None and context.model_fingerprint not in (None, found := model_fingerprint(network)):
@@ -86,8 +96,8 @@ def prepare(
             f"{request.source.model} is not the model that the last request left (fingerprint {found}, the ledger has "
             f"{context.model_fingerprint}); omit --model, or give that model."
         )
-    choices = choose(
-        request.options,
+    choices = methods + choose(
+        chosen_options(request, methods),
         recipe=recipe,
         rows=len(request.rows),
         hidden=int(network.config.get_text_config().hidden_size),
@@ -154,13 +164,18 @@ def prepare(
     return PreparedRequest("prepared", before, sets, generated, record)
 
 
-def fitting_strategy(request: UnlearningRequest, config: UnlearnConfig, place: DeviceInfo) -> StrategyEstimate:
+def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], place: DeviceInfo) -> StrategyEstimate:
     """Return the first memory strategy that fits, before any weights are read.
+
+    Args:
+        methods: the chosen method (`method_choices`).
 
     Raises:
         ValueError: none fits.
     """
-    given = dict(request.options) | {"per_device_train_batch_size": batch_size(request.options, len(request.rows))}
+    given = chosen_options(request, methods) | {
+        "per_device_train_batch_size": batch_size(request.options, len(request.rows))
+    }
     lengths = batch_of(request.rows, request.retain_set, UnlearnConfig(**given), load_checked_tokenizer(request.source))
     chooses = request.auto_memory or RATE_OPTION not in given or not any(name in given for name in LENGTH_OPTIONS)
     where: dict[str, Any] = {"device": place.device.type, "free": place.memory}
