@@ -21,7 +21,7 @@ from atwu.request.verdict import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
-MAX_NEIGHBOURS = 12
+MAX_NEIGHBOURS = 16
 """Rows of the neighbour set that are measured, at most: each is asked in many forms."""
 REQUEST_METRICS = ("memorization", "rouge", "key_tokens", "forms", "fluency")
 """Metrics of a verdict."""

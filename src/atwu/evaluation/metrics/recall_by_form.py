@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = "neighbours"
 """Name of the set of facts about related subjects."""
+NEIGHBOUR_FORMS = ("blank", "complete", "multiple_choice", "prefix", "quiz_host", "finish")
+"""Forms in which neighbour rows are asked: fewer, since only their mean is of interest."""
 MEASURED_FORMS = tuple(form for form in FORMS if form not in ("question", *UNMEASURED))
 
 
@@ -60,7 +62,7 @@ class QuestionForms(Metric):
 
     name = "forms"
     about = "Recall of facts asked for in other forms: blanks, completions, multiple choice, role play and more"
-    cost = f"{len(MEASURED_FORMS)} answers per forget row and neighbour row"
+    cost = f"{len(MEASURED_FORMS)} answers per forget row, {len(NEIGHBOUR_FORMS)} per neighbour row"
     needs = (FORGET,)
     needs_weights = False
     uses = ("max_new_tokens",)
@@ -106,7 +108,7 @@ class QuestionForms(Metric):
         """Write the rows in their forms."""
         super().__init__(session)
         self._written: Mapping[str, Sequence[FormRow]] = {
-            split: rows_in_forms(rows, MEASURED_FORMS)
+            split: rows_in_forms(rows, MEASURED_FORMS if split == FORGET else NEIGHBOUR_FORMS)
             for split, rows in self.session.sets.items()
             if split in (FORGET, NEIGHBOURS)
         }
