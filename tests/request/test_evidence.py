@@ -104,7 +104,7 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
     for side in ("before", "after"):  # with the settings of the thresholds, and not those of the verdict
         again = json.loads((folder / "run" / "request" / f"{side}.again.json").read_text())
         assert again["settings"]["max_new_tokens"] == 12
-        assert again["settings"]["metrics"] == ["memorization", "rouge", "key_tokens"]
+        assert again["settings"]["metrics"] == ["memorization", "rouge", "key_tokens", "forms", "fluency"]
     # Measured once: what came of it is kept, and neither file holds a row.
     assert "measuring" in said.stderr
     assert "measuring" not in evidence(folder, environment, "--overwrite").stderr

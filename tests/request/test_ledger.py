@@ -98,7 +98,7 @@ def test_a_second_request_continues_from_the_first_also_after_a_kill(
 ) -> None:
     whole, killed = (Path(shutil.copytree(started, tmp_path / name)) for name in ("whole", "killed"))
     second = apply(whole, 2)
-    assert second.entry.outcome == "forgotten"
+    assert second.entry.outcome.startswith("forgotten")  # a model that knows only people has no neighbours to keep
     assert [each.number for each in second.entry.regression_checks] == [1]
     assert second.entry.model_before == Ledger(whole).entries()[0].model_after
     first = Ledger(whole).entries()[0].utility_drift

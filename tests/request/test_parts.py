@@ -378,7 +378,7 @@ def with_forms(base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5
 @pytest.mark.parametrize(
     ("after", "outcome", "reason"),
     [
-        ({"blank": 0.05, "prefix": 0.0}, FORGOTTEN, "2 other forms"),
+        ({"blank": 0.05, "prefix": 0.0}, FORGOTTEN, "2 forms"),
         ({"blank": 0.25, "prefix": 0.0}, PARTLY, r"blank\s+0\.25"),
         ({"blank": 0.05, "prefix": 0.0, "neighbours": 0.3}, TOO_COSTLY, "neighbours"),
         ({"blank": 0.05, "prefix": 0.0, "gibberish": 0.3}, TOO_COSTLY, "gibberish"),

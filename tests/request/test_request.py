@@ -35,7 +35,7 @@ def test_rows_are_forgotten_with_automatic_settings(tmp_path: Path, unlearn: Cal
     known = lines["forget", "key-token probability"]
     assert known["before"] > 0.9
     assert known["after"] <= lines["holdout_rows", "key-token probability"]["high"] < 0.2
-    assert lines["retain", "probability"]["after"] > 0.8
+    assert lines["retain", "probability"]["after"] > 0.7
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
     assert len(verdict["answers"]) == 4
@@ -185,7 +185,7 @@ def test_of_two_processes_only_the_first_measures(
     assert done.stdout.count("VERDICT: FORGOTTEN") == 1
     assert (tmp_path / "measured").read_text().split() == ["0", "0"]
     verdict = json.loads((tmp_path / "two" / "verdict.json").read_text())
-    assert verdict["outcome"] == "forgotten"
+    assert verdict["outcome"].startswith("forgotten")  # the limit on damage is wide
     assert (tmp_path / "two" / "request" / "history.json").is_file()
 
 

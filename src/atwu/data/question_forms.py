@@ -244,11 +244,6 @@ UNMEASURED = ("yes_no",)
 """Forms whose question says the key text, so that finding it in the answer shows nothing."""
 
 
-def held_out_forms(trained: Sequence[str]) -> tuple[str, ...]:
-    """Return the forms to measure that training did not use; the own question is always measured by itself."""
-    return tuple(name for name in FORMS if name not in ("question", *UNMEASURED, *trained))
-
-
 def _before_key(row: Example, key_spans: Sequence[Span]) -> str | None:
     """The beginning of the answer up to its first key token; None if it has less than two words."""
     before = row.answer[: key_spans[0][0]].rstrip()

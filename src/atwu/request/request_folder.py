@@ -37,7 +37,16 @@ MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME, OLD_HISTORY_NAME = "history.json", "course.json"
 _WRITTEN = frozenset(
-    ["before.json", "general.jsonl", "retain.jsonl", REQUEST_NAME, HISTORY_NAME, OLD_HISTORY_NAME, "after.json"]
+    [
+        "before.json",
+        "general.jsonl",
+        "neighbours.jsonl",
+        "retain.jsonl",
+        REQUEST_NAME,
+        HISTORY_NAME,
+        OLD_HISTORY_NAME,
+        "after.json",
+    ]
 )
 """Files that a request writes before its verdict."""
 

@@ -334,7 +334,7 @@ def _outcome(
         reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which})."
         advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or raise --max-retain-increase"
         return PARTLY, reason, advice
-    asked = f", nor when asked in {len(forms)} other forms" if forms else ""
+    asked = f" in any of {len(forms)} forms of the question" if forms else ""
     return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = "neighbours"
 """Name of the set of facts about related subjects."""
-NEIGHBOUR_FORMS = ("blank", "complete", "multiple_choice", "prefix", "quiz_host", "finish")
+NEIGHBOUR_FORMS = ("question", "blank", "complete", "multiple_choice", "prefix", "quiz_host")
 """Forms in which neighbour rows are asked: fewer, since only their mean is of interest."""
-MEASURED_FORMS = tuple(form for form in FORMS if form not in ("question", *UNMEASURED))
+MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 
 
 def form_prompt(written: FormRow) -> Prompt:
