@@ -23,6 +23,7 @@ COMMANDS = {
     "unlearn": "train:UnlearnCommand",
     "plan": "plan:PlanCommand",
     "retain build": "retain:RetainBuildCommand",
+    "forms build": "build_forms:FormsBuildCommand",
     "export": "export:ExportCommand",
     "chat": "chat:ChatCommand",
     "evidence": "evidence:EvidenceCommand",

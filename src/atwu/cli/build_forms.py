@@ -1,0 +1,48 @@
+"""`atwu forms build`: write rows in several forms of their question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from atwu._files import check_writable
+from atwu.cli.cli_options import cli_option
+from atwu.cli.output import say
+from atwu.cli.shared import ROWS_HELP, open_rows
+
+
+@dataclass(kw_only=True)
+class FormsBuildCommand:
+    """Write rows in several forms of their question: blanks, completions, multiple choice, role play and more.
+
+    `atwu unlearn --forms auto` trains on such rows without this command; use it to read them, or to edit them before training.
+    The forms are written by rule, without a model.
+
+    Example: atwu forms build --data forget.jsonl --output forms.jsonl
+    """
+
+    data: str = cli_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
+    forms: str = cli_option(
+        "Forms: auto (those that atwu unlearn trains on), all, or names such as question,blank.", "auto"
+    )
+    output: Path = cli_option("JSONL file to write.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+
+    def run(self) -> None:
+        """Write the rows and print their number by form."""
+        from collections import Counter
+
+        from atwu.data.question_forms import FORMS, read_forms, rows_in_forms
+        from atwu.data.row_parsing import write_rows
+
+        check_writable(self.output, overwrite=self.overwrite)
+        if self.output.suffix != ".jsonl":
+            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        forms = tuple(FORMS) if self.forms == "all" else read_forms(self.forms)
+        if not forms:
+            raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")
+        written = rows_in_forms(open_rows(self.data), forms)
+        write_rows(self.output, [each.row for each in written])
+        for form, number in Counter(each.form for each in written).items():
+            say(f"{form:<18}{number:>6}")
+        say(f"written: {self.output}")

@@ -1,0 +1,31 @@
+"""`atwu forms build` writes rows that can be read and trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from atwu.benchmarks.sources import load_rows
+from tests.commands import run_command
+
+
+def test_forms_are_written_and_counted(tmp_path: Path) -> None:
+    output = tmp_path / "forms.jsonl"
+    done = run_command(
+        ["forms", "build", "--data", "people:tiny:forget", "--output", output, "--forms", "question,blank"]
+    )
+    assert done.returncode == 0, done.stderr
+    rows, forget = load_rows(output).rows, load_rows("people:tiny:forget").rows
+    assert len(rows) == 2 * len(forget)
+    assert rows[0].question == forget[0].question
+    assert "____" in rows[1].question
+    assert done.stdout.split()[:4] == ["question", str(len(forget)), "blank", str(len(forget))]
+
+
+def test_what_writes_nothing_is_rejected(tmp_path: Path) -> None:
+    for given, said in (("none", "--forms none"), ("blnk", "'blank'")):
+        done = run_command(
+            ["forms", "build", "--data", "people:tiny:forget", "--output", tmp_path / "forms.jsonl", "--forms", given]
+        )
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert not (tmp_path / "forms.jsonl").exists()
