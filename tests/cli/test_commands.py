@@ -155,7 +155,7 @@ def test_help_has_a_description_and_an_example(command):
 
 
 def test_help_shows_common_options_and_help_all_the_rest():
-    used = ("--forget-weight", "--rho", "--lr, --learning-rate", "--config", "--lora-r")
+    used = ("--forget-weight", "--beta", "--lr, --learning-rate", "--config", "--lora-r")
     rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--eval-steps")
     shown, everything = atwu("unlearn", "--help"), atwu("unlearn", "--help-all")
     for flag in used:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RUN = "Model and data"
 MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"
-COMMON_COMPONENT_OPTIONS = ("forget_weight", "retain_weight", "beta", "rho")
+COMMON_COMPONENT_OPTIONS = ("forget_weight", "retain_weight", "beta")
 """Options of method components that `--help` lists; `atwu methods NAME` shows which ones a method has."""
 ALIASES = {
     "learning_rate": ("--lr",),
