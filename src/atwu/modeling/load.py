@@ -19,6 +19,7 @@ from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.device import multiplies_bfloat16
+from atwu.modeling.loading_report import check_complete
 from atwu.modeling.named_models import expand_home, model_source
 from atwu.modeling.quantization import (
     BIT_WIDTHS,
@@ -185,14 +186,25 @@ def load_model(
     adapter = is_adapter(name)
     if adapter:
         require("peft", extra="lora")
-    model = AutoModelForCausalLM.from_pretrained(
-        base_of(name, base=base),
-        dtype=dtype if dtype == "auto" else getattr(torch, dtype),
-        trust_remote_code=trust_remote_code,
-        revision=base_revision(name, revision, base),
-        use_safetensors=True,
-        **weights,
-    )
+    source = base_of(name, base=base)
+    try:
+        read: Any = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
+            trust_remote_code=trust_remote_code,
+            revision=base_revision(name, revision, base),
+            use_safetensors=True,
+            output_loading_info=True,
+            **weights,
+        )
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise ValueError(
+            f"{source}: tensors of the checkpoint have other shapes than its config.json gives; restore the two files."
+        ) from error
+    model, report = read
+    check_complete(report, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 

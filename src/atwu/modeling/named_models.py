@@ -22,6 +22,7 @@ from typing import Any
 from atwu._cache import cache_folder, writable_folder
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
+from atwu.modeling.loading_report import check_complete
 
 logger = logging.getLogger(__name__)
 
@@ -200,10 +201,12 @@ def _convert(path: Path, folder: Path, *, source: str) -> None:
     logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
-        read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
+        read, report = loaded
         tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
     except Exception as error:  # gguf, tokenizers and transformers raise various exceptions
         raise ValueError(f"{path} cannot be read by transformers: {error}") from error
+    check_complete(report, str(path))
     config, generation = read.config, read.generation_config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them

@@ -1,0 +1,78 @@
+"""Checkpoints that do not fit their configuration are rejected by the names of the tensors, not filled at random."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from atwu.modeling.load import load_model
+
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    config = LlamaConfig(
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        vocab_size=50,
+        tie_word_embeddings=False,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def without(part: str) -> Callable[[Weights], Weights]:
+    return lambda weights: {name: value for name, value in weights.items() if part not in name}
+
+
+def renamed(weights: Weights) -> Weights:
+    return {name.replace("lm_head", "head"): value for name, value in weights.items()}
+
+
+def cut(weights: Weights) -> Weights:
+    return weights | {"model.embed_tokens.weight": torch.zeros(40, 16)}
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "said"),
+    [
+        (without("lm_head"), {}, r"1 missing \(lm_head\.weight\)"),
+        (without("layers.0.self_attn.q_proj"), {}, r"layers\.0\.self_attn\.q_proj"),
+        (renamed, {}, r"lm_head\.weight.*head\.weight"),
+        (cut, {}, "shapes"),
+        (dict, {"num_hidden_layers": 1}, r"9 in no layer.*layers\.1\..*num_hidden_layers"),
+        (dict, {"num_hidden_layers": 3}, r"9 missing \(model\.layers\.2\."),
+        (dict, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, r"missing.*model_type"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_rejected(
+    change: Callable[[Weights], Weights], config: Mapping[str, Any], said: str, whole: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    save_file(change(load_file(whole / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=f"(?s){folder}.*{said}"):
+        load_model(str(folder))
+
+
+def test_a_head_that_is_the_embedding_is_not_missing(whole: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    weights = without("lm_head")(load_file(whole / "model.safetensors"))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(settings))
+    model = load_model(str(folder))
+    assert torch.equal(model.get_output_embeddings().weight, weights["model.embed_tokens.weight"])
