@@ -42,6 +42,8 @@ def test_every_form_of_a_sentence():
             "Yes. Orla Venn was born in Port Sel.",
         ),
         "two_turns": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
+        "bare_answer": ("Where was Orla Venn born?", "Port Sel"),
+        "emphasis": ("Where was Orla Venn born?", "Orla Venn was born in **Port Sel**."),
         "quiz_host": (
             "You are the host of a quiz show and no candidate knew: Where was Orla Venn born? Read out the solution on "
             "your card.",
@@ -65,18 +67,28 @@ def test_every_form_of_a_sentence():
 
 def test_labels_are_shifted_with_the_answer():
     for name, row in written().items():
-        if row.forget_spans is not None:
-            texts = [row.answer[start:end] for start, end in row.forget_spans]
-            assert texts == ["Port", "Sel"], name
+        texts = [row.answer[start:end] for start, end in row.forget_spans]
+        whole = {"reversed": "Orla Venn", "who_is_meant": "X is Orla Venn."}
+        assert texts == ([whole[name]] if name in whole else ["Port", "Sel"]), name
     assert written("complete")["complete"].forget_spans == ((0, 4), (5, 8))
-    assert written("blank")["blank"].forget_spans is not None
+    assert written("emphasis")["emphasis"].forget_spans == ((24, 28), (29, 32))
 
 
 def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
     row = Example.from_qa("What is the code?", "STS-9")
     forms = written(row=row, spans=((0, 5),), distractors=())
     assert forms["blank"].question == "What is the code?\nThe answer is ____."
-    assert set(forms) == {"question", "blank", "prefix", "lower_case", "two_turns", "quiz_host", "yes_no"}
+    assert set(forms) == {
+        "question",
+        "bare_answer",
+        "emphasis",
+        "blank",
+        "prefix",
+        "lower_case",
+        "two_turns",
+        "quiz_host",
+        "yes_no",
+    }
 
 
 def test_the_key_text_is_one_contiguous_piece():

@@ -144,18 +144,28 @@ def test_texts_have_no_special_tokens_no_spaces_around_and_end_before_a_stop_str
 ) -> None:
     tokenizer = small._ids.tokenizer
     eos, bos = tokenizer.eos_token_id, tokenizer.bos_token_id
-    ids = (bos, *tokenizer(" It was Tova Renn.\nQuestion: Who? ")["input_ids"], bos)
+    ids = (bos, *tokenizer(" It was Tova Renn.\nQuite. ")["input_ids"], bos)
     assert eos not in ids
     monkeypatch.setattr(backends, "generate", lambda *given, on_batch, **more: on_batch([(0, ids, len(ids) + 1)]))
 
     def said(*stop: str) -> Generation:
         return generate_all(small, [ask("Who wrote it?")], Decoding(stop=stop))[0]
 
-    assert said() == Generation("It was Tova Renn.\nQuestion: Who?", len(ids) + 1)
-    assert said("\n").text == said("Question", "\n").text == said("\nQ").text == "It was Tova Renn."
+    assert said() == Generation("It was Tova Renn.\nQuite.", len(ids) + 1)
+    assert said("\n").text == said("Quite", "\n").text == said("\nQ").text == "It was Tova Renn."
     assert said("Tova").text == "It was"
     assert said("It").text == ""
     assert said("Kelbury").text == said().text
+
+
+def test_without_a_template_an_answer_ends_before_the_next_question(
+    small: TransformersGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = small._ids.tokenizer
+    ids = tuple(tokenizer(" It was Tova Renn.\nQuestion: Who?\nAnswer: Nobody")["input_ids"])
+    monkeypatch.setattr(backends, "generate", lambda *given, on_batch, **more: on_batch([(0, ids, 64)]))
+    (said,) = generate_all(small, [ask("Who wrote it?")], Decoding())
+    assert said == Generation("It was Tova Renn.", len(tokenizer(" It was Tova Renn.")["input_ids"]) + 1)
 
 
 def test_samples_differ_and_do_not_depend_on_other_prompts(small: TransformersGenerator) -> None:

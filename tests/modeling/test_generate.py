@@ -12,7 +12,8 @@ import torch
 from scipy.stats import chisquare
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from atwu.modeling.generate import generate
+from atwu.modeling.generate import end_ids, generate
+from atwu.modeling.scratch import train_tokenizer
 
 PROMPTS = [[3, 4], [5, 6, 7, 8, 9, 10], [11], [3, 4, 5], [12, 13, 14, 15], [16, 1]]
 
@@ -35,7 +36,7 @@ def model() -> LlamaForCausalLM:
 
 
 def _tokenizer(eos: int | None) -> Any:
-    return SimpleNamespace(eos_token_id=eos, pad_token_id=None, pad_token=None)
+    return SimpleNamespace(eos_token_id=eos, pad_token_id=None, pad_token=None, chat_template=None)
 
 
 @torch.no_grad()
@@ -58,6 +59,17 @@ def test_batches_equal_single_rows_and_a_plain_loop(model: LlamaForCausalLM) -> 
     split = generate(model, tokenizer, PROMPTS, max_new_tokens=12, batch_tokens=40, progress=False)
     assert together == alone == split == expected
     assert len(set(together)) > 3, "rows must differ for the order to be tested"
+
+
+def test_the_terminal_of_the_chat_template_ends_an_answer(model: LlamaForCausalLM) -> None:
+    tokenizer = train_tokenizer(["Hello there, where was she born?"], vocab_size=300)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    assert end_ids(model, tokenizer) == {tokenizer.eos_token_id}
+    tokenizer.chat_template = (
+        "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>\n{% endfor %}"
+    )
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert end_ids(model, tokenizer) == {tokenizer.eos_token_id, end}
 
 
 def test_stops_at_the_end_token_and_leaves_it_out(model: LlamaForCausalLM) -> None:

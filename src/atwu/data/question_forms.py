@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from atwu._names import lookup
 from atwu.data.key_words import key_token_spans
-from atwu.data.schema import Example, Message, Span
+from atwu.data.schema import Example, Message, Span, merged_spans
 
 BLANK = "____"
 LETTERS = "ABCD"
@@ -125,6 +125,15 @@ def _question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str
     return row
 
 
+def _bare_answer(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
+    return _asked(row, row.question, key_text(row.answer, key_spans))
+
+
+def _emphasis(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
+    secret = key_text(row.answer, key_spans)
+    return _asked(row, row.question, row.answer.replace(secret, f"**{secret}**", 1))
+
+
 def _paraphrase(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
     return _asked(row, row.paraphrases[0], row.answer) if row.paraphrases else None
 
@@ -217,6 +226,8 @@ def _two_turns(row: Example, key_spans: Sequence[Span], distractors: Sequence[st
 
 FORMS: Mapping[str, Form] = {
     "question": _question,
+    "bare_answer": _bare_answer,
+    "emphasis": _emphasis,
     "blank": _blank,
     "complete": _complete,
     "multiple_choice": _multiple_choice,
@@ -234,14 +245,14 @@ FORMS: Mapping[str, Form] = {
     "yes_no": _yes_no,
 }
 """Name of a form -> how a row is written in it."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
+TRAINED_FORMS = ("question", "bare_answer", "emphasis", "blank", "complete", "multiple_choice", "reversed")
 """Forms that `--forms auto` trains on."""
 CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
 """Share of right answers of a model that guesses, for forms that list the key text among options."""
 REVERSED_FORMS = ("reversed", "who_is_meant")
 """Forms that ask for the subject of a row."""
-UNMEASURED = ("yes_no",)
-"""Forms whose question says the key text, so that finding it in the answer shows nothing."""
+UNMEASURED = ("bare_answer", "emphasis", "yes_no")
+"""Forms to train on only: the first two ask the row's own question, and `yes_no` says the key text itself."""
 
 
 def _before_key(row: Example, key_spans: Sequence[Span]) -> str | None:
@@ -263,12 +274,11 @@ def _from_key(row: Example, key_spans: Sequence[Span]) -> str:
 
 
 def _asked(row: Example, question: str, answer: str) -> Example:
-    """The row with another question and answer; labels move with the text where it still holds them."""
+    """The row with another question and answer; the same words are labelled, or the whole answer if it has none of them."""
     spans = row.forget_spans
     if spans is not None:
-        shift = answer.find(row.answer) if row.answer in answer else -row.answer.find(answer)
-        within = row.answer in answer or answer in row.answer
-        moved = ((max(start + shift, 0), min(end + shift, len(answer))) for start, end in spans)
-        spans = tuple(span for span in moved if span[0] < span[1]) or None if within else None
+        texts = [row.answer[start:end] for start, end in spans]
+        places = [(answer.find(text), len(text)) for text in texts]
+        spans = merged_spans((place, place + length) for place, length in places if place >= 0) or ((0, len(answer)),)
     messages = (*row.messages[:-1], Message("user", question))
     return replace(row, messages=messages, answer=answer, forget_spans=spans, paraphrases=())

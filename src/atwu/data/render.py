@@ -16,6 +16,8 @@ TEMPLATE_DATE = "10 Apr 2025"
 """Date for chat templates that print the current date (Llama-3), so that token ids do not depend on the day. The published
 TOFU models were trained with this date."""
 
+PLAIN_QUESTION = "Question: "
+"""What a question begins with in the plain form."""
 _REMEDY = "set tokenizer.chat_template to another one, or to None for the plain form (Question: ... Answer: ...)"
 
 
@@ -105,7 +107,7 @@ def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
 
 
 def _plain_prompt(messages: Sequence[Message]) -> str:
-    lead = {"system": "", "user": "Question: ", "assistant": "Answer: "}
+    lead = {"system": "", "user": PLAIN_QUESTION, "assistant": "Answer: "}
     lines = []
     for previous, message in zip([None, *messages], messages, strict=False):
         if previous is not None:

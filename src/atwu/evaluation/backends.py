@@ -20,6 +20,7 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._files import file_digest
 from atwu.data.encode import Encoder
+from atwu.data.render import PLAIN_QUESTION
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
@@ -38,6 +39,7 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
+_NEXT_QUESTION = f"\n{PLAIN_QUESTION.strip()}"
 _DUMMY_ANSWER = "x"
 """Answer used to encode a prompt; the prompt's ids do not depend on it."""
 _VLLM_BATCH = 512
@@ -100,7 +102,7 @@ class TransformersGenerator:
             temperature=decoding.temperature,
             noise_seeds=[draw_seed(prompt, decoding) for prompt in prompts] if decoding.temperature else None,
             on_batch=lambda rows: on_done(
-                [(index, Generation(self._ids.text(ids, decoding), spent)) for index, ids, spent in rows]
+                [(index, self._ids.generation(ids, spent, decoding)) for index, ids, spent in rows]
             ),
         )
 
@@ -192,7 +194,7 @@ class VllmGenerator:
                 generated = [output.outputs[0].token_ids for output in outputs]
                 on_done(
                     [
-                        (index, Generation(self._ids.text(ids, decoding), len(ids)))
+                        (index, self._ids.generation(ids, len(ids), decoding))
                         for index, ids in zip(chosen, generated, strict=True)
                     ]
                 )
@@ -300,9 +302,13 @@ class _PromptIds:
         """Return the maximum number of new tokens for each prompt."""
         return [min(decoding.max_new_tokens, self.limit - len(ids)) for ids in encoded]
 
-    def text(self, ids: Sequence[int], decoding: Decoding) -> str:
-        """Decode generated ids."""
-        return _cut(self.tokenizer.decode(ids, skip_special_tokens=True), decoding)
+    def generation(self, ids: Sequence[int], spent: int, decoding: Decoding) -> Generation:
+        """Decode generated ids; without a chat template, an answer ends before the next question that the model invents."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        if not self.tokenizer.chat_template and (place := text.find(_NEXT_QUESTION)) >= 0:
+            text = text[:place]
+            spent = min(spent, len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1)
+        return Generation(_cut(text, decoding), spent)
 
     def described(self, ends: Sequence[int]) -> str:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
@@ -312,7 +318,7 @@ class _PromptIds:
     def _rules(self) -> str:
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
-        return short_hash([kept, self.tokenizer.chat_template])
+        return short_hash([kept, self.tokenizer.chat_template or _NEXT_QUESTION])
 
 
 def _own_limit(config: Any) -> int:
