@@ -439,3 +439,14 @@ def test_unknown_forget_rows_need_no_unlearning() -> None:
     assert verdict.outcome == NOTHING
     assert OTHER_PROMPTS in {line.set for line in verdict.metrics}
     assert "nothing was written" in verdict.reason
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, 0.0, -1.0])
+def test_a_limit_that_nothing_can_exceed_or_meet_is_rejected(limit: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"max_retain_increase.*above 0"):
+        UnlearningRequest(
+            source=ModelSource(model="m"),
+            forget_set=LoadedRows((), "rows.jsonl", ()),
+            output=tmp_path,
+            max_retain_increase=limit,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,13 @@ class RequestOptions:
     """YAML of thresholds; None for the shipped ones."""
     about: str | None = None
     """Description of the request and who made it."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_retain_increase < math.inf:
+            raise ValueError(
+                f"max_retain_increase must be a number above 0 in nats/token, got {self.max_retain_increase:g}; the default "
+                f"is {MAX_RETAIN_INCREASE:g}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
