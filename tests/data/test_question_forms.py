@@ -42,7 +42,6 @@ def test_every_form_of_a_sentence():
             "Yes. Orla Venn was born in Port Sel.",
         ),
         "two_turns": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
-        "bare_answer": ("Where was Orla Venn born?", "Port Sel"),
         "emphasis": ("Where was Orla Venn born?", "Orla Venn was born in **Port Sel**."),
         "quiz_host": (
             "You are the host of a quiz show and no candidate knew: Where was Orla Venn born? Read out the solution on "
@@ -68,10 +67,9 @@ def test_every_form_of_a_sentence():
 def test_labels_are_shifted_with_the_answer():
     for name, row in written().items():
         texts = [row.answer[start:end] for start, end in row.forget_spans]
-        whole = {"reversed": "Orla Venn", "who_is_meant": "X is Orla Venn."}
+        whole = {"reversed": "Orla Venn", "who_is_meant": "X is Orla Venn.", "emphasis": "**Port Sel**"}
         assert texts == ([whole[name]] if name in whole else ["Port", "Sel"]), name
     assert written("complete")["complete"].forget_spans == ((0, 4), (5, 8))
-    assert written("emphasis")["emphasis"].forget_spans == ((24, 28), (29, 32))
 
 
 def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
@@ -80,7 +78,6 @@ def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
     assert forms["blank"].question == "What is the code?\nThe answer is ____."
     assert set(forms) == {
         "question",
-        "bare_answer",
         "emphasis",
         "blank",
         "prefix",

@@ -125,13 +125,12 @@ def _question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str
     return row
 
 
-def _bare_answer(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    return _asked(row, row.question, key_text(row.answer, key_spans))
-
-
 def _emphasis(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
     secret = key_text(row.answer, key_spans)
-    return _asked(row, row.question, row.answer.replace(secret, f"**{secret}**", 1))
+    start, text = row.answer.index(secret), f"**{secret}**"
+    # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
+    whole = ((start, start + len(text)),)
+    return replace(row, answer=row.answer.replace(secret, text, 1), forget_spans=whole, paraphrases=())
 
 
 def _paraphrase(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
@@ -226,7 +225,6 @@ def _two_turns(row: Example, key_spans: Sequence[Span], distractors: Sequence[st
 
 FORMS: Mapping[str, Form] = {
     "question": _question,
-    "bare_answer": _bare_answer,
     "emphasis": _emphasis,
     "blank": _blank,
     "complete": _complete,
@@ -245,14 +243,14 @@ FORMS: Mapping[str, Form] = {
     "yes_no": _yes_no,
 }
 """Name of a form -> how a row is written in it."""
-TRAINED_FORMS = ("question", "bare_answer", "emphasis", "blank", "complete", "multiple_choice", "reversed")
+TRAINED_FORMS = ("question", "emphasis", "blank", "complete", "multiple_choice", "reversed")
 """Forms that `--forms auto` trains on."""
 CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
 """Share of right answers of a model that guesses, for forms that list the key text among options."""
 REVERSED_FORMS = ("reversed", "who_is_meant")
 """Forms that ask for the subject of a row."""
-UNMEASURED = ("bare_answer", "emphasis", "yes_no")
-"""Forms to train on only: the first two ask the row's own question, and `yes_no` says the key text itself."""
+UNMEASURED = ("emphasis", "yes_no")
+"""Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
 
 
 def _before_key(row: Example, key_spans: Sequence[Span]) -> str | None:
