@@ -40,6 +40,9 @@ MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
 """Number of evaluations after which a run ends that has not reached its goals; a rollback counts as one more."""
+MAX_AT_GOAL = 6
+"""Number of evaluations at the goal after which a run ends although greedy answers still show some rows: a single word, such as
+"Asia" in "East Asia", may never go, and further training only does damage."""
 USUAL_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
 HISTORY_SCHEMA: Final = "atwu.history/2"
@@ -173,7 +176,10 @@ class AdaptiveController(TrainerCallback):
             self._keep(measured)
         if remaining <= 0:
             if (leak := self._from_first_process(self._still_known)) is not None:
-                self.say(f"{leak}; training continues")
+                at_goal = sum(self.remaining(each) <= 0 for each in self.history)
+                self.say(f"{leak}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
+                if at_goal >= MAX_AT_GOAL:
+                    self._end(control)
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
                 self._end(control)
