@@ -156,7 +156,13 @@ def test_a_failed_registration_does_not_change_the_tables(table, facts, message)
         register_metric(metric)
     assert all_metrics() == table
     assert all_settings() == settings
-    assert selected_metrics("all", sets=["retain"], weights=False) == ["rouge", "key_tokens", "judge", "open_ended"]
+    assert selected_metrics("all", sets=["retain"], weights=False) == [
+        "rouge",
+        "key_tokens",
+        "fluency",
+        "judge",
+        "open_ended",
+    ]
 
 
 def test_a_value_without_a_column_is_an_error(stage):

@@ -140,7 +140,15 @@ def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missin
         examples=worked.examples,
     )
     assert available(worked.met_needs) == list(scored_weightings())
-    assert available(bare.met_needs) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
+    assert available(bare.met_needs) == [
+        "saturation",
+        "importance",
+        "satimp",
+        "entropy",
+        "logprob_mask",
+        "nouns",
+        "key_words",
+    ]
     for name, what in (
         ("scorer", "folder"),
         ("labels", "forget_spans"),

@@ -44,9 +44,22 @@ from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
-STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+STEPS = {
+    "learning_rate": 1e-3,
+    "max_steps": 12,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "save_strategy": "no",
+}
 
 Apply = Callable[..., SequentialResult]
+
+
+@pytest.fixture(autouse=True)
+def wide_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve steps leave a tiny model little language and some forms of its facts; neither is the subject of these tests."""
+    for limit in ("FORM_LIMIT", "GIBBERISH_LIMIT", "NEIGHBOUR_LIMIT"):
+        monkeypatch.setattr(f"atwu.request.verdict.{limit}", 1.0)
 
 
 @pytest.fixture(scope="module")

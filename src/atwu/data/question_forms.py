@@ -243,7 +243,7 @@ FORMS: Mapping[str, Form] = {
     "yes_no": _yes_no,
 }
 """Name of a form -> how a row is written in it."""
-TRAINED_FORMS = ("question", "emphasis", "blank", "complete", "multiple_choice", "reversed")
+TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
 """Forms that `--forms auto` trains on."""
 CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
 """Share of right answers of a model that guesses, for forms that list the key text among options."""
