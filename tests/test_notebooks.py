@@ -63,7 +63,7 @@ def test_notebooks_are_stored_without_outputs(path):
 def test_the_notebook_on_own_rows_ends_with_a_verdict_tables_and_figures(done):
     found = done["own-rows-in-python"]
     page = shown(found, "text/html")
-    assert re.search(r"<p><b>(partly |not )?forgotten</b>", page)
+    assert re.search(r"<p><b>[^<]*forgotten[^<]*</b>", page)
     assert "key-token recall" in page
     assert 'class="heat-map"' in page
     assert len(shown(found, "image/png")) > 1000

@@ -114,7 +114,7 @@ def test_devices_cannot_be_combined_with_cluster(tmp_path):
         open_queue(None, folder=tmp_path, devices="0", cluster="auto", say=print)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_gpu_workers_are_not_forked_from_a_process_that_used_the_gpu(tmp_path):
     tasks, found = [Task(how_it_began)], {}
     with ProcessPool(1, folder=tmp_path, threads=1, devices=("7",), say=print) as queue:

@@ -61,7 +61,7 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_variants_of_a_study_are_tuned_separately_and_run_with_their_own_presets(micro, tmp_path, monkeypatch):
     lines = [{"label": "by rarity", "method": "satga", "weighting": "rarity"}, {"method": "satga", "beta": 2.5}]
     study = tmp_path / "mine.yaml"
