@@ -40,7 +40,7 @@ MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
 """Number of evaluations after which a run ends that has not reached its goals; a rollback counts as one more."""
-MAX_AT_GOAL = 8
+MAX_AT_GOAL = 4
 """Number of evaluations at the goal after which a run ends although greedy answers still show some rows: a single word, such as
 "Asia" in "East Asia", may never go, and further training only does damage."""
 USUAL_EVALUATIONS = 8

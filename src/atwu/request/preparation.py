@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
@@ -43,9 +42,6 @@ from atwu.request.verdict import (
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer
 from atwu.training.progress import Say
-
-MAX_GENERAL, RELATED_COPIES = 120, 3
-"""General questions in a retain set that also has related ones, and copies of these, so that both are drawn about as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +122,10 @@ def prepare(
             general = build_retain(
                 network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system
             ).rows
-            if related:
-                general = evenly_spaced(general, MAX_GENERAL)
-            generated = (*general, *related * RELATED_COPIES)
+            generated = (*general, *related)
             say(
                 f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
-                f"related subjects, {RELATED_COPIES} times each (--retain FILE for your own rows)"
+                "related subjects (--retain FILE for your own rows)"
             )
         elif whole and (note := short_answers(request.retain_rows)) is not None:
             say(note)

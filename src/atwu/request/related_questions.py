@@ -23,7 +23,7 @@ from atwu.modeling.modes import eval_mode
 from atwu.request.neighbour_rows import names
 from atwu.request.retain_set import FACT_TOKENS, self_generated_answers
 
-NAMES_PER_ROW = 6
+NAMES_PER_ROW = 4
 """Related questions made of one forget row, at most."""
 MAX_RELATED = 80
 """Related questions in all, at most."""
