@@ -24,6 +24,7 @@ from atwu.data.question_forms import FORMS, UNMEASURED, FormRow, rows_in_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, generate_all
+from atwu.evaluation.metrics.fluency import repeated_ngrams
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -34,13 +35,6 @@ def answers(model: Any, tokenizer: Any, rows: Sequence[FormRow]) -> list[str]:
     generator = TransformersGenerator(model, tokenizer)
     prompts = [form_prompt(each) for each in rows]
     return [each.text for each in generate_all(generator, prompts, Decoding(max_new_tokens=48))]
-
-
-def repeated(text: str) -> float:
-    """Share of 4-grams of words that came before in the text."""
-    words = text.lower().split()
-    grams = [tuple(words[start : start + 4]) for start in range(len(words) - 3)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def main() -> None:
@@ -77,7 +71,7 @@ def main() -> None:
                 "mean": float(np.mean(list(recalls.values()))),
                 "worst": max(recalls.values()),
                 "surprise": surprise,
-                "repeated": float(np.mean([repeated(text) for *_, text in said])),
+                "repeated": float(np.mean([repeated_ngrams(text) for *_, text in said])),
                 "answers": said,
             }
             records.append(record)

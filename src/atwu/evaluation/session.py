@@ -16,6 +16,7 @@ from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
+from atwu.evaluation.questions.prompts import question_prompt
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
 from atwu.evaluation.row_statistics import ColumnValues
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
@@ -85,6 +86,11 @@ class Session:
     def forget_and_retain_sets(self) -> dict[str, Sequence[Example]]:
         """The forget set and all retain sets."""
         return {split: rows for split, rows in self.sets.items() if split not in self.apart}
+
+    @property
+    def question_prompts(self) -> list[Prompt]:
+        """The own question of every row of these sets that is one."""
+        return [question_prompt(row) for rows in self.forget_and_retain_sets.values() for row in rows if row.messages]
 
     @property
     def decoding(self) -> Decoding:

@@ -12,9 +12,9 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Decoding, Prompt, generate_all
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS, form_prompt, form_recall
 from atwu.evaluation.result import EvalResult
-from atwu.request.metric_intervals import metric_value
+from atwu.request.metric_intervals import VerdictMetric, metric_interval, metric_value
 
 FORM_LIMIT = 0.1
 """Largest mean recall of a form at which a fact counts as forgotten in this form."""
@@ -22,6 +22,11 @@ GIBBERISH_LIMIT = 0.05
 """Largest increase of the share of gibberish among the answers about forget rows."""
 NEIGHBOUR_LIMIT = 0.1
 """Largest accepted fall of the recall of neighbour rows, mean over forms."""
+
+
+FORM_METRICS = {FORGET: "recall, worst form", NEIGHBOURS: "recall, all forms"}
+"""Set -> title of its recall in other forms of the question."""
+GIBBERISH = "gibberish, all forms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +88,29 @@ def _change(form: FormResult) -> str:
 
 def _share(value: float) -> str:
     return f"{max(value, 0.0):.2f}".removeprefix("0")
+
+
+def form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, decides: bool) -> list[VerdictMetric]:
+    """Return the recall of a set in other forms of the question, and the share of gibberish among the answers."""
+    shown = before if after is None else after
+
+    def line(title: str, name: str, first: float | None, change: float | None, *, falls: bool = False) -> VerdictMetric:
+        """A metric whose limit is a change from `first`, or `FORM_LIMIT` for a change of None."""
+        last = None if after is None else metric_value(after, split, name)
+        low, high = metric_interval(shown, split, name) or (None, None)
+        if not decides or last is None or first is None:
+            return VerdictMetric(split, title, first, last, low, high)
+        limit = FORM_LIMIT if change is None else first + change
+        return VerdictMetric(split, title, first, last, low, high, limit, last >= limit if falls else last <= limit)
+
+    means, mean = form_means(before), metric_value(before, split, "form_mean")
+    if split == NEIGHBOURS and mean is not None:
+        return [line(FORM_METRICS[split], "form_mean", mean, -NEIGHBOUR_LIMIT, falls=True)]
+    if split != FORGET or not means:
+        return []
+    now = form_means(shown)
+    worst = max(now, key=lambda form: now[form])
+    return [
+        line(FORM_METRICS[split], f"form_{worst}", max(means.values()), None),
+        line(GIBBERISH, "form_gibberish", metric_value(before, split, "form_gibberish"), GIBBERISH_LIMIT),
+    ]

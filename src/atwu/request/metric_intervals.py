@@ -5,9 +5,29 @@ With several subjects, subjects are resampled, as in every evaluation; with one 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import resampler
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictMetric:
+    """One metric on one set, before and after unlearning."""
+
+    set: str
+    metric: str
+    """Its title."""
+    before: float | None
+    after: float | None
+    low: float | None
+    high: float | None
+    """95 % interval of `after`."""
+    limit: float | None = None
+    """Largest value of `after` that meets the criterion, on the neighbour set the smallest; None without one."""
+    met: bool | None = None
+    """Whether the criterion is met; None where the metric decides nothing."""
 
 
 def row_resampler(split: str, rows: RowValues) -> Resampler:

@@ -30,11 +30,11 @@ from atwu.request.neighbour_rows import check_no_overlap
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet
 from atwu.request.retain_set import build_retain, short_answers
+from atwu.request.sample_answers import answers_before
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
     GENERAL,
     RequestVerdict,
-    answers_before,
     clearly_known,
     decide_verdict,
     read_request_verdict,

@@ -30,17 +30,16 @@ from atwu.request.form_results import FORM_LIMIT, recall_by_form
 from atwu.request.measurement import Reading, measure_model
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder
+from atwu.request.sample_answers import answers_after, untested
 from atwu.request.unlearning_request import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE, UnlearningRequest, flags
 from atwu.request.verdict import (
     GENERAL,
     OTHER_PROMPTS,
     TEXTS,
     RequestVerdict,
-    answers_after,
     decide_verdict,
     holdout_limit,
     training_goal,
-    untested,
 )
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer

@@ -15,21 +15,19 @@ from pydantic import ConfigDict
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.benchmarks.subsample import evenly_spaced
-from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT, EvalResult
 from atwu.request.form_results import (
     FORM_LIMIT,
-    GIBBERISH_LIMIT,
-    NEIGHBOUR_LIMIT,
+    FORM_METRICS,
+    GIBBERISH,
     FormResult,
     describe_forms,
-    form_means,
+    form_metrics,
     form_results,
 )
-from atwu.request.metric_intervals import metric_interval, metric_value
+from atwu.request.metric_intervals import VerdictMetric, metric_interval, metric_value
 from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
 
 if TYPE_CHECKING:
@@ -48,17 +46,12 @@ DECISIVE_METRICS = {
 }
 """Metrics that decide whether rows are known -> their titles."""
 SHOWN_METRICS = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
-FORM_METRICS = {FORGET: "recall, worst form", NEIGHBOURS: "recall, all forms"}
-"""Set -> title of its recall in other forms of the question."""
-GIBBERISH = "gibberish, all forms"
 """Set -> further metrics that are shown."""
 CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_token_recall": 0.1}
 """Smallest limit of a metric: forget rows may have more common words than holdout rows."""
 MIN_CHANGE = 0.02
 """Smallest difference of a metric that counts as a change."""
 VERDICT_NAME = "verdict.json"
-ANSWERS_STORED = {FORGET: 3, GENERAL: 1}
-"""Set -> number of questions whose answers are stored."""
 ANSWERS_SHOWN = 3
 """Number of questions whose answers are printed."""
 VERDICT_SCHEMA: Final = "atwu.verdict/2"
@@ -92,24 +85,6 @@ class AnswerPair:
     expected: str
     before: str
     after: str
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictMetric:
-    """One metric on one set, before and after unlearning."""
-
-    set: str
-    metric: str
-    """Its title."""
-    before: float | None
-    after: float | None
-    low: float | None
-    high: float | None
-    """95 % interval of `after`."""
-    limit: float | None = None
-    """Largest value of `after` that meets the criterion, on the neighbour set the smallest; None without one."""
-    met: bool | None = None
-    """Whether the criterion is met; None where the metric decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +258,14 @@ def decide_verdict(
 def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increase: float) -> str:
     """Return what was damaged, as the end of a sentence; empty if nothing was."""
     missed = {(line.set, line.metric) for line in metrics if line.met is False}
+    found = []
     if not increase <= max_retain_increase:
-        return "retained data was damaged"
+        found.append("retained data was damaged")
     if (NEIGHBOURS, FORM_METRICS[NEIGHBOURS]) in missed:
-        return "neighbours of the forget rows were forgotten, too"
-    return "answers about them cannot be read (gibberish)" if (FORGET, GIBBERISH) in missed else ""
+        found.append("neighbours of the forget rows were forgotten, too")
+    if (FORGET, GIBBERISH) in missed:
+        found.append("some answers about them cannot be read (gibberish)")
+    return " and ".join(found)
 
 
 def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
@@ -373,83 +351,8 @@ def verdict_metrics(
                 else None
             )
             lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
-        lines += _form_metrics(before, after, split, decides=limits is not None)
+        lines += form_metrics(before, after, split, decides=limits is not None)
     return tuple(lines)
-
-
-def _form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, decides: bool) -> list[VerdictMetric]:
-    """Return the recall of a set in other forms of the question, and the share of gibberish among the answers."""
-    forms = split == FORGET, split == NEIGHBOURS
-    name = "form_mean"
-    if not any(forms) or (first := metric_value(before, split, name)) is None:
-        return []
-    last = None if after is None else metric_value(after, split, name)
-    shown = before if after is None else after
-    low, high = metric_interval(shown, split, name) or (None, None)
-    if split == NEIGHBOURS:
-        limit = first - NEIGHBOUR_LIMIT if decides and last is not None else None
-        met = None if limit is None or last is None else last >= limit
-        return [VerdictMetric(split, FORM_METRICS[split], first, last, low, high, limit, met)]
-    worst = form_means(shown)
-    form = max(worst, key=lambda each: worst[each])
-    first = max(form_means(before).values())
-    last = None if after is None else max(worst[form], 0.0)
-    low, high = metric_interval(shown, split, f"form_{form}") or (None, None)
-    limit = FORM_LIMIT if decides and last is not None else None
-    met = None if limit is None or last is None else last <= limit
-    lines = [VerdictMetric(split, FORM_METRICS[split], first, last, low, high, limit, met)]
-    first, last = metric_value(before, split, "form_gibberish"), metric_value(shown, split, "form_gibberish")
-    limit = None if limit is None or first is None else first + GIBBERISH_LIMIT
-    met = None if limit is None or last is None else last <= limit
-    low, high = metric_interval(shown, split, "form_gibberish") or (None, None)
-    return [*lines, VerdictMetric(split, GIBBERISH, first, None if after is None else last, low, high, limit, met)]
-
-
-def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:
-    """Return what a verdict on these forget rows does not cover.
-
-    Args:
-        rows: the forget rows.
-        quantized: the measured model has quantized weights.
-    """
-    questions = [row for row in rows if row.messages]
-    without = sum(not row.paraphrases for row in questions)
-    items = []
-    if not questions:
-        items.append("other prompts: no forget row is a question")
-    elif without:
-        which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
-        items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
-    return (
-        *items,
-        "other languages, indirect questions, adversarial prompts",
-        "sampling: answers are greedy",
-        *([] if quantized else ["quantization: weights are as trained"]),
-        "relearning: no training after unlearning, no in-context examples",
-    )
-
-
-def answers_before(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[AnswerPair, ...]:
-    """Return the questions to show with the answers of the original model."""
-    return tuple(
-        AnswerPair(row.question, row.answer, answer, "")
-        for split in ANSWERS_STORED
-        for row, answer in _stored(rows.get(split, ()), before, split)
-    )
-
-
-def answers_after(
-    pairs: Sequence[AnswerPair], after: EvalResult, rows: Mapping[str, Sequence[Example]]
-) -> tuple[AnswerPair, ...]:
-    """Add the answers of the unlearned model to the same questions."""
-    answers = [answer for split in ANSWERS_STORED for _, answer in _stored(rows.get(split, ()), after, split)]
-    return tuple(dataclasses.replace(each, after=answer) for each, answer in zip(pairs, answers, strict=True))
-
-
-def _stored(rows: Sequence[Example], result: EvalResult, split: str) -> list[tuple[Example, str]]:
-    """Return some rows of a set, evenly spaced, with a model's answers."""
-    answers = result.rows[split].texts.get("answer", ()) if split in result.rows else ()
-    return [(rows[index], answers[index]) for index in evenly_spaced(range(len(answers)), ANSWERS_STORED[split])]
 
 
 def _table(metrics: Sequence[VerdictMetric]) -> list[str]:

@@ -98,8 +98,7 @@ class Fluency(Metric):
 
     def prompts(self) -> Iterable[Prompt]:
         """Return every row's own question."""
-        rows = [row for rows in self.session.forget_and_retain_sets.values() for row in rows]
-        return [question_prompt(row) for row in rows if row.messages]
+        return self.session.question_prompts
 
     def record(self) -> None:
         """Record the values."""
