@@ -59,7 +59,8 @@ Apply = Callable[..., SequentialResult]
 def wide_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve steps leave a tiny model little language and some forms of its facts; neither is the subject of these tests."""
     for limit in ("FORM_LIMIT", "GIBBERISH_LIMIT", "NEIGHBOUR_LIMIT"):
-        monkeypatch.setattr(f"atwu.request.verdict.{limit}", 1.0)
+        monkeypatch.setattr(f"atwu.request.form_results.{limit}", 1.0)
+    monkeypatch.setattr("atwu.request.verdict.FORM_LIMIT", 1.0)
 
 
 @pytest.fixture(scope="module")
