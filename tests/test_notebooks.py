@@ -60,6 +60,7 @@ def test_notebooks_are_stored_without_outputs(path):
     assert sum(site_notebooks.SETTINGS in cell.metadata.get("tags", ()) for cell in notebook.cells) == 1
 
 
+@pytest.mark.night  # each publication of the site runs the notebooks, too
 def test_the_notebook_on_own_rows_ends_with_a_verdict_tables_and_figures(done):
     found = done["own-rows-in-python"]
     page = shown(found, "text/html")
@@ -70,6 +71,7 @@ def test_the_notebook_on_own_rows_ends_with_a_verdict_tables_and_figures(done):
     assert "training" in said(found, "stderr")
 
 
+@pytest.mark.night  # each publication of the site runs the notebooks, too
 def test_the_notebook_on_a_study_ends_with_a_table_figures_and_a_difference(done):
     found = done["study-in-python"]
     page = shown(found, "text/html")
@@ -79,6 +81,7 @@ def test_the_notebook_on_a_study_ends_with_a_table_figures_and_a_difference(done
     assert "atwu minus wga: " in said(found, "stdout")
 
 
+@pytest.mark.night  # each publication of the site runs the notebooks, too
 def test_notebook_pages_have_code_and_output(done, tmp_path):
     path = tmp_path / "own-rows-in-python.ipynb"
     nbformat.write(done["own-rows-in-python"], path)

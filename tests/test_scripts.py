@@ -22,8 +22,12 @@ for script in sys.argv[1:]:
     print(f"== {script}", flush=True)
     if not (child := os.fork()):
         sys.argv, sys.path[0] = [script, "--help"], os.path.dirname(script)
-        runpy.run_path(script, run_name="__main__")
-        os._exit(1)  # --help ends a script
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:  # by --help; the interpreter's own end would take two seconds
+            sys.stdout.flush()
+            os._exit(end.code or 0)
+        os._exit(1)
     failed += [script] if os.waitpid(child, 0)[1] else []
 sys.exit(" ".join(failed) or 0)
 """

@@ -1,11 +1,17 @@
-"""Import optional packages; the error of a missing one names the pip command.
+"""Import optional packages, with an error that names the pip command, and modules of packages that are slow to import.
 
 Call `require` inside the function that needs the package, not at module level, so that `import atwu` stays fast.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -30,3 +36,29 @@ def require(module: str, *, extra: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
             raise ImportError(f"{package} is required here but is not installed; run: {command}") from error
         raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error
+
+
+@contextlib.contextmanager
+def without_init(package: str, *parts: str) -> Iterator[None]:
+    """Import modules of a package without its `__init__`, which may import far more than they need.
+
+    Afterwards the package is imported anew, and wholly, by whoever needs it.
+
+    Args:
+        package: an installed package that was not imported yet; nothing is done for one that was.
+        parts: its subpackages whose `__init__` is left out, too.
+    """
+    if package in sys.modules:
+        yield
+        return
+    found = importlib.util.find_spec(package)
+    folders = [] if found is None else list(found.submodule_search_locations or ())
+    for name in ("", *parts):
+        empty = types.ModuleType(f"{package}.{name}".strip("."))
+        empty.__path__ = [str(Path(folder, name)) for folder in folders]
+        sys.modules[empty.__name__] = empty
+    try:
+        yield
+    finally:
+        for module in [each for each in sys.modules if each.partition(".")[0] == package]:
+            del sys.modules[module]

@@ -169,7 +169,7 @@ def test_files_of_a_request_contain_hashes_and_no_rows(tmp_path: Path, unlearn: 
     assert not any(row.question in kept for row in rows if row.question not in shown)
 
 
-@pytest.mark.slow
+@pytest.mark.night  # in the daily run: training/test_processes.py
 def test_of_two_processes_only_the_first_measures(
     target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
 ) -> None:

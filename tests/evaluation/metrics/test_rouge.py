@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -113,3 +114,13 @@ def test_official_recall_equals_a_plain_longest_common_subsequence() -> None:
         reference = " ".join(draw.sample(WORDS, draw.randint(1, 8)))
         output = " ".join(draw.choices([*WORDS, "Zz,"], k=draw.randint(1, 15)))
         assert official_rouge_l_recall(reference, output) == pytest.approx(_plain_official(reference, output))
+
+
+def test_the_scorer_imports_little_of_nltk_and_leaves_the_whole_importable():
+    code = (
+        "import sys; from atwu.evaluation.metrics.rouge import rouge_l_recall\n"
+        "print(rouge_l_recall('He was running to Kyoto', 'she runs to Kyoto'), 'nltk.chunk' in sys.modules)\n"
+        "import nltk; print(nltk.word_tokenize.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0.6", "False", "nltk.tokenize"]

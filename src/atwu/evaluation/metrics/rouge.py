@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
+from atwu._extras import without_init
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
@@ -71,10 +72,11 @@ class Rouge(Metric):
 
 @lru_cache(maxsize=1)
 def _scorer() -> Any:
-    """Build the scorer once (its import loads nltk, about a second); each word is stemmed once."""
-    from nltk.stem.porter import PorterStemmer
-    from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.tokenize import tokenize
+    """Build the scorer once; each word is stemmed once."""
+    with without_init("nltk", "stem"):
+        from nltk.stem.porter import PorterStemmer
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenize import tokenize
 
     stemmer = SimpleNamespace(stem=lru_cache(maxsize=1 << 16)(PorterStemmer().stem))
     # The scorer's own tokenizer logs through absl, which changes the format of all later warnings.

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from atwu._extras import without_init
 from atwu._file_reading import read_yaml
 from atwu.judge.rules.numerals import split_entries, with_digits
 
@@ -118,8 +119,9 @@ def _stem(word: str) -> str:
 
 @lru_cache(maxsize=1)
 def _porter() -> Any:
-    """The stemmer that `rouge_score` uses; its import takes about a second."""
-    return import_module("nltk.stem.porter").PorterStemmer()
+    """The stemmer that `rouge_score` uses; all of nltk would take seconds to import."""
+    with without_init("nltk", "stem"):
+        return import_module("nltk.stem.porter").PorterStemmer()
 
 
 def find_run(sought: Sequence[str], words: Sequence[Word], *, exact: bool = False) -> tuple[int, int] | None:
