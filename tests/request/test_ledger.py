@@ -239,6 +239,15 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
             assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
 
 
+def test_models_of_a_ledger_reached_through_a_link_are_named_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "real" / "models" / "0001").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "other").mkdir()
+    for folder, inside in itertools.product(("real", "link"), repeat=2):
+        assert Ledger(tmp_path / folder).name_of(tmp_path / inside / "models" / "0001") == "models/0001"
+        assert Ledger(tmp_path / folder).name_of(tmp_path / "other") == str(tmp_path / "other")
+
+
 def test_earlier_requests_are_measured_with_their_original_settings(target: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs(), device="cpu")
     rows, general = people("tiny").forget, people("tiny").retain[:4]

@@ -175,8 +175,6 @@ def _written(key: str, value: Mapping[str, Any]) -> str:
 def _read(key: str, stored: object) -> dict[str, Any] | None:
     """Parse a stored value; None if it is damaged."""
     hashed, _, text = str(stored).partition(" ")
-    if hashed.startswith("{"):  # paid for and stored before there were hashes
-        hashed, text = short_hash([key, str(stored)]), str(stored)
     if hashed != short_hash([key, text]):
         return None
     try:

@@ -171,11 +171,11 @@ class Ledger:
 
     def name_of(self, model: str | Path) -> str:
         """Return the name of a model in an entry: a path is relative if it is in the ledger."""
-        path, here = Path(model).expanduser(), self.folder.absolute()
+        path = Path(model).expanduser()
         if not path.is_dir():
             return str(model)
-        whole = path.absolute()
-        return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+        whole, here = path.resolve(), self.folder.resolve()  # either may be reached through a link
+        return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(path.absolute())
 
     def model(self, used: ModelUsed) -> str:
         """Return the path or name of a model of an entry."""

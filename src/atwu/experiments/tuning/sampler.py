@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu._extras import require
 from atwu.methods.component_options import Range
 
@@ -45,6 +46,11 @@ class FinishedTrial:
     reason: str | None = None
     """Why it was pruned."""
 
+    @property
+    def content_hash(self) -> str:
+        """Hash of all fields, stored beside them: a storage of Optuna has no checksums."""
+        return short_hash(dataclasses.asdict(self))
+
 
 def distributions(space: Mapping[str, Range]) -> dict[str, Any]:
     """Convert ranges to Optuna's distributions."""
@@ -64,7 +70,7 @@ def optuna_trial(space: Mapping[str, Range], point: SearchPoint, trial: Finished
     state, facts = states.RUNNING, {}
     if trial is not None:
         state = states.PRUNED if trial.value is None else states.COMPLETE
-        facts = {"slot": trial.number, **dataclasses.asdict(trial)}
+        facts = {"slot": trial.number, "hash": trial.content_hash, **dataclasses.asdict(trial)}
     return optuna.trial.create_trial(
         state=state,
         value=None if trial is None else trial.value,

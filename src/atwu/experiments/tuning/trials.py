@@ -142,13 +142,24 @@ def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
 
 
 def _finished(study: Any) -> dict[int, FinishedTrial]:
-    """Return the trials in the storage, by number."""
+    """Return the trials in the storage, by number.
+
+    Raises:
+        ValueError: the values of a trial are not those that were stored.
+    """
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
         facts = dict(trial.user_attrs)
         value, place = trial.value if trial.state == states.COMPLETE else None, int(facts.pop("slot"))
-        found.setdefault(place, FinishedTrial(number=place, value=value, **facts))
+        stored = facts.pop("hash", None)
+        finished = FinishedTrial(number=place, value=value, **facts)
+        if stored != finished.content_hash:
+            raise ValueError(
+                f"trial {place} of {study.study_name} was changed in the storage, or stored by an older version; restore "
+                "the storage from a backup, or start the search anew with another --storage or --output."
+            )
+        found.setdefault(place, finished)
     return found
 
 
