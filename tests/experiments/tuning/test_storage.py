@@ -98,5 +98,5 @@ def test_a_changed_trial_is_not_used(old, new, tmp_path):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match="trial 0 of .* was changed in the storage"):
+    with pytest.raises(ValueError, match=r"trial 0 of .* was changed in the storage"):
         run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
