@@ -45,7 +45,7 @@ def measures(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
 def shown(estimate: Estimate, *, sign: bool = False) -> str:
     """A number with its interval."""
-    interval = estimate.interval()
+    interval = estimate.interval((None, None) if sign else (0.0, 1.0))
     number = f"{estimate.value:+.3f}" if sign else f"{estimate.value:.3f}"
     return number if interval is None else f"{number} [{interval[0]:.3f}, {interval[1]:.3f}]"
 

@@ -52,7 +52,7 @@ def test_a_metric_missing_for_one_seed_is_averaged_over_the_others(order) -> Non
             assert getattr(cells[name], field) == pytest.approx(getattr(whole[name], field))
     low, high = combine(
         lambda *parts: np.mean(parts, axis=0), *(RowMetrics(r.rows).mean("retain", "extraction_strength") for r in FULL)
-    ).interval()
+    ).interval((0.0, 1.0))
     assert (low, high) == pytest.approx(
         tuple(getattr(found.sets["retain"]["extraction_strength"], end) for end in ("low", "high"))
     )

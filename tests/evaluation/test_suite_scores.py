@@ -61,7 +61,7 @@ def test_the_mean_case_counts_questions() -> None:
 def test_intervals_are_over_facts() -> None:
     """One fact in four: draws of four facts give 0, 1/4, 2/4, ..., and the share 0 with chance (3/4)^4 = .32."""
     score = fact_scores(REPLIES)["QD"]
-    assert score.interval() == (0.0, 0.75)
+    assert score.interval((0.0, 1.0)) == (0.0, 1.0)
     assert set(score.draws * 4) <= {0.0, 1.0, 2.0, 3.0, 4.0}
     assert (score.draws == 0).mean() == pytest.approx(0.75**4, abs=0.04)
 

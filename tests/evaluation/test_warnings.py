@@ -51,7 +51,7 @@ def test_tasks_two_points_below_the_original_give_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("clusters", "said"), [(1, "one subject"), (2, r"\b2 subjects"), (9, r"\b9 subjects"), (10, None)]
+    ("clusters", "said"), [(1, "one subject"), (2, r"\b2 subjects"), (19, r"\b19 subjects"), (20, None)]
 )
 def test_few_subjects(clusters, said):
     sets = {"forget": {"J_P": MetricValue(1.0, 40, "down", clusters=clusters)}}

@@ -37,7 +37,7 @@ def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricV
     column = find_column(name, OVERALL)
     if column is None:
         raise ValueError(f"{name!r} was derived, but no metric has a column of this name on {OVERALL!r}.")
-    low, high = estimate.interval() or (None, None)
+    low, high = estimate.interval(column[1].range) or (None, None)
     return MetricValue(
         value=float(estimate.value) if np.isfinite(estimate.value) else None,
         n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
@@ -112,7 +112,10 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
 
     def means(split: str, shown: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
         names = dict.fromkeys(metric for metrics in shown for metric in metrics)
-        return {name: _mean([metrics.get(name) for metrics in shown], estimates(split, name)) for name in names}
+        return {
+            name: _mean([metrics.get(name) for metrics in shown], estimates(split, name), _range(name, split))
+            for name in names
+        }
 
     splits = dict.fromkeys(split for result in results for split in result.sets)
     return dataclasses.replace(
@@ -128,7 +131,17 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
     )
 
 
-def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None]) -> MetricValue:
+def _range(name: str, split: str) -> tuple[float | None, float | None]:
+    """Return the smallest and largest possible value of a metric."""
+    column = find_column(name, split)
+    return (None, None) if column is None else column[1].range
+
+
+def _mean(
+    cells: Sequence[MetricValue | None],
+    found: Sequence[Estimate | None],
+    within: tuple[float | None, float | None],
+) -> MetricValue:
     """Average the seeds that have a value; one cell and one estimate per seed."""
     there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
     there = [pair for pair in there if pair[0].value is not None] or there
@@ -136,7 +149,7 @@ def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None])
     numbers = [value.value for value in values if value.value is not None]
     estimates = [estimate for _, estimate in there if estimate is not None]
     known = len(estimates) == len(there)
-    low, high = (mean_of(*estimates).interval() if known else None) or (None, None)
+    low, high = (mean_of(*estimates).interval(within) if known else None) or (None, None)
     return dataclasses.replace(
         values[0],
         value=float(np.mean(numbers)) if numbers else None,
@@ -187,4 +200,4 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
         dataclasses.replace(study, draws=np.random.default_rng(place).permutation(study.draws))
         for place, study in enumerate(studies)
     ]
-    return mean_of(*shuffled)
+    return dataclasses.replace(mean_of(*shuffled), clusters=sum(study.clusters for study in studies))

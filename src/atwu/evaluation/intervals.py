@@ -2,10 +2,16 @@
 
 Rows about one subject are dependent, so whole subjects are drawn with replacement. The draws depend on the clusters
 only: models measured on the same rows share them, so every difference between models is paired.
+
+Percentiles of the draws alone are too narrow with few clusters: a nominal 95 % covers 51 % at 2 clusters and 88 % at 8. So
+their distance from the value is multiplied by `widening`, after which the coverage is 94 to 95 % at 4 clusters and more
+(`tests/evaluation/test_interval_coverage.py`).
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,14 +31,54 @@ class Estimate:
     """NaN if nothing was measured."""
     draws: FloatArray
     """Shape (draws,); NaN where a draw contains no measured row."""
+    clusters: int = 0
+    """Number of clusters that were resampled, the smallest of those of its parts; 0: a constant."""
 
-    def interval(self) -> tuple[float, float] | None:
-        """Return the percentile interval; None if the value or most draws are undefined, as with a single cluster."""
+    def interval(self, within: tuple[float | None, float | None] = (None, None)) -> tuple[float, float] | None:
+        """Return the widened percentile interval; None if the value or most draws are undefined, as with one cluster.
+
+        Args:
+            within: smallest and largest possible value; None: unbounded.
+        """
+        ends = self.percentiles()
+        if ends is None:
+            return None
+        low, high = ends
+        factor = widening(self.clusters)
+        # A skewed statistic may lie outside the percentiles of its draws; they are then not drawn towards it.
+        low, high = (
+            min(low, self.value - factor * (self.value - low)),
+            max(high, self.value + factor * (high - self.value)),
+        )
+        least = -math.inf if within[0] is None else min(within[0], self.value)
+        most = math.inf if within[1] is None else max(within[1], self.value)
+        return float(max(low, least)), float(min(high, most))
+
+    def percentiles(self) -> tuple[float, float] | None:
+        """Return the percentiles of the draws, as `interval` but not widened."""
         known = self.draws[np.isfinite(self.draws)]
         if not np.isfinite(self.value) or known.size < len(self.draws) / 2 or known.size == 0:
             return None
         low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return float(low), float(high)
+
+
+@functools.cache
+def widening(clusters: int) -> float:
+    """Factor of the half-widths of a bootstrap interval of few clusters, t / z * sqrt(K / (K - 1)).
+
+    The quantile of Student's t with K - 1 degrees of freedom takes the place of the normal one, and the variance of the
+    draws, which divides by K, becomes the unbiased one (Hesterberg 2015, "What teachers should know about the bootstrap").
+
+    Args:
+        clusters: K; below 2 the factor is 1.
+    """
+    if clusters < 2:
+        return 1.0
+    from scipy.stats import norm, t
+
+    tail = (1 + LEVEL) / 2
+    return float(t.ppf(tail, clusters - 1) / norm.ppf(tail) * math.sqrt(clusters / (clusters - 1)))
 
 
 def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Estimate:
@@ -45,7 +91,7 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
     with np.errstate(all="ignore"):
         value = float(function(*(np.float64(part.value) for part in parts)))
         draws = np.asarray(function(*(part.draws for part in parts)), dtype=np.float64)
-    return Estimate(value, draws)
+    return Estimate(value, draws, min((part.clusters for part in parts if part.clusters), default=0))
 
 
 def in_percent(share: Estimate) -> Estimate:
@@ -71,7 +117,7 @@ class Resampler:
         names = sorted(set(clusters))
         self.clusters = len(names)
         place = {name: index for index, name in enumerate(names)}
-        member = np.array([place[name] for name in clusters], dtype=np.int64)
+        self._member = member = np.array([place[name] for name in clusters], dtype=np.int64)
         generator = np.random.default_rng([seed, len(names)])
         times = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
         self.weights: IntArray = times[:, member] * (len(names) > 1)
@@ -86,4 +132,4 @@ class Resampler:
         with np.errstate(all="ignore"):
             value = float(filled.sum() / there.sum()) if there.any() else float("nan")
             draws = (self.weights @ filled) / (self.weights @ there.astype(np.int64))
-        return Estimate(value, draws)
+        return Estimate(value, draws, len(np.unique(self._member[there])))

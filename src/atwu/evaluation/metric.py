@@ -114,7 +114,9 @@ class Metric:
         if column is None:
             raise ValueError(f"metric {self.name} records {name!r}, but none of its columns has this name.")
         row_values = tuple(None if value is None else float(value) for value in values)
-        recorded = ColumnValues(row_values, column.direction_on(split), unscored, column.digits, column.shown)
+        recorded = ColumnValues(
+            row_values, column.direction_on(split), unscored, column.digits, column.shown, column.range
+        )
         self.session.recorded.setdefault(split, {})[name] = recorded
 
     @classmethod

@@ -28,6 +28,8 @@ class ColumnValues:
     digits: int = 3
     shown: bool = True
     """False for values that only serve as input of other columns."""
+    range: tuple[float | None, float | None] = (None, None)
+    """Smallest and largest possible value, as in `Column`."""
 
 
 @lru_cache(maxsize=32)
@@ -108,7 +110,7 @@ def metric_values_by_set(
             values = as_floats(kept.values)
             known = values[np.isfinite(values)]
             draws = numbers.resampler_of(split)
-            low, high = draws.mean(values).interval() or (None, None)
+            low, high = draws.mean(values).interval(kept.range) or (None, None)
             shown.setdefault(split, {})[name] = MetricValue(
                 value=float(known.mean()) if known.size else None,
                 n=int(known.size),

@@ -8,8 +8,8 @@ from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.registry import all_metrics
 from atwu.evaluation.result import EvalResult
 
-FEW_CLUSTERS = 10
-"""With fewer subjects, a bootstrap interval is clearly too narrow."""
+FEW_CLUSTERS = 20
+"""With fewer subjects, the width of an interval is itself uncertain."""
 
 Degraded = tuple[str, str, str]
 """Set, metric, warning."""
@@ -61,10 +61,10 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
             f"{' and '.join(without_subjects)}: rows have no subjects, so intervals treat them as independent; they are too "
             "narrow if several rows are about the same subject (add a column 'subject')."
         )
-    for split in (FORGET, RETAIN):
+    for split in (each for each in (FORGET, RETAIN) if each not in without_subjects):
         clusters = max((value.clusters for value in result.sets.get(split, {}).values()), default=0)
         if 1 < clusters < FEW_CLUSTERS:
-            yield f"{split}: intervals are based on only {clusters} subjects and are too narrow."
+            yield f"{split}: intervals are based on only {clusters} subjects, so they are wide and cover 95 % only roughly."
         elif clusters == 1:
             yield one_subject(split)
 

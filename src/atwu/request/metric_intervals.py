@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from atwu.evaluation.intervals import Resampler
+from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import resampler
 
@@ -29,6 +30,12 @@ class VerdictMetric:
     met: bool | None = None
     """Whether the criterion is met; None where the metric decides nothing."""
 
+    @property
+    def within_chance(self) -> bool:
+        """Whether the criterion is met, but the interval of `after` reaches beyond the limit."""
+        ends = (self.low, self.high, self.limit)
+        return bool(self.met) and None not in ends and self.low < self.limit < self.high  # type: ignore[operator]
+
 
 def row_resampler(split: str, rows: RowValues) -> Resampler:
     """Return the bootstrap resampler of a set."""
@@ -49,4 +56,30 @@ def metric_interval(result: EvalResult, split: str, name: str) -> tuple[float, f
     rows = result.rows.get(split)
     if found is None or rows is None or name not in rows.metrics:
         return None
-    return row_resampler(split, rows).mean(rows.metrics[name]).interval()
+    column = find_column(name, split)
+    within = (None, None) if column is None else column[1].range
+    return row_resampler(split, rows).mean(rows.metrics[name]).interval(within)
+
+
+def lower_bound_of_rows(result: EvalResult, split: str, name: str) -> float | None:
+    """Return the lower end of the interval of a metric over these rows, whoever they are about; None without values.
+
+    Whether a model knows these very facts does not depend on how few subjects they have.
+    """
+    rows = result.rows.get(split)
+    if rows is None or name not in rows.metrics:
+        return None
+    found = resampler(split, rows.ids).mean(rows.metrics[name])
+    return (found.interval() or (found.value, found.value))[0]
+
+
+def upper_percentile(result: EvalResult, split: str, name: str) -> float | None:
+    """Return the upper 95 % percentile of the bootstrap draws of a metric; None without values.
+
+    As the limit of a criterion it is not widened: few rows must not make a limit lenient.
+    """
+    rows = result.rows.get(split)
+    if rows is None or name not in rows.metrics:
+        return None
+    found = row_resampler(split, rows).mean(rows.metrics[name]).percentiles()
+    return None if found is None else found[1]

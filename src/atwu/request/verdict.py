@@ -27,7 +27,13 @@ from atwu.request.form_results import (
     form_metrics,
     form_results,
 )
-from atwu.request.metric_intervals import VerdictMetric, metric_interval, metric_value
+from atwu.request.metric_intervals import (
+    VerdictMetric,
+    lower_bound_of_rows,
+    metric_interval,
+    metric_value,
+    upper_percentile,
+)
 from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
 
 if TYPE_CHECKING:
@@ -125,6 +131,8 @@ class RequestVerdict:
             "",
             *_table(self.metrics),
         ]
+        if any(line.within_chance for line in self.metrics):
+            out += wrap_text("*: met, but the interval reaches beyond the limit, so only within chance.")
         if self.forms:
             out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
         for each in self.answers[:ANSWERS_SHOWN]:
@@ -168,8 +176,8 @@ def clearly_known(original: EvalResult) -> bool:
         value, limit = metric_value(original, FORGET, name), holdout_limit(original, name)
         if value is None or limit is None:
             continue
-        low, _ = metric_interval(original, FORGET, name) or (value, value)  # a single row has no interval
-        if low > limit:
+        low = lower_bound_of_rows(original, FORGET, name)
+        if (value if low is None else low) > limit:
             return True
     return False
 
@@ -190,15 +198,13 @@ def still_known(result: EvalResult, original: EvalResult, split: str = FORGET) -
 
 
 def holdout_limit(original: EvalResult, name: str) -> float | None:
-    """Return the limit of a metric: the upper end of its 95 % interval on holdout rows, at least `CHANCE_LEVELS`.
+    """Return the limit of a metric: the upper 95 % percentile of its bootstrap draws on holdout rows, at least `CHANCE_LEVELS`.
 
     None if no holdout row has the metric.
     """
     value = metric_value(original, HOLDOUT_SET, name)
     return (
-        None
-        if value is None
-        else max(value, (metric_interval(original, HOLDOUT_SET, name) or (0.0, 0.0))[1], CHANCE_LEVELS[name])
+        None if value is None else max(value, upper_percentile(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
     )
 
 
@@ -357,7 +363,7 @@ def verdict_metrics(
 
 def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
     """Return the metrics as a table; the name of a set is printed once and may take two lines."""
-    head = f"{'set':<18}{'metric':<21}{'before':>7}{'after':>7}  {'95 % interval':<14}{'limit':>7} met"
+    head = f"{'set':<18}{'metric':<21}{'before':>7}{'after':>7}  {'95 % interval':<14}{'limit':>6} met"
     out = [head]
     for name, group in itertools.groupby(metrics, key=lambda each: each.set):
         title = SET_NAMES.get(name, name).replace(", ", ",\n").split("\n")
@@ -366,7 +372,8 @@ def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
                 out.append(label)
                 continue
             interval = "" if line.low is None or line.high is None else f"[{figure(line.low)}, {figure(line.high)}]"
-            met = "" if line.met is None else "yes" if line.met else "no"
-            cells = f"{figure(line.before):>7}{figure(line.after):>7}  {interval:<14}{figure(line.limit):>7} {met}"
+            met = "" if line.met is None else "yes*" if line.within_chance else "yes" if line.met else "no"
+            cells = f"{figure(line.before):>7}{figure(line.after):>7}  {interval:<14}{figure(line.limit):>6}"
+            cells += f" {met}"
             out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
     return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -229,7 +230,7 @@ class Membership(Metric):
             else:
                 continue  # the retain-only result lacks these scores
             # privleak is undefined in draws where the reference AUC is 1.
-            ideal = Estimate(ideal.value, np.where(ideal.draws < _CERTAIN, ideal.draws, np.nan))
+            ideal = replace(ideal, draws=np.where(ideal.draws < _CERTAIN, ideal.draws, np.nan))
             yield f"privleak_{attack}", AggregateMetric(combine(privleak, area, ideal), used)
         if other is not None and "mia_loss" in _attacks(sides.this) and "mia_loss" in _attacks(other):
             used = (FORGET, "mia_loss"), (HOLDOUT, "mia_loss")
@@ -254,8 +255,10 @@ def _attacks(numbers: RowMetrics) -> list[str]:
 
 
 def _area(numbers: RowMetrics, forget: FloatArray, holdout: FloatArray) -> Estimate:
-    weights = numbers.resampler_of(FORGET).weights, numbers.resampler_of(HOLDOUT).weights
-    return Estimate(float(attack_auc(forget, holdout)), np.asarray(attack_auc(forget, holdout, weights)))
+    drawn = numbers.resampler_of(FORGET), numbers.resampler_of(HOLDOUT)
+    draws = attack_auc(forget, holdout, (drawn[0].weights, drawn[1].weights))
+    clusters = min(each.clusters for each in drawn)
+    return Estimate(float(attack_auc(forget, holdout)), np.asarray(draws), clusters)
 
 
 def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
