@@ -300,3 +300,15 @@ def test_an_unavailable_score_is_rejected_before_the_model_is_used(world):
     for name, what in (("rarity", "retain"), ("scorer", "scorer"), ("noun", "'noun'")):
         with pytest.raises(ValueError, match=what):
             score_rows(None, tokenizer, forget[:1], scores={name: name})
+
+
+def test_the_noun_finder_is_the_one_asked_for():
+    assert scored_weightings()["nouns"].noun_finder == "simple"
+    for name in ("nouns", "rare_nouns"):
+        assert scored_weightings("en_core_web_sm")[name].noun_finder == "en_core_web_sm"
+    from atwu.evaluation.evaluate_config import EvaluateConfig
+    from atwu.experiments.benchmark_settings import find_setting
+
+    for setting in ("tofu-8b", "rwku-phi3"):  # FUNDIAL trains with spaCy there
+        assert EvaluateConfig(**find_setting(setting).evaluation).noun_finder == "en_core_web_sm"
+    assert EvaluateConfig(**find_setting("people-small").evaluation).noun_finder == "simple"

@@ -25,7 +25,7 @@ from atwu.evaluation.auxiliary_logps import auxiliary_models_of
 from atwu.evaluation.metrics.score_auroc import score_auroc
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.weighting_scores import ScoreContext, scored_weightings, token_scores
+from atwu.evaluation.weighting_scores import SIMPLE_NOUNS, ScoreContext, scored_weightings, token_scores
 from atwu.evaluation.word_scores import word_scores
 
 TRACE_NAME = "trace.json"
@@ -163,6 +163,7 @@ class WeightTrace(TrainerCallback):
                 retain=self._retain,
                 retain_text=self._retain_text,
                 auxiliary=self._auxiliary.get(name),
+                noun_finder=str(self._trainer.recipe.settings.get("noun_finder", SIMPLE_NOUNS)),
             )
             found = token_scores(context, [self._weighting])[self._weighting]
             words = [

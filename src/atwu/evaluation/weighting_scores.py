@@ -39,7 +39,9 @@ MISSING_REASONS = {
 }
 """Input of a weighting that may be missing -> what the error says about it."""
 
-_SETTINGS = {"noun_finder": "simple", "auxiliary_forget": "forget", "auxiliary_retain": "retain"}
+SIMPLE_NOUNS = "simple"
+"""Noun finder that needs no spaCy model."""
+_SETTINGS = {"auxiliary_forget": "forget", "auxiliary_retain": "retain"}
 """Settings passed to every weighting that has them; the auxiliary models are fields of `AuxiliaryLogps`."""
 _AT_ONCE = 1024
 """Rows that are padded to a common length."""
@@ -73,6 +75,8 @@ class ScoreContext:
     """The same rows as text."""
     auxiliary: AuxiliaryLogps | None = None
     """Log-probabilities under SU-LLM's auxiliary models."""
+    noun_finder: str = SIMPLE_NOUNS
+    """Noun finder of the weightings that have one (`atwu.methods.weightings.nouns.noun_finder`)."""
 
     @property
     def met_needs(self) -> frozenset[str]:
@@ -125,7 +129,7 @@ def _weighting_context(tokens: Sequence[TokenRow], batch: TokenBatch) -> Weighti
     return WeightingContext(out, batch)
 
 
-def scored_weightings() -> dict[str, Weighting]:
+def scored_weightings(noun_finder: str = SIMPLE_NOUNS) -> dict[str, Weighting]:
     """Return the weightings that have a score, by name, learned ones first.
 
     Their options are those of the method with the same name, if there is one, else defaults; entropy is at temperature
@@ -136,7 +140,7 @@ def scored_weightings() -> dict[str, Weighting]:
     for name in sorted(WEIGHTINGS, key=lambda name: not issubclass(WEIGHTINGS[name], LearnedScores)):
         made = WEIGHTINGS[name]
         if made.is_score:
-            values = {**_SETTINGS, **(METHODS[name].defaults if name in METHODS else {})}
+            values = {**_SETTINGS, "noun_finder": noun_finder, **(METHODS[name].defaults if name in METHODS else {})}
             taken = {option.name for option in options_of_component(made)}
             found[name] = made(**{key: value for key, value in values.items() if key in taken})
     return found
@@ -172,7 +176,7 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
     """
     names = list(dict.fromkeys(names))
     check_scores(names, context.met_needs)
-    every = scored_weightings()
+    every = scored_weightings(context.noun_finder)
     found: dict[str, list[FloatArray]] = {name: [] for name in names}
     model_based = {}
     for name in names:

@@ -11,6 +11,7 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metric_settings import MetricSetting
 
 if TYPE_CHECKING:
     from atwu.evaluation.auroc import RocCurve
@@ -66,6 +67,14 @@ class ScoreAurocMetric(Metric):
     cost = "one forward pass over the forget set, and frequency counts over all retain rows"
     needs = (FORGET,)
     default = True
+    settings = (
+        MetricSetting(
+            "noun_finder",
+            str,
+            "simple",
+            "Noun finder of the scores of nouns and rare_nouns: name of a spaCy model, or simple.",
+        ),
+    )
     columns = (
         Column(
             "auroc_scorer",
@@ -103,6 +112,7 @@ class ScoreAurocMetric(Metric):
             retain=session.encoded_pool() or None,
             retain_text=session.pool,
             auxiliary=session.auxiliary_logps(FORGET),
+            noun_finder=session.config.noun_finder,
         )
         curves = {}
         for name, found in score_aurocs(context).items():
