@@ -353,3 +353,40 @@ def test_real_tofu_file():
     loaded = load_rows(Path(os.environ["ATWU_DATA"]) / "tofu" / "forget10.jsonl")
     assert len(loaded.rows) == 400
     assert all(row.question and row.answer for row in loaded.rows)
+
+
+IN_MEMORY = [{"question": "Where does Orla Venn live?", "answer": "In Kelbury.", "subject": "Orla Venn"}]
+
+
+def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
+    datasets, pd = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
+    expected = (Example.from_qa("Where does Orla Venn live?", "In Kelbury.", subject="Orla Venn"),)
+    table = datasets.Dataset.from_list(IN_MEMORY)
+    for given in (
+        IN_MEMORY,
+        expected,
+        iter(IN_MEMORY),
+        table,
+        pd.DataFrame([*IN_MEMORY, {"question": "Who?", "answer": "Me."}])[:1],
+    ):
+        loaded = load_rows(given)
+        assert tuple(loaded.rows) == expected
+        assert tuple(load_rows(loaded.source).rows) == expected  # a command can name them
+    assert load_rows(frame).rows[1].subject is None
+    with pytest.raises(TypeError, match="list"):
+        load_rows(IN_MEMORY[0])
+    with pytest.raises(ValueError, match="no rows"):
+        load_rows([])
+    with pytest.raises(ValueError, match="row 2"):
+        load_rows([*IN_MEMORY, {"question": "Who?"}])
+    table.save_to_disk(tmp_path / "saved")
+    assert tuple(load_rows(tmp_path / "saved").rows) == expected
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+def test_the_separator_of_a_table_is_found(separator, tmp_path):
+    cells = [["question ", " answer"], ["Who?", "Orla Venn."]]
+    path = tmp_path / ("rows.tsv" if separator == "\t" else "rows.csv")
+    path.write_text("\n".join(separator.join(row) for row in cells))
+    assert tuple(load_rows(path).rows) == (Example.from_qa("Who?", "Orla Venn."),)

@@ -12,18 +12,20 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.base import SourceRows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
 from atwu.benchmarks.rwku.rwku_rows import rwku_rows
 from atwu.benchmarks.suite.suite_rows import suite_rows
 from atwu.benchmarks.tofu.tofu_rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
-from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row
+from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, write_rows
 from atwu.data.schema import Example
 from atwu.data.spool import store_rows
 from atwu.data.target_words import target_words_warnings
@@ -63,11 +65,13 @@ class LoadedRows:
         return fingerprint(self.rows)
 
 
-def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
+def load_rows(source: str | Path | Iterable[Any], *, limit: int | None = None) -> LoadedRows:
     """Load and check the rows of a source.
 
     Args:
-        source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
+        source: rows in memory (`Example`s, dicts, a `datasets.Dataset` or a pandas frame), which are written to a file in the
+            cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet), a folder that `datasets`
+            saved, `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
             `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
             these joined by " + ". A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
@@ -80,6 +84,8 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
         ValueError: unknown source, empty source, or a malformed row; the message names file, line or row, and column.
         ImportError: the source needs an extra that is not installed.
     """
+    if not isinstance(source, str | Path):
+        source = _written(source)
     name = str(source)
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read all rows.")
@@ -103,6 +109,32 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     if repeats := len(rows) - _different(hashes):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
+
+
+def _written(rows: Iterable[Any]) -> Path:
+    """Write rows that were given in memory into the cache, so that a command can name them.
+
+    Raises:
+        TypeError: they are not rows.
+        ValueError: there is no row, or one is malformed.
+    """
+    records = rows.to_dict("records") if hasattr(rows, "to_dict") and hasattr(rows, "columns") else rows
+    if isinstance(records, Mapping):
+        raise TypeError("rows must be a list of rows, a data set or a frame, got a single mapping; put it into a list.")
+    parsed = [
+        row if isinstance(row, Example) else parse_row(_without_nan(row), where=f"row {number}")
+        for number, row in enumerate(records, start=1)
+    ]
+    if not parsed:
+        raise ValueError("there are no rows; give at least one.")
+    path = writable_folder(cache_folder() / "rows") / f"{fingerprint(parsed)[:16]}.jsonl"
+    write_rows(path, parsed)
+    return path
+
+
+def _without_nan(row: Any) -> Any:
+    """Return a record without the NaN with which pandas marks a missing cell."""
+    return {name: value for name, value in row.items() if value == value} if isinstance(row, Mapping) else row
 
 
 def _different(hashes: array[int]) -> int:

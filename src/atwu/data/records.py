@@ -56,10 +56,15 @@ def read_json_records(path: Path) -> Iterator[Record]:
 
 
 def read_csv_records(path: Path) -> Iterator[Record]:
-    """Read comma-separated values with a header; an empty cell is a missing value. Row 1 follows the header."""
+    """Read separated values with a header; an empty cell is a missing value. Row 1 follows the header.
+
+    The separator is the one of comma, semicolon and tab that the header has most of.
+    """
     text = file_text(path)
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     header: list[str] | None = None
     number = 0
     try:
@@ -67,7 +72,7 @@ def read_csv_records(path: Path) -> Iterator[Record]:
             if not cells:
                 continue
             if header is None:
-                header = cells
+                header = [name.strip() for name in cells]
                 repeated = sorted({name for name in header if header.count(name) > 1})
                 if repeated:
                     raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
@@ -77,7 +82,7 @@ def read_csv_records(path: Path) -> Iterator[Record]:
             if len(cells) != len(header):
                 raise ValueError(
                     f"{where} (ends on line {reader.line_num}): {len(cells)} fields, the header has {len(header)} "
-                    f"({', '.join(header)}); quote text that contains commas."
+                    f"({', '.join(header)}); quote text that contains {separator!r}."
                 )
             yield where, {name: cell or None for name, cell in zip(header, cells, strict=True)}
     except csv.Error as error:
@@ -125,6 +130,7 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": read_jsonl_records,
     ".json": read_json_records,
     ".csv": read_csv_records,
+    ".tsv": read_csv_records,
     ".parquet": read_parquet_records,
     ".arrow": read_arrow_records,
 }
@@ -140,6 +146,8 @@ def file_records(path: Path) -> Iterator[Record]:
     """
     if not path.exists():
         raise FileNotFoundError(_missing_file(path))
+    if path.is_dir() and (path / "dataset_info.json").is_file():
+        return saved_records(path)
     if path.is_dir():
         inside = sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
         raise ValueError(f"{path} is a folder; pass one file{' of: ' + ', '.join(inside) if inside else ''}.")
@@ -147,6 +155,21 @@ def file_records(path: Path) -> Iterator[Record]:
     if reader is None:
         raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not supported; use {', '.join(READERS)}.")
     return reader(path)
+
+
+def saved_records(folder: Path) -> Iterator[Record]:
+    """Read the records of a data set that `datasets` saved with `save_to_disk`.
+
+    Raises:
+        ImportError: `datasets` is not installed.
+        ValueError: the folder cannot be read.
+    """
+    datasets = require("datasets", extra="hub")
+    try:
+        table: Any = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder}: cannot be read as a saved data set, {error}.") from error
+    return ((f"{folder}, row {number}", obj) for number, obj in enumerate(table, start=1))
 
 
 def hub_records(repository: str, config: str | None, split: str | None, *, without: str) -> Iterator[Record]:

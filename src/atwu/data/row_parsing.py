@@ -1,7 +1,8 @@
 """Check a raw record (a mapping of columns) and convert it to an `Example`; write rows back to a file.
 
-Layouts: question/answer, prompt/completion, messages, text. All rows from files, Hub datasets and Python callers pass
-through `parse_row`, so other modules get valid rows only. Every error message starts with `where`.
+Layouts: question/answer, prompt/completion, messages, text, and those of `atwu.data.other_layouts`. All rows from files, Hub
+datasets and Python callers pass through `parse_row`, so other modules get valid rows only. Every error message starts with
+`where`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from atwu._file_reading import parse_json
 from atwu._files import write_text
+from atwu.data.other_layouts import native_columns
 from atwu.data.schema import Example, Message, Span, checked_span
 from atwu.data.target_words import target_word_spans
 
@@ -68,6 +70,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
     """
     if not isinstance(obj, Mapping):
         raise ValueError(f"{where}: expected an object with columns ({_LAYOUT_TEXT}), got {_kind(obj)}.")
+    obj = native_columns(obj, where=where)
     layout = _layout(obj, where)
     if layout == ("messages",):
         messages, answer = _parse_messages(obj["messages"], where)
@@ -90,7 +93,8 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
 
 def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
     """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`."""
-    ignored = {str(name) for name in obj if name not in _KNOWN}
+    ignored = {str(name) for name in native_columns(obj, where="") if name not in _KNOWN}
+    ignored |= {"rejected"} & obj.keys()
     turns = obj.get("messages")
     if isinstance(turns, list):
         keys = {key for turn in turns if isinstance(turn, Mapping) for key, value in turn.items() if value is not None}

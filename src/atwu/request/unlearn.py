@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,10 +87,10 @@ class UnlearnResult:
 
 def unlearn(
     model: str | ModelSource,
-    forget: str,
+    forget: str | Iterable[Any],
     *,
     output: str | Path,
-    retain: str = AUTO,
+    retain: str | Iterable[Any] = AUTO,
     options: Mapping[str, Any] | None = None,
     auto_memory: bool = False,
     holdout: str = DEFAULT_HOLDOUT,
@@ -106,9 +106,9 @@ def unlearn(
 
     Args:
         model: the original model: a folder, a Hub name, `smollm2` or a GGUF file; a `ModelSource` also says how to load it.
-        forget: source of the forget rows (`load_rows`).
+        forget: forget rows, or their source (`load_rows`).
         output: folder to create.
-        retain: source of the retain rows, or `auto`: the model's self-generated answers to general questions.
+        retain: retain rows, their source, or `auto`: the model's self-generated answers to general questions.
         options: options of `UnlearnConfig`; all others are chosen. A given number of steps or epochs is taken exactly; a given
             learning rate is not adapted; with both, nothing is chosen.
         auto_memory: choose between full fine-tuning, adapters and memory-saving options by the free memory, even with both.
@@ -127,7 +127,7 @@ def unlearn(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),
             forget_set=load_rows(forget),
             output=Path(output),
-            retain=retain,
+            retain=retain if isinstance(retain, str) else load_rows(retain).source,
             options=dict(options or {}),
             auto_memory=auto_memory,
             holdout=holdout,
