@@ -363,13 +363,8 @@ def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
     expected = (Example.from_qa("Where does Orla Venn live?", "In Kelbury.", subject="Orla Venn"),)
     table = datasets.Dataset.from_list(IN_MEMORY)
-    for given in (
-        IN_MEMORY,
-        expected,
-        iter(IN_MEMORY),
-        table,
-        pd.DataFrame([*IN_MEMORY, {"question": "Who?", "answer": "Me."}])[:1],
-    ):
+    frame = pd.DataFrame([*IN_MEMORY, {"question": "Who?", "answer": "Me."}])  # a missing subject is NaN
+    for given in (IN_MEMORY, expected, iter(IN_MEMORY), table, frame[:1]):
         loaded = load_rows(given)
         assert tuple(loaded.rows) == expected
         assert tuple(load_rows(loaded.source).rows) == expected  # a command can name them
