@@ -12,6 +12,8 @@ from torch.utils.data import BatchSampler, DataLoader
 from atwu.data.collate import collate_pairs
 from atwu.data.encode import EncodedRow
 from atwu.data.pairing import EpochSampler, PairedDataset, epoch_order, retain_index
+from atwu.data.schema import Example
+from atwu.data.text_similarity import closest_rows
 
 
 def row(token: int) -> EncodedRow:
@@ -141,3 +143,35 @@ def test_a_form_without_retain_rows_gets_any_retain_row():
     forms = {"forget": ["reversed"] * 12, "retain": ["question"] * 50}
     data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms)
     assert [pair.retain for pair in data] == [pair.retain for pair in DATA]
+
+
+def test_every_second_time_the_retain_row_is_one_of_the_closest():
+    closest = [(index, index + 20) if index != 3 else () for index in range(len(FORGET))]
+    data = PairedDataset(FORGET, RETAIN, seed=3, closest=closest)
+    for epoch in range(4):
+        for index in range(len(FORGET)):
+            key = epoch * len(data) + index
+            drawn = data[key].retain[0]
+            if closest[index] and (epoch + index) % 2:
+                assert drawn in closest[index]
+            else:
+                assert drawn == DATA[key].retain[0]
+
+
+def test_the_closest_rows_have_the_most_similar_questions_of_the_same_form():
+    def row(question):
+        return Example.from_qa(question, "An answer.")
+
+    forget = [row("What is the capital of France?"), row("Fill in the blank: the capital of France is ____")]
+    retain = [
+        row("How do bees sleep?"),
+        row("What is the capital of Peru?"),
+        row("Fill in the blank: the capital of Peru is ____"),
+        row("What is the capital of a company?"),
+    ]
+    found = closest_rows(forget, retain, count=2)
+    assert set(found[0]) == {1, 3}
+    assert found[1][0] == 2
+    forms = (["question", "blank"], ["question", "question", "blank", "question"])
+    assert closest_rows(forget, retain, forms=forms)[1] == (2,)
+    assert closest_rows(forget, retain, forms=(["question", "reversed"], forms[1]))[1] == ()

@@ -104,6 +104,7 @@ class PairedDataset(Dataset[PairedRow]):
         seed: int,
         alternates: Alternates | None = None,
         forms: Mapping[str, Sequence[str]] | None = None,
+        closest: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """Create the dataset.
 
@@ -115,6 +116,8 @@ class PairedDataset(Dataset[PairedRow]):
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
                 form, if there is one. Unpaired, a form that only forget rows have is unlearned as a form (SUITE,
                 arXiv 2607.09236).
+            closest: for each forget row, the retain rows of which one is drawn in every second epoch (`closest_rows`): what is
+                most like a forget row is damaged first. None, or an empty entry: always any retain row.
 
         Raises:
             ValueError: a set is empty, or only some of its rows have token labels.
@@ -127,6 +130,7 @@ class PairedDataset(Dataset[PairedRow]):
         self.seed = seed
         self.alternates = alternates
         self._forms = forms["forget"] if forms and retain is not None else None
+        self._closest = closest if retain is not None else None
         self._of_form: dict[str, list[int]] = {}
         for index, form in enumerate(forms["retain"] if forms and retain is not None else ()):
             self._of_form.setdefault(form, []).append(index)
@@ -157,6 +161,8 @@ class PairedDataset(Dataset[PairedRow]):
     def _retain_index(self, epoch: int, index: int) -> int:
         assert self.retain is not None
         same = self._of_form.get(self._forms[index]) if self._forms is not None else None
+        if self._closest is not None and self._closest[index] and (epoch + index) % 2:
+            same = list(self._closest[index])
         drawn = retain_index(
             seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain) if same is None else len(same)
         )

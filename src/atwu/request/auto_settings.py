@@ -56,6 +56,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
             Choice("weighting", "key_words", "unlearn names and numbers that the question does not say"),
             Choice("beta", 0.5, "keeps the gradient of certain tokens"),
             Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
+            Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),
         ]
     taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
     if "forms" not in given and "alternates" not in taken.needs and any(row.messages for row in rows):

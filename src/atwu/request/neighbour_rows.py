@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from atwu.data.arrays import FloatArray
 from atwu.data.schema import Example
+from atwu.data.text_similarity import similarities, words_of_text
 
-_WORD = re.compile(r"\w+")
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
 """A word that is not the first of a sentence; "Jean-Luc's" gives each part, as tokenized elsewhere."""
 _NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its"])
@@ -44,7 +44,7 @@ def neighbour_rows(forget: Sequence[Example], corpus: Sequence[Example], count: 
     by: Counter[str] = Counter()
     left: list[Example] = []
     for row in corpus:
-        if named := subjects.intersection(_words(_text(row))):
+        if named := subjects.intersection(words_of_text(_text(row))):
             about += 1
             by.update(named)
         elif seen & set(_keys(row)):
@@ -87,43 +87,27 @@ def names(rows: Iterable[Example]) -> set[str]:
     """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
     found: set[str] = set()
     for row in rows:
-        found |= {word for word in _words(row.subject or "") if len(word) > 2}
+        found |= {word for word in words_of_text(row.subject or "") if len(word) > 2}
         found |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
     return found - _NOBODY
 
 
 def names_any(text: str, subjects: set[str]) -> bool:
     """Whether a text contains one of these words."""
-    return not subjects.isdisjoint(_words(text))
+    return not subjects.isdisjoint(words_of_text(text))
 
 
 def _text(row: Example) -> str:
     return " ".join([*(message.content for message in row.messages if message.role != "system"), row.answer])
 
 
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(text)]
-
-
 def _keys(row: Example) -> tuple[str, ...]:
     """Return question and answer of a row without case and punctuation."""
-    asked, said = " ".join(_words(row.question)), " ".join(_words(row.answer))
+    asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
     return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
 
 
-def closeness(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """Return for each text the largest cosine of its TF-IDF vector with those of the others, shape (texts,)."""
-    from scipy.sparse import csr_array, diags_array
-
-    counts = [Counter(_words(text)) for text in (*texts, *others)]
-    seen = Counter(word for each in counts for word in each)
-    index = {word: place for place, word in enumerate(seen)}
-    rarity = np.array([math.log(len(counts) / number) for number in seen.values()])
-    numbers = np.fromiter((number for each in counts for number in each.values()), float)
-    places = np.fromiter((index[word] for each in counts for word in each), int)
-    ends = np.cumsum([0, *map(len, counts)])
-    matrix = csr_array((numbers * rarity[places], places, ends), shape=(len(counts), len(index)))
-    lengths = np.sqrt(matrix.multiply(matrix).sum(axis=1))
-    matrix = diags_array(1 / np.maximum(lengths, 1e-12)) @ matrix
-    closest: np.ndarray = (matrix[: len(texts)] @ matrix[len(texts) :].T).max(axis=1).toarray().ravel()
+def closeness(texts: Sequence[str], others: Sequence[str]) -> FloatArray:
+    """Return for each text the largest similarity with any of the others, shape (texts,)."""
+    closest: FloatArray = similarities(texts, others).max(axis=1)
     return closest

@@ -1,7 +1,8 @@
 """Questions like those of the forget rows about related subjects, answered by the original model.
 
 "What is the capital of France?" becomes "What is the capital of Germany?". Such rows are what unlearning damages first, and
-have the same syntax as the forget rows. Half of them join the retain set, the others are the neighbour set of the verdict.
+have the same syntax as the forget rows. Those of three names in four join the retain set, the others are the neighbour set of
+the verdict.
 Related names are those of a shipped list whose hidden states in the model are closest to the name in the question.
 """
 
@@ -23,10 +24,12 @@ from atwu.modeling.modes import eval_mode
 from atwu.request.neighbour_rows import names
 from atwu.request.retain_set import FACT_TOKENS, self_generated_answers
 
-NAMES_PER_ROW = 4
+NAMES_PER_ROW = 12
 """Related questions made of one forget row, at most."""
-MAX_RELATED = 80
+MAX_RELATED = 240
 """Related questions in all, at most."""
+MEASURED_NAME = 4
+"""One name in so many is measured instead of trained on."""
 KIND_NAMES = 5
 """Closest names of a kind whose mean similarity chooses the kind."""
 _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
@@ -36,15 +39,15 @@ _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z]
 def related_rows(
     model: Any, tokenizer: Any, forget: Sequence[Example], *, system: str | None = None
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """Return rows about related subjects in two halves, to train on and to measure.
+    """Return rows about related subjects, to train on and to measure.
 
     Args:
         model: the original model, which chooses names and answers.
         forget: forget rows; only questions that name something give related questions.
 
     Returns:
-        Rows of the retain set and rows of the neighbour set, with the related name as `subject`. No question of one half has
-        the name of a question of the other half, and no row says a name or key word of the forget rows.
+        Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name, and no
+        row says a name or key word of the forget rows.
     """
     asked = related_questions(model, tokenizer, forget)
     if not asked:
@@ -71,8 +74,9 @@ def related_rows(
         if not secrets.intersection(word.lower() for word in WORD.findall(row.answer)) and key_token_spans(row)
     ]
     order = {name: place for place, name in enumerate(dict.fromkeys(str(row.subject) for row in kept))}
-    halves = [tuple(row for row in kept if order[str(row.subject)] % 2 == half) for half in (0, 1)]
-    return halves[0], halves[1]
+    measured = [order[str(row.subject)] % MEASURED_NAME == 1 for row in kept]
+    trained = tuple(row for row, held in zip(kept, measured, strict=True) if not held)
+    return trained, tuple(row for row, held in zip(kept, measured, strict=True) if held)
 
 
 def related_questions(model: Any, tokenizer: Any, forget: Sequence[Example]) -> tuple[Example, ...]:

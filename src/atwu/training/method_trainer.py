@@ -109,7 +109,9 @@ class MethodTrainer(TokenTrainer):
         super().__init__(
             cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
             args,
-            train_dataset=PairedDataset(rows.forget.rows, kept, args.rows_seed, rows.alternates, rows.forms),
+            train_dataset=PairedDataset(
+                rows.forget.rows, kept, args.rows_seed, rows.alternates, rows.forms, rows.closest
+            ),
             data_collator=collate_pairs,
             processing_class=processing_class,
             callbacks=callbacks,

@@ -129,6 +129,12 @@ class UnlearnOptions(TrainingOptions):
         "Forms of each question to train on: auto, none, or names such as question,blank; retain rows are paired by form.",
         group="Method",
     )
+    pairing: str = training_option(
+        "random",
+        "Retain row of a forget row: random, or closest (every other time one of the 8 with the most similar questions).",
+        group="Method",
+        choices=("random", "closest"),
+    )
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",

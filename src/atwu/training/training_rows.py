@@ -22,6 +22,7 @@ from atwu.data.question_forms import read_forms, rows_in_forms
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
+from atwu.data.text_similarity import closest_rows
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -58,6 +59,8 @@ class UnlearningRows:
     retain: RowSet | None
     """Also present if only the weighting uses it."""
     alternates: Alternates | None
+    closest: Sequence[Sequence[int]] | None = None
+    """For each forget row, its closest retain rows; None if they are drawn at random only."""
 
     @property
     def sets(self) -> dict[str, RowSet]:
@@ -244,6 +247,12 @@ def unlearning_rows(
             raise ValueError(
                 f"weighting {recipe.weighting!r} reads the text of retain rows; pass them as Examples, not encoded."
             )
+    near = None
+    if kept is not None and config.pairing == "closest":
+        if removed.examples is None or kept.examples is None:
+            raise ValueError("pairing='closest' compares questions; pass the rows as text, not encoded.")
+        forms = None if removed.forms is None or kept.forms is None else (removed.forms, kept.forms)
+        near = closest_rows(removed.examples, kept.examples, forms=forms)
     if "forget" in recipe.all_positions:
         removed = _everywhere(removed)
     if kept is not None and "retain" in recipe.all_positions:
@@ -258,7 +267,7 @@ def unlearning_rows(
             max_length=longest,
             system=config.system,
         )
-    return UnlearningRows(removed, kept, preferred)
+    return UnlearningRows(removed, kept, preferred, near)
 
 
 def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
