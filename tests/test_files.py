@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu._files import atomic_sibling, move, write_text
+from atwu import _files as files
+from atwu._files import atomic_sibling, file_lock, move, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
@@ -82,3 +83,22 @@ def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(make, tmp
     write_manifest(tmp_path)
     assert damage(tmp_path) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.json", "manifest.json"]
+
+
+def test_a_lock_whose_file_was_deleted_is_taken_anew(tmp_path, monkeypatch):
+    """Between opening and locking, the owner deletes the file and a third process makes a new one."""
+    lock, flock = tmp_path / "lock", files.fcntl.flock
+    inodes = []
+
+    def deleted_first(file, how):
+        if not inodes:
+            lock.unlink()
+            lock.touch()
+        inodes.append(os.fstat(file.fileno()).st_ino)
+        flock(file, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", deleted_first)
+    with file_lock(lock) as held:
+        assert os.fstat(held.fileno()).st_ino == lock.stat().st_ino
+    assert len(inodes) == 2
+    assert inodes[0] != inodes[1]

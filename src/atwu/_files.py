@@ -144,15 +144,21 @@ def file_lock(
         waiting: called before waiting.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if taken is not None:
-                raise taken from None
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+    held = False
+    while not held:
+        with lock.open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if taken is not None:
+                    raise taken from None
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # If its last owner deleted the file meanwhile, another process may hold a new one: open that.
+            with contextlib.suppress(FileNotFoundError):
+                held = os.path.samestat(os.fstat(file.fileno()), lock.stat())
+            if held:
+                yield file
 
 
 def file_digest(*paths: str | Path) -> str:
