@@ -22,6 +22,7 @@ from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.render import PLAIN_QUESTION
 from atwu.data.schema import Example, Message
+from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
@@ -256,7 +257,7 @@ class EndpointGenerator:
         """See `Generator.generate`. Token counts are those the server reports.
 
         Raises:
-            RuntimeError: Prompts without a reply, after all others were passed to `on_done`.
+            AtwuError: Prompts without a reply, after all others were passed to `on_done`.
         """
         failures: list[str] = []
 
@@ -269,7 +270,10 @@ class EndpointGenerator:
 
         self.chat.complete([_request(prompt, decoding) for prompt in prompts], on_reply)
         if failures:
-            raise RuntimeError(f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}")
+            raise AtwuError(
+                f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}. The other replies are "
+                "stored; run again to ask only for the missing ones."
+            )
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:

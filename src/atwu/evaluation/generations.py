@@ -21,6 +21,7 @@ from atwu._cache import cache_folder, short_hash, warn_uncached
 from atwu._disk_errors import cannot_write
 from atwu._progress import progress_bar
 from atwu.data.schema import Message
+from atwu.errors import AtwuError
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ def generate_all(
     """Generate a text for each prompt, in order; skips duplicates and stored texts and stores after every batch.
 
     Raises:
-        RuntimeError: The generator skipped prompts; what it did generate is stored.
+        AtwuError: The generator skipped prompts; what it did generate is stored.
     """
     keys = [generation_key(prompt, decoding) for prompt in prompts]
     distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))  # keeps the first of equal prompts
@@ -193,7 +194,7 @@ def generate_all(
             generator.generate([distinct[key] for key in missing], decoding, keep)
     left = sum(key not in found for key in missing)
     if left:
-        raise RuntimeError(
+        raise AtwuError(
             f"the generator returned no text for {left} of {len(missing)} prompts; run again to retry them."
         )
     return [found[key] for key in keys]
