@@ -21,7 +21,10 @@ from atwu.judge.rubrics import CORRECTNESS, PREFERENCE, Rubric
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
-_THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_PUNCTUATION = string.whitespace + string.punctuation
+_CUT_ENDS = ('"}', "}", '": null}', "null}")
+"""What may be missing at the end of a reply that the length limit cut off."""
+_MOST_OBJECTS = 20
 _EMPTY = Verdict(False, "empty answer")
 
 
@@ -102,13 +105,19 @@ def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int
 
 
 def read_verdict(text: str) -> Verdict:
-    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`.
+    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply that is the verdict alone.
 
     Raises:
-        ValueError: Any other reply.
+        ValueError: Any other reply, or one whose words contradict its object.
     """
-    reply = json_object(text)
-    return Verdict(yes_or_no(reply.get("verdict")), _reason(reply))
+    bare = text.strip(_PUNCTUATION).upper()
+    if bare in ("YES", "NO"):
+        return Verdict(bare == "YES", "")
+    reply, around = _object_and_words(text)
+    verdict = yes_or_no(reply.get("verdict"))
+    if re.search(r"\bNO\b" if verdict else r"\bYES\b", around):
+        raise ValueError("the words around the verdict contradict it")
+    return Verdict(verdict, _reason(reply))
 
 
 def read_preference(text: str) -> Preference:
@@ -122,44 +131,99 @@ def read_preference(text: str) -> Preference:
 
 
 def yes_or_no(value: Any) -> bool:
-    """Parse YES or NO.
+    """Parse YES or NO, in any case and with punctuation; true, false, and a list of one of these are accepted.
 
     Raises:
         ValueError: Any other value.
     """
-    word = value.strip().upper() if isinstance(value, str) else ""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool):
+        return value
+    word = value.strip(_PUNCTUATION).upper() if isinstance(value, str) else ""
     if word not in ("YES", "NO"):
         raise ValueError("the verdict is neither YES nor NO")
     return word == "YES"
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parse a reply that is one JSON object; reasoning before it and code fences around it are allowed.
+    """Parse the one JSON object of a reply.
+
+    Thoughts before it, words and code fences around it, special tokens, invalid escapes such as `\\(`, and a text that the
+    length limit cut off are allowed; so are several objects that differ in their reasons only.
 
     Raises:
-        ValueError: No object, several, one inside a list or other text, or one with a duplicate key.
+        ValueError: No object, or objects that differ.
     """
-    thoughts = _THOUGHTS.match(text)
-    text = text[thoughts.end() :] if thoughts else text
-    text = text.strip(string.whitespace + "`")
-    text = text[4:].lstrip() if text[:4].lower() == "json" else text
-    if "{" not in text:
+    return _object_and_words(text)[0]
+
+
+def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
+    """Return the object of a reply, and the words around it."""
+    text = _escaped(_answer(text))
+    found, words = _objects(text)
+    if not found and (start := text.find("{")) >= 0:
+        cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
+        found, words = next((each for each in cut if each[0]), ([], ""))
+        words += text[:start]
+    if not found:
         raise ValueError("no JSON object")
-    if not (text.startswith("{") and text.endswith("}")):
-        raise ValueError("other text around the JSON object")
-    try:
-        value = json.loads(text, object_pairs_hook=_distinct, strict=False)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError("not one JSON object") from error
-    assert isinstance(value, dict)
-    return value
+    if any({**each, "reason": None} != {**found[0], "reason": None} for each in found[1:]):
+        raise ValueError("several JSON objects that differ")
+    return found[0], words
+
+
+def _answer(text: str) -> str:
+    """Return what follows the thoughts of a reply, whose opening tag some servers remove.
+
+    Raises:
+        ValueError: The reply ends within its thoughts.
+    """
+    _, closed, rest = text.rpartition("</think>")
+    if not closed and text.lstrip().startswith("<think>"):
+        raise ValueError("the reply ends within its thoughts")
+    return rest if closed else text
+
+
+def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the JSON objects of a text, at most `_MOST_OBJECTS`, and the text without them.
+
+    Raises:
+        ValueError: A key occurs twice, with different values.
+    """
+    found, words, at = [], "", 0
+    for _ in range(_MOST_OBJECTS):
+        start = text.find("{", at)
+        if start < 0:
+            break
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except (json.JSONDecodeError, RecursionError):
+            end = start + 1
+        else:
+            found.append(value)
+        words += text[at:start]
+        at = end
+    return found, words + text[at:]
+
+
+def _escaped(text: str) -> str:
+    """Double the backslashes that JSON does not allow in a string, as in `\\(`."""
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", text)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
+    if any(found[name] != value for name, value in pairs):
+        raise _ContradictionError("a key occurs twice")
     return found
+
+
+class _ContradictionError(ValueError):
+    """A reply that says two things."""
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, strict=False)
 
 
 def _rating(value: Any) -> float:
@@ -169,10 +233,8 @@ def _rating(value: Any) -> float:
 
 
 def _reason(reply: Mapping[str, Any]) -> str:
-    reason = reply.get("reason", "")
-    if not isinstance(reason, str):
-        raise ValueError("the reason is not a string")
-    return reason
+    reason = reply.get("reason")
+    return "" if reason is None else str(reason)
 
 
 def _correctness_request(claim: Claim) -> ChatRequest | None:
