@@ -248,3 +248,14 @@ def test_flex_attention_is_rejected_on_a_cpu(tiny_llama):
     model.config._attn_implementation = "flex_attention"
     with pytest.raises(ValueError, match=r"FlexAttention.*CPU.*sdpa"):
         fast_path_support(model, torch.device("cpu"))
+
+
+def test_rows_longer_than_learned_positions_are_rejected():
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    )
+    ids = torch.randint(50, (2, 17))
+    rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
+    with pytest.raises(ValueError, match=r"17 tokens.*16 learned positions.*max_length"):
+        forward_tokens(model, [rows])
+    forward_tokens(model, [{name: each[:, :16] for name, each in rows.items()}])

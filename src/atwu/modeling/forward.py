@@ -6,6 +6,7 @@ hidden states; fast paths that would change the outputs of a model (see `fast_pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,10 @@ from atwu.modeling.single_pass import ForwardSpec, run_pass, unwrap
 
 LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]
+
+
+_POSITIONS = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?)$")
+"""Name of an embedding of learned positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ def forward_tokens(
     if layer is not None and hasattr(unwrap(model), "config"):
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
+    _check_length(unwrap(model), max(arranged.lengths.rows))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)
     head, distances = output.head, output.distances
@@ -116,6 +122,22 @@ def forward_tokens(
             )
         )
     return results
+
+
+def _check_length(model: nn.Module, longest: int) -> None:
+    """Check that rows fit into a model with learned positions, such as GPT-2, which would fail within its embedding.
+
+    Raises:
+        ValueError: the model has fewer positions than the longest row has tokens.
+    """
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if limit is None or longest <= limit:
+        return
+    if any(isinstance(each, nn.Embedding) and _POSITIONS.search(name) for name, each in model.named_modules()):
+        raise ValueError(
+            f"a row has {longest} tokens, but {type(model).__name__} has {limit} learned positions; set max_length to "
+            f"{limit} or less (--max-length), which cuts longer answers."
+        )
 
 
 def _to_grid(values: Tensor, mask: Tensor) -> Tensor:
