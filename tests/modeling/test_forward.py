@@ -252,10 +252,10 @@ def test_flex_attention_is_rejected_on_a_cpu(tiny_llama):
 
 def test_rows_longer_than_learned_positions_are_rejected():
     model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+        transformers.GPT2Config(vocab_size=50, n_positions=64, n_embd=8, n_layer=1, n_head=2)
     )
-    ids = torch.randint(50, (2, 17))
+    ids = torch.randint(50, (2, 65))
     rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
-    with pytest.raises(ValueError, match=r"17 tokens.*16 learned positions.*max_length"):
+    with pytest.raises(ValueError, match=r"65 tokens.*64 learned positions.*max_length"):
         forward_tokens(model, [rows])
-    forward_tokens(model, [{name: each[:, :16] for name, each in rows.items()}])
+    forward_tokens(model, [{name: each[:, :64] for name, each in rows.items()}])
