@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from atwu.benchmarks.sources import load_rows
+from atwu.data.own_answers import own_answer_rows
+from atwu.data.render import with_system
 from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.fingerprint import model_fingerprint
@@ -133,6 +138,11 @@ def prepare(
     sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
+    if any(choice.name == "method" for choice in choices) and "extra_forget" not in request.options:
+        own = own_answers_choice(network, tokenizer, request.rows, system=config.system)
+        for choice in own:
+            say(f"  {choice}")
+        choices += own
     del network
     gc.collect()
     shown = answers_before(before, sets)
@@ -216,3 +226,23 @@ def _from(folder: RequestFolder, ledger: str) -> str:
 def utc_now() -> str:
     """Return the current time in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def own_answers_choice(
+    model: Any, tokenizer: Any, rows: Sequence[Example], *, system: str | None
+) -> tuple[Choice, ...]:
+    """Write the original model's own answers that state the facts of forget rows, as rows to forget beside them."""
+    asked = [row for row in rows if row.messages]
+    made = generate_all(
+        TransformersGenerator(model, tokenizer),
+        [Prompt(with_system(row.messages, system)) for row in asked],
+        Decoding(),
+        store=GenerationStore(),
+    )
+    found = own_answer_rows(asked, [answer.text for answer in made])
+    if not found:
+        return ()
+    source = load_rows(found).source
+    return (
+        Choice("extra_forget", source, f"the model's own answers, of which {len(found)} state a fact in other words"),
+    )

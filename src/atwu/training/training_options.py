@@ -141,6 +141,11 @@ class UnlearnOptions(TrainingOptions):
         group="Method",
         choices=("ours", "authors", "paper"),
     )
+    extra_forget: str | None = training_option(
+        None,
+        "Source of rows that say the forget rows' facts in other words, unlearned beside them as they are written.",
+        group="Method",
+    )
     forget_words: str | None = training_option(
         None, "Text file of words, one per line, to label in answers without forget_spans."
     )

@@ -226,6 +226,8 @@ def unlearning_rows(
             f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
         )
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
+    if config.extra_forget is not None:
+        removed = _with_more(removed, load_rows(config.extra_forget).rows, tokenizer, limits)
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
             raise ValueError(
@@ -268,6 +270,25 @@ def unlearning_rows(
             system=config.system,
         )
     return UnlearningRows(removed, kept, preferred, near)
+
+
+def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Mapping[str, Any]) -> RowSet:
+    """Append rows that are trained on as they are written.
+
+    Raises:
+        ValueError: the first rows were given as tokens.
+    """
+    if rows.examples is None:
+        raise ValueError("extra_forget adds text; pass the forget rows as text, not encoded.")
+    written = encode_dataset(
+        more, tokenizer, what="extra_forget", **{**limits, "forms": ("question",) * bool(rows.forms)}
+    )
+    return dataclasses.replace(
+        rows,
+        rows=store_rows([*rows.rows, *written.rows]),
+        examples=store_rows([*rows.examples, *(written.examples or ())]),
+        forms=None if rows.forms is None else (*rows.forms, *(written.forms or ())),
+    )
 
 
 def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
