@@ -23,7 +23,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workplac
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        ("unlearn", 2),
+        pytest.param("unlearn", 2, marks=pytest.mark.night),  # training/test_kill_and_resume.py
         ("evaluate", 2),
         ("judge", 2),
         pytest.param(
