@@ -1,7 +1,7 @@
-"""A model's own answers to the questions of forget rows, as further forget rows.
+"""A model's own answers to forget rows in their forms, as further forget rows.
 
-A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own ("Japan is in East
-Asia" after unlearning "Japan is on the continent of Asia").
+A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own. It answers a blank
+with a sentence, and after unlearning "Japan is on the continent of Asia" it says "Japan is in East Asia".
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from atwu.data.key_words import WORD, key_token_spans
+from atwu.data.key_words import WORD
+from atwu.data.question_forms import FormRow
 from atwu.data.schema import Example
 
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
-def own_answer_rows(rows: Sequence[Example], answers: Sequence[str]) -> tuple[Example, ...]:
-    """Return a forget row for each answer that says the key words of its row in other words than the row does.
+def own_answer_rows(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
+    """Return a forget row for each answer that says the wanted words of its row in another way than the row does.
 
     Args:
-        rows: forget rows with questions.
+        written: forget rows in forms of their question.
         answers: the model's answer to each.
 
     Returns:
-        Rows with the same question and the answer up to the end of the sentence with the last key word, these words labelled.
+        Rows with the same question and the answer up to the end of the sentence with the last wanted word, these words
+        labelled.
     """
     found = []
-    for row, answer in zip(rows, answers, strict=True):
-        key_words = {
-            word.lower() for start, end in key_token_spans(row) for word in WORD.findall(row.answer[start:end])
-        }
-        spans = [match.span() for match in WORD.finditer(answer) if match.group().lower() in key_words]
-        if not spans:
+    for each, answer in zip(written, answers, strict=True):
+        wanted = {word.lower() for word in WORD.findall(each.wanted)}
+        spans = [match.span() for match in WORD.finditer(answer) if match.group().lower() in wanted]
+        if not spans or not each.row.messages:
             continue
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()
-        if said.strip() != row.answer.strip():
-            found.append(replace(row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=()))
+        if said.strip() != each.row.answer.strip():
+            found.append(replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=()))
     return tuple(found)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.own_answers import own_answer_rows
+from atwu.data.question_forms import read_forms, rows_in_forms
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -139,7 +140,9 @@ def prepare(
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     if any(choice.name == "method" for choice in choices) and "extra_forget" not in request.options:
-        own = own_answers_choice(network, tokenizer, request.rows, system=config.system)
+        own = own_answers_choice(
+            network, tokenizer, request.rows, forms=read_forms(training.forms), system=config.system
+        )
         for choice in own:
             say(f"  {choice}")
         choices += own
@@ -229,20 +232,22 @@ def utc_now() -> str:
 
 
 def own_answers_choice(
-    model: Any, tokenizer: Any, rows: Sequence[Example], *, system: str | None
+    model: Any, tokenizer: Any, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
 ) -> tuple[Choice, ...]:
-    """Write the original model's own answers that state the facts of forget rows, as rows to forget beside them."""
-    asked = [row for row in rows if row.messages]
+    """Write the original model's own answers that state the facts of forget rows, as rows to forget beside them.
+
+    Args:
+        forms: forms of the question that training uses; empty for the rows as written.
+    """
+    written = [each for each in rows_in_forms(rows, forms or ("question",)) if each.row.messages]
     made = generate_all(
         TransformersGenerator(model, tokenizer),
-        [Prompt(with_system(row.messages, system)) for row in asked],
+        [Prompt(with_system(each.row.messages, system)) for each in written],
         Decoding(),
         store=GenerationStore(),
     )
-    found = own_answer_rows(asked, [answer.text for answer in made])
+    found = own_answer_rows(written, [answer.text for answer in made])
     if not found:
         return ()
     source = load_rows(found).source
-    return (
-        Choice("extra_forget", source, f"the model's own answers, of which {len(found)} state a fact in other words"),
-    )
+    return (Choice("extra_forget", source, f"{len(found)} own answers of the model that state a fact in other words"),)

@@ -273,21 +273,35 @@ def unlearning_rows(
 
 
 def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Mapping[str, Any]) -> RowSet:
-    """Append rows that are trained on as they are written.
+    """Append rows that are trained on as they are written; each replaces the form of a row that has the same prompt.
+
+    A row as it was given is never replaced.
 
     Raises:
         ValueError: the first rows were given as tokens.
     """
     if rows.examples is None:
         raise ValueError("extra_forget adds text; pass the forget rows as text, not encoded.")
-    written = encode_dataset(
-        more, tokenizer, what="extra_forget", **{**limits, "forms": ("question",) * bool(rows.forms)}
-    )
+    only_written: Sequence[str] = ("question",) if rows.forms else ()
+    written = encode_dataset(more, tokenizer, what="extra_forget", **{**limits, "forms": only_written})
+    forms, examples = rows.forms or ("question",) * len(rows.rows), rows.examples
+    prompts = {row.messages for row in written.examples or ()}
+    kept = [
+        index
+        for index, (form, row) in enumerate(zip(forms, examples, strict=True))
+        if form == "question" or row.messages not in prompts
+    ]
+    own_forms = dict(zip((row.messages for row in examples), forms, strict=True))
     return dataclasses.replace(
         rows,
-        rows=store_rows([*rows.rows, *written.rows]),
-        examples=store_rows([*rows.examples, *(written.examples or ())]),
-        forms=None if rows.forms is None else (*rows.forms, *(written.forms or ())),
+        rows=store_rows([*(rows.rows[index] for index in kept), *written.rows]),
+        examples=store_rows([*(examples[index] for index in kept), *(written.examples or ())]),
+        forms=None
+        if rows.forms is None
+        else (
+            *(forms[index] for index in kept),
+            *(own_forms.get(row.messages, "question") for row in written.examples or ()),
+        ),
     )
 
 
