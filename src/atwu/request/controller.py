@@ -34,13 +34,15 @@ _T = TypeVar("_T")
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
+LR_LEAK = 1.5
+"""Factor on the learning rate while answers still state facts at the goal and little of the retain limit is used."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
 """Number of evaluations after which a run ends that has not reached its goals; a rollback counts as one more."""
-MAX_AT_GOAL = 4
+MAX_AT_GOAL = 6
 """Number of evaluations at the goal after which a run ends although greedy answers still show some rows: a single word, such as
 "Asia" in "East Asia", may never go, and further training only does damage."""
 USUAL_EVALUATIONS = 8
@@ -180,6 +182,8 @@ class AdaptiveController(TrainerCallback):
                 self.say(f"{leak}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
                 if at_goal >= MAX_AT_GOAL:
                     self._end(control)
+                elif self.adapt and self.retain_loss_increase(measured) < self.goals.max_retain_increase / 2:
+                    self._scale(LR_LEAK, "answers still state facts")
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
                 self._end(control)
