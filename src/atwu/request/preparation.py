@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.own_answers import own_answer_rows
+from atwu.data.generated_forget_rows import generated_forget_rows
 from atwu.data.question_forms import read_forms, rows_in_forms
 from atwu.data.render import with_system
 from atwu.data.schema import Example
@@ -140,7 +140,7 @@ def prepare(
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     if any(choice.name == "method" for choice in choices) and "extra_forget" not in request.options:
-        own = own_answers_choice(
+        own = generated_forget_choice(
             network, tokenizer, request.rows, forms=read_forms(training.forms), system=config.system
         )
         for choice in own:
@@ -231,10 +231,10 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def own_answers_choice(
+def generated_forget_choice(
     model: Any, tokenizer: Any, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
 ) -> tuple[Choice, ...]:
-    """Write the original model's own answers that state the facts of forget rows, as rows to forget beside them.
+    """Write the original model's answers that state the facts of forget rows, as further forget rows.
 
     Args:
         forms: forms of the question that training uses; empty for the rows as written.
@@ -246,8 +246,8 @@ def own_answers_choice(
         Decoding(),
         store=GenerationStore(),
     )
-    found = own_answer_rows(written, [answer.text for answer in made])
+    found = generated_forget_rows(written, [answer.text for answer in made])
     if not found:
         return ()
     source = load_rows(found).source
-    return (Choice("extra_forget", source, f"{len(found)} own answers of the model that state a fact in other words"),)
+    return (Choice("extra_forget", source, f"{len(found)} self-generated answers that phrase a fact differently"),)

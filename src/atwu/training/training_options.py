@@ -143,7 +143,7 @@ class UnlearnOptions(TrainingOptions):
     )
     extra_forget: str | None = training_option(
         None,
-        "Source of rows that say the forget rows' facts in other words, unlearned beside them as they are written.",
+        "Source of rows that state the forget rows' facts differently, unlearned beside them; each replaces the form with its prompt.",
         group="Method",
     )
     forget_words: str | None = training_option(

@@ -1,4 +1,4 @@
-"""A model's own answers to forget rows in their forms, as further forget rows.
+"""Self-generated answers to forget rows in their forms, as further forget rows.
 
 A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own. It answers a blank
 with a sentence, and after unlearning "Japan is on the continent of Asia" it says "Japan is in East Asia".
@@ -17,7 +17,7 @@ from atwu.data.schema import Example
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
-def own_answer_rows(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
+def generated_forget_rows(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
     """Return a forget row for each answer that says the wanted words of its row in another way than the row does.
 
     Args:

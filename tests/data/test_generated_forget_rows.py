@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atwu.data.own_answers import own_answer_rows
+from atwu.data.generated_forget_rows import generated_forget_rows
 from atwu.data.question_forms import rows_in_forms
 from atwu.data.schema import Example
 
@@ -17,7 +17,7 @@ def test_an_answer_that_says_the_wanted_words_is_a_row_up_to_the_end_of_that_sen
         "The capital is **Tokyo**, a city",
         "The capital of Japan is Tokyo.",
     ]
-    first, second, reverse = own_answer_rows(WRITTEN, answers)
+    first, second, reverse = generated_forget_rows(WRITTEN, answers)
     assert (first.question, first.answer) == (ASIA.question, "It is an island country in East Asia.")
     assert [first.answer[start:end] for start, end in first.forget_spans or ()] == ["Asia"]
     assert (second.answer, second.subject) == (answers[1], "Japan")
@@ -27,4 +27,4 @@ def test_an_answer_that_says_the_wanted_words_is_a_row_up_to_the_end_of_that_sen
 
 
 def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():
-    assert own_answer_rows(WRITTEN, ["It is in Europe.", TOKYO.answer, "Japan"]) == ()
+    assert generated_forget_rows(WRITTEN, ["It is in Europe.", TOKYO.answer, "Japan"]) == ()
