@@ -143,7 +143,7 @@ class UnlearnOptions(TrainingOptions):
     )
     extra_forget: str | None = training_option(
         None,
-        "Source of rows that state the forget rows' facts differently, unlearned beside them; each replaces the form with its prompt.",
+        "Source of rows that state the same facts differently, unlearned, too; each replaces the form with its prompt.",
         group="Method",
     )
     forget_words: str | None = training_option(
