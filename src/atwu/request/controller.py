@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
 LR_LEAK = 1.5
-"""Factor on the learning rate while answers still state facts at the goal and little of the retain limit is used."""
+"""Factor on the learning rate, once, if answers still state facts at the goal and little of the retain limit is used."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
 MAX_ROLLBACKS = 4
@@ -182,7 +182,11 @@ class AdaptiveController(TrainerCallback):
                 self.say(f"{leak}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
                 if at_goal >= MAX_AT_GOAL:
                     self._end(control)
-                elif self.adapt and self.retain_loss_increase(measured) < self.goals.max_retain_increase / 2:
+                elif (
+                    self.adapt
+                    and at_goal == 1
+                    and self.retain_loss_increase(measured) < self.goals.max_retain_increase / 2
+                ):
                     self._scale(LR_LEAK, "answers still state facts")
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
