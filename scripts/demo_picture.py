@@ -1,4 +1,4 @@
-"""Draw the picture of `make demo-real`: verdict, answers before and after, and key words, in light and dark.
+"""Draw the picture of `make demo-real`: verdict, answers before and after, and token scores, in light and dark.
 
 python scripts/demo_picture.py RUN ROWS OUTPUT    writes OUTPUT-light.svg and OUTPUT-dark.svg
 """
@@ -19,6 +19,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from atwu import load_rows
+from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.heatmap import render_terminal
@@ -56,7 +57,7 @@ def main(run: str, rows: str, output: str) -> None:
     verdict = json.loads((Path(run) / "verdict.json").read_text(encoding="utf-8"))
     model, tokenizer = open_model(run, ModelLoadArgs())
     shown = load_rows(rows).rows[:ROWS]
-    scored = score_rows(model, tokenizer, shown, scores={"key words": "key_words"})
+    scored = score_rows(model, tokenizer, shown, scorer=find_scorer(run), scores={"scorer": "scorer"})
     for name, dark in (("light", False), ("dark", True)):
         path = Path(f"{output}-{name}.svg")
         path.parent.mkdir(parents=True, exist_ok=True)
