@@ -163,7 +163,7 @@ def test_lost_workers_and_nodes_do_not_change_results(nodes, folder, environment
         assert "model.safetensors" not in there
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_search_proposes_the_same_points_as_two_local_processes(nodes, tmp_path, capfd):
     what = Search("atwu", find_setting("people-tiny"), trials=6, seed=3).decided()
     sleeper = Sleeper(tmp_path, 0.1)

@@ -132,7 +132,6 @@ class UnlearnOptions(TrainingOptions):
     pairing: str = training_option(
         "random",
         "Retain row of a forget row: random, or closest (every other time one of the 8 with the most similar questions).",
-        group="Method",
         choices=("random", "closest"),
     )
     configuration: str = training_option(
@@ -144,7 +143,6 @@ class UnlearnOptions(TrainingOptions):
     extra_forget: str | None = training_option(
         None,
         "Source of rows that state the same facts differently, unlearned, too; each replaces the form with its prompt.",
-        group="Method",
     )
     forget_words: str | None = training_option(
         None, "Text file of words, one per line, to label in answers without forget_spans."
