@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -369,6 +370,7 @@ def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
         assert tuple(loaded.rows) == expected
         assert tuple(load_rows(loaded.source).rows) == expected  # a command can name them
     assert load_rows(frame).rows[1].subject is None
+    assert stat.S_IMODE((tmp_path / "rows").stat().st_mode) == 0o700
     with pytest.raises(TypeError, match="list"):
         load_rows(IN_MEMORY[0])
     with pytest.raises(ValueError, match="no rows"):

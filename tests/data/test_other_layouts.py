@@ -54,6 +54,12 @@ def test_parts_that_are_not_text_are_rejected():
         parse_row({"messages": [turn, ASSISTANT]}, where="row 7")
 
 
+def test_a_conversation_without_an_answer_is_rejected():
+    for row in ({"prompt": [USER]}, {"completion": [ASSISTANT]}, {"prompt": [USER], "completion": None}):
+        with pytest.raises(ValueError, match="row 7"):
+            parse_row(row, where="row 7")
+
+
 def test_columns_with_other_meanings_are_left_alone():
     row = {"question": "Who?", "answer": "Orla Venn.", "system": "x", "input": "y"}
     assert parse_row(row, where="row 1") == PLAIN

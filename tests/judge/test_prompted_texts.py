@@ -49,6 +49,7 @@ def test_answers_are_cleaned(text, cleaned):
         ('{"verdict": "Yes."}', Verdict(True, "")),
         ('{"verdict": ["YES"], "reason": 3}', Verdict(True, "3")),
         ("No.", Verdict(False, "")),
+        ("<think>Is it YES?</think>\nNo.", Verdict(False, "")),
         (f"[{YES}]", Verdict(True, "stated")),
         (f"Here is my verdict:\n{YES}\nI hope this helps.<|im_end|>", Verdict(True, "stated")),
         (f"Not {{sure}} at first: {YES}", Verdict(True, "stated")),

@@ -127,7 +127,9 @@ def _written(rows: Iterable[Any]) -> Path:
     ]
     if not parsed:
         raise ValueError("there are no rows; give at least one.")
-    path = writable_folder(cache_folder() / "rows") / f"{fingerprint(parsed)[:16]}.jsonl"
+    folder = writable_folder(cache_folder() / "rows")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # they may be what somebody wants forgotten
+    path = folder / f"{fingerprint(parsed)[:16]}.jsonl"
     write_rows(path, parsed)
     return path
 

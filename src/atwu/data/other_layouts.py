@@ -35,7 +35,8 @@ def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
         if columns.get("prompt") is None and _are_turns(columns["completion"]):
             columns["messages"] = columns.pop("completion")
     if _are_turns(columns.get("prompt")) or _are_turns(columns.get("completion")):
-        columns["messages"] = [*_turns(columns.pop("prompt"), "user"), *_turns(columns.pop("completion"), "assistant")]
+        asked, answered = (columns.pop(name, None) for name in ("prompt", "completion"))
+        columns["messages"] = [*_turns(asked, "user"), *_turns(answered, "assistant")]
     if _are_turns(columns.get("conversations")):
         columns["messages"] = [_from_sharegpt(turn) for turn in columns.pop("conversations")]
     if columns.get("instruction") is not None and columns.get("output") is not None:

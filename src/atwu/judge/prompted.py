@@ -110,7 +110,7 @@ def read_verdict(text: str) -> Verdict:
     Raises:
         ValueError: Any other reply, or one whose words contradict its object.
     """
-    bare = text.strip(_PUNCTUATION).upper()
+    bare = _answer(text).strip(_PUNCTUATION).upper()
     if bare in ("YES", "NO"):
         return Verdict(bare == "YES", "")
     reply, around = _object_and_words(text)
