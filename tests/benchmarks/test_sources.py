@@ -360,7 +360,9 @@ IN_MEMORY = [{"question": "Where does Orla Venn live?", "answer": "In Kelbury.",
 
 
 def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
-    datasets, pd = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    import datasets
+    import pandas as pd
+
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
     expected = (Example.from_qa("Where does Orla Venn live?", "In Kelbury.", subject="Orla Venn"),)
     table = datasets.Dataset.from_list(IN_MEMORY)

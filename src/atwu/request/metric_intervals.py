@@ -33,8 +33,9 @@ class VerdictMetric:
     @property
     def within_chance(self) -> bool:
         """Whether the criterion is met, but the interval of `after` reaches beyond the limit."""
-        ends = (self.low, self.high, self.limit)
-        return bool(self.met) and None not in ends and self.low < self.limit < self.high  # type: ignore[operator]
+        if not self.met or self.low is None or self.high is None or self.limit is None:
+            return False
+        return self.low < self.limit < self.high
 
 
 def row_resampler(split: str, rows: RowValues) -> Resampler:
