@@ -110,7 +110,7 @@ def columns_markdown(*metrics: str) -> list[str]:
             to = " to " if low else "–"
             between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g}{to}{high:g}"
             both = column.direction is None and column.sets == (FORGET_OR_RETAIN,)
-            better = "forget ↓, others ↑" if both else arrows[column.direction_on(column.sets[0])]
+            better = "↕" if both else arrows[column.direction_on(column.sets[0])]
             meaning = re.sub(r"the [a-z ]+ probe(?= \()", "this probe", column.meaning)
             meaning = re.sub(r"relearning on \w+ rows|\d-bit quantization", "this attack", meaning)
             meaning = re.sub(r", (official|port) settings", "", meaning)
