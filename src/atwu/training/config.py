@@ -27,7 +27,7 @@ from atwu.training.unsupported_args import check_sharding, check_supported_args
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps"), (1, math.inf)),
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "retain_per_forget"), (1, math.inf)),
     **dict.fromkeys(("weight_decay", "warmup_steps", "max_grad_norm", "adam_epsilon", "lora_r"), (0, math.inf)),
     **dict.fromkeys(("logging_steps", "save_steps", "save_total_limit"), (0, math.inf)),
     **dict.fromkeys(("sam_radius", "weight_noise"), (0, math.inf)),
