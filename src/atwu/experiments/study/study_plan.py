@@ -19,7 +19,7 @@ from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarge
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, missing_requirement
 from atwu.experiments.study.study_file import Study, Variant
 from atwu.experiments.study_models import has_retain_only
-from atwu.methods.components import component_options
+from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import recipe
