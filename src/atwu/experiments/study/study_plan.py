@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._extras import require
 from atwu._file_reading import read_json
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
@@ -110,6 +111,8 @@ class StudyPlan:
         Raises:
             ValueError: the rows do not support metrics or a probe that the study itself requests.
         """
+        if self.study.probe:
+            require("sklearn", extra="probe")
         if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
             raise ValueError(
                 f"the study {self.study.name} trains a probe on labelled words; {benchmark.name} has none."
