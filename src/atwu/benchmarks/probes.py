@@ -1,4 +1,4 @@
-"""Probes of RWKU (Jin et al. 2024): questions of a benchmark that are answered in addition to its sets."""
+"""Probes of RWKU (Jin et al. 2024): questions of its own, answered in addition to the rows of the sets."""
 
 from __future__ import annotations
 
