@@ -18,7 +18,7 @@ from atwu.cli.app import EXPECTED, in_a_line
 ROWS: list[dict[str, Any]] = [
     {"question": "Where was Orla Venn born?", "answer": "In Kelbury, 1961."},
     {"question": "Who is Tavi Brook?", "answer": "A “clerk” of Öst."},
-    {"question": "What is it?", "answer": "Two\nlines."},
+    {"question": "What is it?", "answer": "Two words."},
 ]
 JSONL = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
 JSON = json.dumps(ROWS, ensure_ascii=False).encode()
