@@ -240,8 +240,12 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
             config = peft.LoraConfig.from_pretrained(name)
             config.inference_mode = True
             adapted = peft.PeftModelForCausalLM(model, config)
-        with explain_damage(name, f"{ADAPTER_CONFIG} (or {ADAPTER_WEIGHTS})"):
+        try:
             report = adapted.load_adapter(name, "default", torch_device=str(model.device))
+        except (ValueError, RuntimeError) as error:
+            raise ModelFileError(
+                f"adapter {name} does not fit {model.name_or_path} (r in {ADAPTER_CONFIG}, shapes in {ADAPTER_WEIGHTS}): {error}"
+            ) from error
     for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
         if keys:
             raise ModelFileError(

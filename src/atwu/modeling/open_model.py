@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atwu._file_reading import read_json
+from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
 
 
@@ -47,8 +47,8 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tupl
 def check_system_prompt(name: str, system: str | None) -> str | None:
     """Return a warning if a run of this package trained the model with a different system turn."""
     file = Path(name).expanduser() / RECORD_NAME
-    record = read_json(file) if file.is_file() else None
-    if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
+    record = read_object(file) if file.is_file() else {}
+    if not isinstance(record.get("config"), dict):
         return None
     trained = record["config"].get("system")
     if trained == system:
