@@ -28,7 +28,7 @@ _OPTIONAL = {
         r"\bsystem\W+(role|message|turn)|role\W+system\b|roles must alternate|only user", re.IGNORECASE
     ),
 }
-"""What a request can do without, and how messages of servers name it; their wordings differ too much to be listed."""
+"""What a request can do without, and how messages of servers name it; these differ too much to be listed."""
 _MOST_TOKENS = 10**9
 """A larger count is an error of the server, and would overflow what is computed from it."""
 
@@ -163,8 +163,9 @@ def _joined(content: Any) -> Any:
     """Return the text of a content that is a list of parts, without thoughts; other contents as they are."""
     if not isinstance(content, list):
         return content
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    return "".join(texts) if texts and all(isinstance(text, str) for text in texts) else content
+    found = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in found if isinstance(text, str)]
+    return "".join(texts) if texts else content
 
 
 def _server_message(body: Any, endpoint: Endpoint) -> str:

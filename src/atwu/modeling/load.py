@@ -244,7 +244,8 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
             report = adapted.load_adapter(name, "default", torch_device=str(model.device))
         except (ValueError, RuntimeError) as error:
             raise ModelFileError(
-                f"adapter {name} does not fit {model.name_or_path} (r in {ADAPTER_CONFIG}, shapes in {ADAPTER_WEIGHTS}): {error}"
+                f"adapter {name} does not fit {model.name_or_path} (r in {ADAPTER_CONFIG}, shapes in {ADAPTER_WEIGHTS}): "
+                f"{error}"
             ) from error
     for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
         if keys:
