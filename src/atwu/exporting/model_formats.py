@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._file_reading import read_object
 from atwu._files import write_json
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
@@ -143,7 +143,7 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
 def _copy_adapter(source: Source, folder: Path) -> None:
     """Copy the adapters; a given base replaces the one they name."""
     shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
-    settings = json.loads((source.path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    settings = read_object(source.path / ADAPTER_CONFIG)
     if source.loading.base is not None:
         base = Path(source.loading.base)
         settings["base_model_name_or_path"] = str(base.absolute()) if base.is_dir() else source.loading.base

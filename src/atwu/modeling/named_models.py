@@ -22,7 +22,9 @@ from typing import Any
 from atwu._cache import cache_folder, writable_folder
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
+from atwu.errors import ModelFileError
 from atwu.modeling.loading_report import check_complete
+from atwu.modeling.model_files import explain_damage
 
 logger = logging.getLogger(__name__)
 
@@ -193,19 +195,45 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     return tokenizer
 
 
+def _check_blocks(path: Path) -> None:
+    """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
+
+    transformers would create 10^9 layers, or load a part of the file.
+
+    Raises:
+        ModelFileError: it has not, or cannot be read.
+    """
+    import gguf
+
+    with explain_damage(path.parent, path.name):
+        reader = gguf.GGUFReader(path)
+        given = next((field.contents() for name, field in reader.fields.items() if name.endswith(".block_count")), None)
+        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
+        end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
+        size, alignment = path.stat().st_size, reader.alignment
+    if found != {str(layer) for layer in range(len(found))} or given != len(found):
+        raise ModelFileError(
+            f"{path} gives {given} layers (block_count), but has tensors of the layers {', '.join(sorted(found)) or 'none'}; "
+            "download it again."
+        )
+    if size - end >= alignment:
+        raise ModelFileError(
+            f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
+        )
+
+
 def _convert(path: Path, folder: Path, *, source: str) -> None:
     """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder is created atomically."""
     import torch
     from transformers import AutoModelForCausalLM
 
     logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
+    _check_blocks(path)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    try:
+    with explain_damage(path.parent, path.name):
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
         read, report = loaded
         tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
-    except Exception as error:  # gguf, tokenizers and transformers raise various exceptions
-        raise ValueError(f"{path} cannot be read by transformers: {error}") from error
     check_complete(report, str(path))
     config, generation = read.config, read.generation_config
     if hasattr(config, "quantization_config"):
