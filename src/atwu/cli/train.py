@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atwu._file_reading import prefix_errors
 from atwu.cli.cli_options import CliOption, UsageError, cli_option, cli_options_of, settings, values_of
 from atwu.cli.output import say
+from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -45,9 +44,13 @@ GROUPS = {
 """`group` of a training option -> heading in the help."""
 
 
-def _with_aliases(options: Iterable[CliOption]) -> list[CliOption]:
+def _training_options(source: type) -> list[CliOption]:
+    """Return the fields of `TrainingOptions` or a subclass, and the options of transformers that it does not declare."""
+    ours = cli_options_of(source, without=("output_dir", "component_options"))
+    names = {each.name for each in ours}
     return [
-        replace(each, alias=ALIASES.get(each.name, ()), group=GROUPS.get(each.group, each.group)) for each in options
+        *(replace(each, alias=ALIASES.get(each.name, ()), group=GROUPS.get(each.group, each.group)) for each in ours),
+        *(each for each in trainer_options() if each.name not in names),
     ]
 
 
@@ -55,7 +58,7 @@ def finetune_options() -> list[CliOption]:
     """Return the options of fine-tuning."""
     from atwu.training.training_options import TrainingOptions
 
-    return _with_aliases(cli_options_of(TrainingOptions, without=("output_dir",)))
+    return _training_options(TrainingOptions)
 
 
 def _component_help(option: ComponentOption) -> str:
@@ -87,23 +90,11 @@ def unlearn_options() -> list[CliOption]:
         )
         for part in component_options().values()
     ]
-    fields = _with_aliases(cli_options_of(UnlearnOptions, without=("output_dir", "component_options")))
     fields = [
         replace(each, default=None, help=f"{each.help} Default: chosen automatically.") if each.name in CHOSEN else each
-        for each in fields
+        for each in _training_options(UnlearnOptions)
     ]
     return sorted([*fields, *parts], key=lambda each: each.group != "Method")
-
-
-@functools.cache
-def trainer_options() -> list[CliOption]:
-    """Return the other options of the transformers trainer."""
-    from atwu.training.config import TokenTrainingConfig
-
-    return [
-        replace(each, group="transformers.TrainingArguments")
-        for each in cli_options_of(TokenTrainingConfig, without=("output_dir",))
-    ]
 
 
 def preset_file(path: Path) -> Path:
@@ -181,7 +172,7 @@ class UnlearnCommand:
         group=GROUPS["Machine"],
     )
     strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
-    settings: dict[str, Any] = settings(unlearn_options, trainer_options)
+    settings: dict[str, Any] = settings(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
@@ -238,7 +229,7 @@ class FinetuneCommand:
     )
     overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
     config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None, group=RUN)
-    settings: dict[str, Any] = settings(finetune_options, trainer_options)
+    settings: dict[str, Any] = settings(finetune_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from atwu.cli.cli_options import UsageError, cli_option, values_of
 from atwu.cli.output import say, stand_out, terminal
+from atwu.cli.train import unlearn_options
 
 
 @dataclass(kw_only=True)
@@ -63,6 +64,7 @@ class TuneCommand:
 
     def run(self) -> None:
         """Search, and print and write the results."""
+        options = dict(map(_setting, self.fixed))
         from atwu.experiments.open_queue import open_queue
         from atwu.experiments.tuning.trial_storage import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
@@ -73,7 +75,7 @@ class TuneCommand:
             **values_of(self, "study", "setting", "transfer_to", "output"),
             **values_of(self, "trials", "transfer_trials", "objective", "seed"),
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
-            options=dict(map(_setting, self.fixed)),
+            options=options,
         )
         folder, count = tuning.folder, len(tuning.variants)
         kind = "method" if self.study is None else "variant"
@@ -110,11 +112,10 @@ def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as YAML reads it."""
     from atwu._file_reading import parse_yaml
     from atwu._names import lookup
-    from atwu.training.config import option_names
 
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}.")
-    lookup("option", name, dict.fromkeys(sorted(option_names())))
+    lookup("option", name, dict.fromkeys(sorted(option.name for option in unlearn_options())))
     return name, parse_yaml(value, what=f"--set {name}")
