@@ -91,7 +91,7 @@ def cli_options_of(
     Args:
         source: the dataclass.
         without: fields to leave out.
-        group: heading of fields without one; a field with an empty group is not common.
+        group: heading of fields without one.
         common: False shows all of them in --help-all only.
     """
     hints = _hints(source)
@@ -115,8 +115,8 @@ def cli_options_of(
                     each.default if each.default_factory is MISSING else each.default_factory(),
                     about.get("help", ""),
                     many,
-                    about.get("group", group) or MORE_GROUP,
-                    about.get("common", common) and about.get("group") != "",
+                    about.get("group", group),
+                    about.get("common", common),
                     tuple(about.get("choices") or choices),
                     about.get("least"),
                     tuple(about.get("alias", ())),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._file_reading import prefix_errors
-from atwu.cli.cli_options import CliOption, UsageError, cli_option, cli_options_of, settings, values_of
+from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, cli_options_of, settings, values_of
 from atwu.cli.output import say
 from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
@@ -36,22 +36,32 @@ CHOSEN = (
 """Options that `atwu unlearn` chooses (`atwu.request.auto_settings`), unless a learning rate and a length are given."""
 
 
-GROUPS = {
-    "Training": "Training arguments",
-    "Machine": "Hardware and precision",
-    "Adapters": "LoRA and quantization",
+HARDWARE = "Hardware and precision"
+COMMON = {
+    "Method": ("method", "weighting", "forget_loss", "retain_loss", "preserve", "forms", "configuration"),
+    "Training arguments": (
+        *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
+        *("gradient_accumulation_steps", "warmup_steps", "seed", "max_length", "system"),
+    ),
+    HARDWARE: ("bf16", "activation_checkpointing", "use_cpu"),
+    "LoRA and quantization": ("lora_r", "quantize", "save_adapter"),
 }
-"""`group` of a training option -> heading in the help."""
+"""Heading -> training options that `--help` lists."""
 
 
 def _training_options(source: type) -> list[CliOption]:
     """Return the fields of `TrainingOptions` or a subclass, and the options of transformers that it does not declare."""
-    ours = cli_options_of(source, without=("output_dir", "component_options"))
-    names = {each.name for each in ours}
-    return [
-        *(replace(each, alias=ALIASES.get(each.name, ()), group=GROUPS.get(each.group, each.group)) for each in ours),
-        *(each for each in trainer_options() if each.name not in names),
-    ]
+    headings = {name: heading for heading, names in COMMON.items() for name in names}
+    ours = {
+        each.name: replace(
+            each,
+            alias=ALIASES.get(each.name, ()),
+            group=headings.get(each.name, MORE_GROUP),
+            common=each.name in headings,
+        )
+        for each in cli_options_of(source, without=("output_dir", "component_options"))
+    }
+    return [*ours.values(), *(each for each in trainer_options() if each.name not in ours)]
 
 
 def finetune_options() -> list[CliOption]:
@@ -169,7 +179,7 @@ class UnlearnCommand:
         "Choose full fine-tuning, LoRA, quantization and activation checkpointing by the free memory, even if a learning "
         "rate and a run length are given. See atwu plan.",
         False,
-        group=GROUPS["Machine"],
+        group=HARDWARE,
     )
     strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
     settings: dict[str, Any] = settings(unlearn_options)

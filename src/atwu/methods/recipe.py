@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _SIGNS: Mapping[str, Combination] = {"*": "product", "+": "mean_of_ranks"}
 P = TypeVar("P", bound=Component)
+ComponentKind = Literal["weighting", "forget loss"]
+"""Kinds of component that may be plain functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
     return tuple(name.strip() for name in re.split(r"[*+]", text)), _SIGNS[signs[0]]
 
 
-def named_component(kind: Literal["weighting", "forget loss"], component: str | Callable[..., Any]) -> str:
+def named_component(kind: ComponentKind, component: str | Callable[..., Any]) -> str:
     """Return the name of a component; a plain function is added to its table first."""
     if isinstance(component, str):
         return component

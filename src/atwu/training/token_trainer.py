@@ -40,6 +40,9 @@ from atwu.training.run_record import Timing, push, write_result
 from atwu.training.sharding import gathered, repeats, shard_model
 from atwu.training.training_rows import RowSet
 
+EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
+"""Advice where transformers' evaluation does not apply."""
+
 
 class TokenTrainer(Trainer):
     """Base of the trainers; subclasses define how rows are counted and what the loss is.
@@ -132,6 +135,10 @@ class TokenTrainer(Trainer):
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.timing.seconds = time.perf_counter() - clock
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a TypeError: rows are text, and predictions are the metrics and answers of an evaluation."""
+        raise TypeError(f"predict is not supported: {EVALUATE_INSTEAD}, whose result has metrics and answers.")
 
     def create_accelerator_and_postprocess(self) -> None:
         """Also shard processes on CPUs, for which accelerate silently drops its FSDP plugin."""
