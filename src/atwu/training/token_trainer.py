@@ -28,7 +28,7 @@ from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.modeling.adapters import adapters_of
+from atwu.modeling.adapters import adapters_of, quiet_peft
 from atwu.modeling.device import emulates_bfloat16
 from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
@@ -309,7 +309,8 @@ class TokenTrainer(Trainer):
         weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
-            model.save_pretrained(folder, state_dict=weights)
+            with quiet_peft():
+                model.save_pretrained(folder, state_dict=weights)
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
 
