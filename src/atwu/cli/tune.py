@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._program import program
 from atwu.cli.cli_options import UsageError, cli_option, values_of
 from atwu.cli.output import say, stand_out, terminal
 from atwu.cli.train import unlearn_options
@@ -98,7 +99,7 @@ class TuneCommand:
             console.print(best_table(found))
             if self.study is not None:
                 at = tuning.transfer_to or tuning.first_setting  # None: the study's own
-                again = ["atwu", "study", "run", self.study, *(["--setting", at] if at else [])]
+                again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
                 say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
             elif words := use_of_presets(found, folder, done.models):
                 say(words)
