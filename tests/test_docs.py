@@ -6,13 +6,14 @@ import ast
 import importlib
 import re
 import shlex
+import tomllib
 
 import nbformat
 import pytest
 
 from atwu.cli.app import _command, _split
 from atwu.cli.cli_options import cli_options_of
-from atwu.cli.parse import _read, _with_rest
+from atwu.cli.parse import _read
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import FORGET_OR_RETAIN
 from atwu.evaluation.registry import METRIC_ORDER, find_metric
@@ -83,8 +84,7 @@ def test_options_of_commands_exist(block):
         if not command.startswith("atwu ") or "atwu evaluate ..." in command:
             continue
         name, words = _split(shlex.split(command)[1:])
-        options = cli_options_of(_command(name))
-        _, unknown = _read(_with_rest(_command(name), options), words)
+        _, unknown = _read(cli_options_of(_command(name)), words)
         assert not unknown, command
 
 
@@ -169,3 +169,14 @@ def test_every_module_imports():
             importlib.import_module(module.name)
     for name in atwu.__all__:
         assert getattr(atwu, name) is not None
+
+
+def test_the_licence_page_lists_every_dependency_of_users():
+    from scripts.site_pages import licences
+
+    page, project = licences(), tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: needed for name, needed in project["optional-dependencies"].items() if name != "dev"}
+    for name, needed in {"": project["dependencies"], **extras}.items():
+        for each in needed:
+            package = re.split(r"[\[<>=]", each)[0]
+            assert re.search(rf"^\| {package} \| \S.* \| {name} \|$", page, re.M | re.I), each

@@ -39,8 +39,7 @@ def test_the_method_tables_import_no_heavy_package(arguments, kept_out):
 ANSWERS = """
 import contextlib, io, re, sys
 from atwu.cli.app import COMMANDS, run_cli
-from atwu.cli.cli_options import UsageError, cli_options_of
-from atwu.cli.trainer_options import trainer_options
+from atwu.cli.cli_options import UsageError
 
 for name in COMMANDS:
     options = []
