@@ -14,6 +14,7 @@ import os
 import posixpath
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -146,11 +147,10 @@ def licences() -> str:
     """List the licence of every direct dependency, as its package states it."""
     lines = ["# Licences", "", "atwu: Apache-2.0. Its direct dependencies, as their packages state it:", ""]
     lines += ["| package | licence | extra |", "|---|---|---|"]
-    for required in importlib.metadata.requires("atwu") or ():
-        name, extra = re.match(r"[\w.-]+", required), re.search(r"extra == .(\S+)['\"]", required)
-        assert name is not None
-        if extra is None or extra[1] != "dev":
-            lines.append(f"| {name[0]} | {licence(name[0])} | {extra[1] if extra else ''} |")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra, required in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+        names = [re.split(r"[\[<>=]", each)[0] for each in required if extra != "dev"]
+        lines += [f"| {name} | {licence(name)} | {extra} |" for name in names]
     return "\n".join(lines)
 
 
