@@ -19,6 +19,14 @@ from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
 from atwu.modeling.quantization import BIT_WIDTHS, check_quantization, plain_weights, quantize_model, relative_change
 
+_PROBES = (
+    "  two  spaces,\ttabs and a trailing one ",
+    "In 1789: 3.14, 1,000,000 and 2nd.",
+    "lines\nof\r\n\n  text",
+    "ünï — 東京 مرحبا ☃🎉 é",
+    "it's we'll DON'T x+=1; <b>a_b</b> http://a.b/c?d=e",
+)
+"""Texts that tokenizers are compared on, besides special tokens."""
 EXPORT_FORMATS = ("safetensors", "adapter", *BIT_WIDTHS, "gguf")
 
 
@@ -125,18 +133,22 @@ class Written:
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
-    """Check that two tokenizers agree on rows.
+    """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode.
 
     Raises:
-        ValueError: they do not; names the first row.
+        ValueError: they do not; names the first text.
     """
-    one, two = (Encoder(each).encode_rows(rows, what="rows").rows for each in (tokenizer, other))
-    different = [place for place, (left, right) in enumerate(zip(one, two, strict=True)) if left != right]
+    probes = (*_PROBES, "".join(f"{token} a " for token in tokenizer.get_added_vocab()))
+    texts = [*probes, *((row.question or row.answer) for row in rows)]
+    one, two = (
+        [*(each(text).input_ids for text in probes), *Encoder(each).encode_rows(rows, what="rows").rows]
+        for each in (tokenizer, other)
+    )
+    different = [text for text, left, right in zip(texts, one, two, strict=True) if left != right]
     if different:
-        row = rows[different[0]]
         raise ValueError(
-            f"{len(different)} of {len(rows)} rows are tokenized differently when transformers reads the file, such as "
-            f"{(row.question or row.answer)[:60]!r}; export with --llama-cpp, or as safetensors."
+            f"{len(different)} of {len(texts)} texts are tokenized differently when transformers reads the file, such as "
+            f"{different[0][:60]!r}; export with --llama-cpp, or as safetensors."
         )
 
 

@@ -70,7 +70,7 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     check_as_written(Path(expand_home(name)))
     if is_adapter(name):
         _check_adapter(name)
-        _check_base(name, base_of(name, base=base))
+        _check_base(name, base)
         return
     if base is not None:
         raise ValueError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
@@ -136,7 +136,7 @@ def base_of(name: str, *, base: str | None = None) -> str:
             f"adapter {name} records its base model as the relative path {recorded!r}, whose start is unknown; "
             "set the base model with base= (--base)."
         )
-    return recorded
+    return model_source(recorded)
 
 
 def load_tokenizer(
@@ -334,10 +334,13 @@ def _check_adapter(name: str) -> None:
         )
 
 
-def _check_base(name: str, base: str) -> None:
-    if is_adapter(base):
-        raise ValueError(f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first.")
+def _check_base(name: str, given: str | None) -> None:
     try:
+        base = base_of(name, base=given)
+        if is_adapter(base):
+            raise ValueError(
+                f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first."
+            )
         check_model_name(base)
     except FileNotFoundError as error:
         raise FileNotFoundError(

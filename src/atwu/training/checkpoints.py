@@ -86,7 +86,7 @@ def checkpoint_to_resume(trainer: TokenTrainer, asked: str | os.PathLike[str] | 
     if key != trainer.key:
         raise ValueError(
             f"{last} belongs to another run, which differs in {key_differences(key, trainer.key)}; set another "
-            "output_dir, or pass the path of the checkpoint to resume from."
+            f"output_dir, or continue from it anyway: train(resume_from_checkpoint={last!r})."
         )
     return last
 
