@@ -80,7 +80,7 @@ def check_supported_args(config: TrainingArguments) -> None:
     _check_loggers(config.report_to)
 
 
-def check_sharding(config: TrainingArguments) -> None:
+def check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
     """Reject unsupported sharding settings.
 
     Raises:
@@ -103,7 +103,7 @@ def check_sharding(config: TrainingArguments) -> None:
             "SIZE_BASED_WRAP does not work for lists of layers",
         ),
         (how.get("cpu_offload") and not _gpu(config), "cpu_offload needs a GPU"),
-        (config.quantize, "quantized weights cannot be sharded; leave out quantize or fsdp"),
+        (quantized, "quantized weights cannot be sharded; leave out quantize or fsdp"),
     ):
         if asked:
             raise ValueError(f"fsdp: {why}.")
