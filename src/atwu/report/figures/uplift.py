@@ -8,8 +8,7 @@ from typing import Any
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
-from atwu.report.figures.figure import FigureDraft, report_figure
-from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
+from atwu.report.figures.figure import MUTED, FigureDraft, Series, grid, name_rows, new_figure, report_figure
 from atwu.report.run_records import Records
 from atwu.report.table_values import MetricKey, cell_of
 

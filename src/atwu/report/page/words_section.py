@@ -12,7 +12,7 @@ from typing import Any
 
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
-from atwu.report.figures.auroc_progression import mask_note
+from atwu.report.figures.curves import mask_note
 from atwu.report.run_records import Records
 from atwu.report.scored_row import ScoredRow, percent_of_score
 
