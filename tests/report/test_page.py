@@ -14,7 +14,7 @@ import pytest
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.report.colour_scale import contrast
-from atwu.report.page.report_page import render_report_page, write_report_page
+from atwu.report.page.report_page import format_duration, render_report_page, write_report_page
 from atwu.report.page.reproduce_section import shared_settings
 from atwu.report.report_table import headline_metrics, report_metrics, tidy
 from atwu.report.run_records import Records
@@ -71,6 +71,13 @@ def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> N
     assert attacks["forget leak, worst family"][2] == repr(
         records.results["atwu"].sets["forget"]["leak_worst_family"].value
     )
+
+
+def test_costs_are_means_over_seeds(page: Page) -> None:
+    assert page.values("cost-table")["npo"][:2] == ["13.5", "550000000.0"]
+    for shown in ("14.5 s", "0.55 GB", "$0.13"):
+        assert f'<span class="v ">{shown}</span>' in page.html
+    assert [format_duration(seconds) for seconds in (9.94, 150, 9000)] == ["9.9 s", "2.5 min", "2.5 h"]
 
 
 def test_marks_are_text_and_not_only_colours(page: Page) -> None:

@@ -24,10 +24,10 @@ class MethodsCommand:
         from rich.console import Console
 
         from atwu._names import lookup
+        from atwu.cli.methods_listing import explain_method, list_methods
         from atwu.methods.method_facts import as_plain
         from atwu.methods.method_table import METHODS
         from atwu.methods.plugins import load_plugins
-        from atwu.report.methods_listing import explain_method, list_methods
 
         load_plugins()
         if self.name is not None:

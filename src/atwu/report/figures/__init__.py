@@ -13,8 +13,7 @@ from atwu.report.figures.uplift import uplift
 from atwu.report.run_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
-    draw.__name__: draw
-    for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks)
+    draw.__name__: draw for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks)
 }
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 
