@@ -17,7 +17,6 @@ from atwu.report.figures.figure import (
     REFERENCE_DASHES,
     FigureDraft,
     Series,
-    grid,
     name_rows,
     new_figure,
     report_figure,
@@ -159,5 +158,5 @@ def _frame(axes: Axes, records: Records, panel: Panel) -> None:
     first, _, last = axes.get_xticklabels()
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
-    grid(axes, "x")
+    axes.grid(True, axis="x")
     axes.set_title(panel.title, fontsize=8, linespacing=1.1)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from atwu.data.arrays import FloatArray
-from atwu.report.figures.figure import GUIDE, FigureDraft, Series, grid, new_figure, report_figure, shorten_names
+from atwu.report.figures.figure import GUIDE, FigureDraft, Series, mark_names, new_figure, report_figure
 from atwu.report.run_records import Records, RunRecord
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
         lines[label, name] = axes.plot(steps, mean, **look, gid=one.gid(name))[0]
         tips[one.gid(name)] = f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]}, {mean[-1]:.3f} at the end"
     axes.axhline(0.5, **GUIDE)
-    grid(axes)
+    axes.grid(True)
     every = pd.concat(list(curves.values()))
     axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
     axes.set_xlim(0, max(1, every.index.max()))
@@ -77,7 +77,7 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
     names = [f"{ends[label]:.2f}  {styles[label].name}" for label in order]
     handles = [lines[label, "forget"] for label in order]
     place: dict[str, Any] = {"loc": "outside right upper", "title": "AUROC at the end", "alignment": "left"}
-    shorten_names(sheet.legend(handles, names, **place).get_texts(), [styles[label] for label in order])
+    mark_names(sheet.legend(handles, names, **place).get_texts(), [styles[label] for label in order])
     dashed = "; dashed: holdout rows" if any(name == "holdout" for _, name in curves) else ""
     caption = (
         "AUROC, within each row, of the score that each method uses against the labelled tokens, recomputed on the "
@@ -121,7 +121,7 @@ def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDra
             handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
             tips[one.gid(part)] = f"{label}: {LOSS_COMPONENTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
         _scale(axes, np.concatenate([values for _, values in lines.values()]))
-        grid(axes)
+        axes.grid(True)
         axes.set_title(LOSS_COMPONENTS[part])
         axes.margins(x=0)
     for axes in panels[len(curves) :]:
@@ -131,7 +131,7 @@ def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDra
     legend = sheet.legend(
         handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
     )
-    shorten_names(legend.get_texts(), [styles[label] for label in labels])
+    mark_names(legend.get_texts(), [styles[label] for label in labels])
     caption = (
         "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different "
         "functions: compare their trends, not their values."

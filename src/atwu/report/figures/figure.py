@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -140,22 +140,17 @@ def new_figure(height: float) -> Figure:
     return figure
 
 
-def grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
-    """Draw faint grid lines behind the marks."""
-    axes.grid(True, axis=which)
-
-
 def name_rows(axes: Axes, series: Sequence[Series]) -> None:
     """Label the rows on the left of the axes, from the top."""
     axes.set_yticks(range(len(series)), [one.name for one in series])
-    shorten_names(axes.get_yticklabels(), series)
+    mark_names(axes.get_yticklabels(), series)
     axes.set_ylim(len(series) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
 
-def shorten_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
-    """Shorten texts to label names: the highlighted one is bold, and all have tooltips."""
+def mark_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
+    """Make the name of the highlighted label bold, and give every name its id."""
     for text, one in zip(texts, series, strict=True):
         text.set(fontweight=one.weight, gid=one.gid("name"))
 

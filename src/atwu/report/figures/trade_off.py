@@ -18,12 +18,11 @@ from atwu.report.figures.figure import (
     MUTED,
     FigureDraft,
     Series,
-    grid,
+    mark_names,
     new_figure,
     report_figure,
-    shorten_names,
 )
-from atwu.report.model_standing import DESTROYED, standings
+from atwu.report.model_standing import DESTROYED
 from atwu.report.run_records import Records
 from atwu.report.table_values import MetricKey, cell_of
 
@@ -89,11 +88,8 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
 
 def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> FigureDraft | str:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
-    broken = {
-        name: points.pop(name)
-        for name, word in standings(records.results).items()
-        if word == DESTROYED and name in points
-    }
+    destroyed = [name for name, word in records.table.out.items() if word == DESTROYED and name in points]
+    broken = {name: points.pop(name) for name in destroyed}
     if not any(label in points for label in records.labels):
         points, broken = points | broken, {}
     ranked = [label for label in records.labels if label in points]
@@ -110,7 +106,7 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
     seeds = []
     sheet = new_figure(5.2 if crowded else 4.1)
     axes = sheet.subplots()
-    grid(axes)
+    axes.grid(True)
     for name, point in points.items():
         one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
@@ -192,7 +188,7 @@ def _name_points(
             break
         for drawn in filter(None, (*texts, *lines)):
             drawn.remove()
-    shorten_names(texts, list(names))
+    mark_names(texts, list(names))
 
 
 def _point(result: EvalResult, plane: Plane) -> TradeOffPoint | None:
