@@ -10,8 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.formatting import format_number
-from atwu.evaluation.result import MetricValue
+from atwu.evaluation.result import MetricValue, format_number
 from atwu.report.figures.figure import (
     INK,
     REFERENCE_DASHES,

@@ -10,8 +10,7 @@ import numpy as np
 
 from atwu._extras import require
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.formatting import format_interval, format_number
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import EvalResult, MetricValue, format_interval, format_number
 from atwu.report.figures.figure import (
     GUIDE,
     INK,
