@@ -176,6 +176,7 @@ def test_latex_is_well_formed(build_records) -> None:
     body = re.sub(r"\\[{}]", "", text)
     assert body.count("{") == body.count("}")
     assert r"rho\_50\% \& \{more\} \#1" in text
+    assert r"method & UQ $\uparrow$ & ES$_{F}$ $\downarrow$ & ES$_{R}$ $\uparrow$ & ES$_{\Delta}$ $\uparrow$ & " in text
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         assert rule in text
     columns = re.search(r"\\begin\{tabular\}\{(l r*|lr+)\}", text)[1]

@@ -14,15 +14,15 @@ from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
 from atwu.report.metric_labels import SUBSCRIPT
 from atwu.report.report_table import DATA, Table, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.report.run_records import Records
-from atwu.report.table_values import MISSING_CELL, MetricKey
+from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
 from atwu.training.model_card import public_command, public_record
 
 REPORT_SCHEMA_NAME = "atwu.report/1"
 
 _MARKDOWN = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
-_MARKDOWN_LEGEND = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
+_MARKDOWN_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
 _LATEX = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\textcolor{red}{%s}", "": "%s"}
-_LATEX_LEGEND = {"best": "bold: best", "second": "underlined: second", "degraded": "red: degraded"}
+_LATEX_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "underlined: second", "degraded": "red: degraded"}
 _TEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -103,10 +103,10 @@ def to_latex(records: Records) -> str:
     numbers.insert(0, "", names)
     intervals.insert(0, "", "")
     rows = pd.concat([numbers, intervals[(intervals != "").any(axis=1)]]).loc[list(table.labels)]
+    rows.columns = ["method", *(_latex_head(head.text) for head in table.heads)]
     caption = [*report_caption(records, table, _LATEX_LEGEND), *degradation_notes(table)]
     text: str = rows.to_latex(
         index=False,
-        header=["method", *(_latex_head(head.text) for head in table.heads)],
         escape=False,
         column_format="l" + "r" * len(table.keys),
         position="t",

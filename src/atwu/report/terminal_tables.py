@@ -230,8 +230,8 @@ def _difference(estimate: Estimate | None, digits: int) -> Text:
 
 
 def _grid(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable:
-    columns = [*names, *(Column(name, justify="right", no_wrap=True) for name in numbers)]
-    return RichTable(*columns, title=Text(title), title_justify="left")
+    columns = (Column(name, justify="right", no_wrap=True) for name in numbers)
+    return RichTable(*names, *columns, title=Text(title), title_justify="left")
 
 
 def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
