@@ -124,12 +124,14 @@ def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
         result=dataclasses.replace(records.runs[0].result, settings={"task_folder": "/srv/somebody/tasks", "seed": 1}),
     )
     study = {**records.study, "command": command}
-    made = dataclasses.replace(records, study=study, runs=(bare, *records.runs[1:]))
+    second = dataclasses.replace(records.of("wga")[0], run={"original_model": {"model": "/srv/somebody/target"}})
+    made = dataclasses.replace(records, study=study, runs=(bare, second, *records.of("npo")))
     page = render_report_page(made, command=command)
     for secret in ("/srv", "somebody", "orla", "pw@", "key="):
         assert secret not in page
     assert page.count("atwu report runs --judge-url https://host:8000/v1") == 2
     assert "&#34;task_folder&#34;: &#34;tasks&#34;" in page
+    assert "&#34;model&#34;: &#34;target&#34;" in page
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -147,16 +149,6 @@ def test_shared_settings_are_listed_once(records: Records) -> None:
     assert page.count("&#34;kind&#34;: &#34;offline&#34;") == 1
     assert "&#34;seed&#34;: 7\n" in page
     assert "the same for all methods" in page
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_pages_contain_no_local_paths(records: Records) -> None:
-    run = {**(records.runs[0].run or {}), "original_model": {"model": "/srv/somebody/target"}}
-    page = render_report_page(
-        dataclasses.replace(records, runs=(dataclasses.replace(records.runs[0], run=run), *records.runs[1:]))
-    )
-    assert "/srv" not in page
-    assert "&#34;model&#34;: &#34;target&#34;" in page
 
 
 def test_commands_settings_and_versions(page: Page) -> None:

@@ -6,18 +6,18 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
+from pydantic import ConfigDict, TypeAdapter
 
-from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
+from atwu.evaluation.result import STRICT, EvalResult
 from atwu.report.metric_labels import SUBSCRIPT
 from atwu.report.report_table import DATA, Table, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.report.run_records import Records
 from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
 from atwu.training.model_card import public_command, public_record
-
-REPORT_SCHEMA_NAME = "atwu.report/1"
 
 _MARKDOWN = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
 _MARKDOWN_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
@@ -158,7 +158,7 @@ def to_json(records: Records) -> str:
     Values per row and curves are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
     """
     plain: dict[str, Any] = {
-        "schema": REPORT_SCHEMA_NAME,
+        "schema": "atwu.report/1",
         "title": records.title,
         "study": _study(records),
         "headline": [list(key) for key in headline_metrics(records)],
@@ -188,40 +188,32 @@ def _study(records: Records) -> dict[str, Any]:
     return plain if command is None else plain | {"command": public_command(str(command))}
 
 
+@dataclass(frozen=True)
+class _Run:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    label: str
+    seed: int | None
+    result: EvalResult
+    run: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class _Report:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    schema: Literal["atwu.report/1"]
+    title: str
+    study: dict[str, Any]
+    headline: list[MetricKey]
+    results: dict[str, EvalResult]
+    runs: list[_Run]
+
+
 REPORT_SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
+    **TypeAdapter(_Report).json_schema(mode="serialization"),
     "title": "Report of atwu report --format json",
-    "type": "object",
-    "required": ["schema", "title", "study", "headline", "results", "runs"],
-    "additionalProperties": False,
-    "properties": {
-        "schema": {"const": REPORT_SCHEMA_NAME},
-        "title": {"type": "string"},
-        "study": {"type": "object"},
-        "headline": {
-            "type": "array",
-            "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
-        },
-        "results": {"type": "object", "additionalProperties": {"$ref": "#/$defs/result"}},
-        "runs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["label", "seed", "result", "run"],
-                "additionalProperties": False,
-                "properties": {
-                    "label": {"type": "string"},
-                    "seed": {"type": ["integer", "null"]},
-                    "result": {"$ref": "#/$defs/result"},
-                    "run": {"type": ["object", "null"]},
-                },
-            },
-        },
-    },
-    "$defs": {
-        "result": {key: value for key, value in EVAL_SCHEMA.items() if key not in ("$schema", "$defs")},
-        **EVAL_SCHEMA["$defs"],
-    },
 }
 """JSON Schema of `to_json`."""
 
