@@ -161,7 +161,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
         )
         for label, each in means.iterrows()
     ]
-    caption = "One run, mean over seeds. Times depend on the machine; the judge's price includes cached verdicts."
+    caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {_SORT}"
     return _plain_table("cost-table", caption, "Method", list(map(str, means)), rows)
 
 
