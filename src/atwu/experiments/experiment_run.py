@@ -42,7 +42,7 @@ from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.run_records import EVAL_NAME
+from atwu.report.report_records import EVAL_NAME
 from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.config import UnlearnConfig
 from atwu.training.output_folder import drop_unfinished

@@ -20,7 +20,8 @@ from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
 from atwu.experiments.study_models import prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.report.run_records import STUDY_NAME, Records, read_records
+from atwu.report.report_records import STUDY_NAME, Records
+from atwu.report.run_records import read_records
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
