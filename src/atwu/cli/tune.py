@@ -63,7 +63,7 @@ class TuneCommand:
 
     def run(self) -> None:
         """Search, and print and write the results."""
-        from atwu.experiments.open_queue import open_queue
+        from atwu.experiments.open_executor import open_executor
         from atwu.experiments.tuning.trial_storage import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
         from atwu.experiments.tuning.tuning_results import best_table, trials_table, use_of_presets
@@ -79,10 +79,10 @@ class TuneCommand:
         kind = "method" if self.study is None else "variant"
         where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
-        with open_queue(
+        with open_executor(
             self.processes, folder=folder, cluster=self.cluster, gpus_per_run=self.gpus_per_run, say=say
-        ) as queue:
-            done = tune_methods(tuning, queue, fixed=self.fixed, say=say)
+        ) as executor:
+            done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
         found = done.searches
         console = terminal()
         if len(found) == 1:

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.queue import InProcessExecutor
-from atwu.experiments.tuning.parallel_searches import Searches, search_all
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.executors import InProcessExecutor
+from atwu.experiments.tuning.search import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import PreparedSearch, Search, SearchResult
-from atwu.experiments.tuning.trials import open_trials
+from atwu.experiments.tuning.trials import Searches, open_trials, search_all
 from tests.experiments.tuning.searching import run_trials, value
 
 METHODS = ("atwu", "wga", "npo")

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.experiments.tuning.sampler import FinishedTrial, propose
+from atwu.experiments.tuning.search import FinishedTrial, propose
 from atwu.methods.component_options import Range
 
 SPACE = {

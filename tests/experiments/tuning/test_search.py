@@ -15,11 +15,11 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.tuning.search import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import PrunedError, Search, SearchResult
-from atwu.experiments.tuning.search_definition import search_definition
+from atwu.experiments.tuning.trial import search_definition
 from atwu.experiments.tuning.trials import definition_differences
 from atwu.methods.component_options import Range
 from tests.experiments.tuning.searching import run_trials, value

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.tuning.sampler import FinishedTrial
+from atwu.experiments.tuning.search import FinishedTrial
 from atwu.experiments.tuning.search import Search, SearchResult
 from atwu.experiments.tuning.tune_methods import second_stage
 from atwu.methods.component_options import Range

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.queue import InProcessExecutor
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.executors import InProcessExecutor
+from atwu.experiments.tuning.search import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import Search
 from atwu.experiments.tuning.trial_storage import check_storage, masked, storage_url
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods

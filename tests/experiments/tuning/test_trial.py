@@ -17,12 +17,12 @@ from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments import experiment_run as module
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.study_models import Models
 from atwu.experiments.tuning import tune_methods as tune
-from atwu.experiments.tuning.sampler import FinishedTrial
+from atwu.experiments.tuning.search import FinishedTrial
 from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
-from atwu.experiments.tuning.search_definition import check_search, prepare_search
+from atwu.experiments.tuning.trial import check_search, prepare_search
 from atwu.experiments.tuning.trial import StopDestroyed, compute_objective, stop_if_destroyed
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
