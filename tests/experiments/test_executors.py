@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from atwu.errors import BudgetReached, WorkerError
+from atwu.experiments.executors import InProcessExecutor, ProcessExecutor, Task, run_in_worker
 from atwu.experiments.experiment_run import check_workers
 from atwu.experiments.open_executor import open_executor
-from atwu.experiments.executors import InProcessExecutor, ProcessExecutor, Task, run_in_worker
 from atwu.methods.method_table import METHODS
 from tests.commands import run_here
 

@@ -21,8 +21,8 @@ from atwu.experiments import experiment_run as module
 from atwu.experiments import study_models as targets
 from atwu.experiments.benchmark_settings import find_setting, setting_from
 from atwu.experiments.cluster import run_remotely
-from atwu.experiments.experiment_run import RunContext
 from atwu.experiments.executors import InProcessExecutor, Task
+from atwu.experiments.experiment_run import RunContext
 from atwu.experiments.study.run_plan import FAILED_NAME, PlanExecution
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import plan

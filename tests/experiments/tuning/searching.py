@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.open_executor import open_executor
 from atwu.experiments.executors import Executor
+from atwu.experiments.open_executor import open_executor
 from atwu.experiments.tuning.search import (
     FinishedTrial,
     PreparedSearch,

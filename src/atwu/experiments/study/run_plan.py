@@ -25,6 +25,7 @@ from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
 from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
 from atwu.evaluation.result import EvalResult
+from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import (
     ORIGINAL,
     RETAIN_ONLY,
@@ -35,7 +36,6 @@ from atwu.experiments.experiment_run import (
     reference_result,
 )
 from atwu.experiments.job_files import JobFiles
-from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study.study_plan import StudyPlan
 from atwu.experiments.study_models import models_identity
 from atwu.judge.open_judge import JudgeOptions

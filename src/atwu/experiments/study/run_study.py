@@ -12,9 +12,9 @@ from atwu._files import write_json, write_text
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, check_workers
 from atwu.experiments.job_files import lock_folder
-from atwu.experiments.executors import Executor
 from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import StudyPlan, plan, study_record

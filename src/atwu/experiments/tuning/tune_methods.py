@@ -23,8 +23,8 @@ from atwu._names import lookup
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
-from atwu.experiments.experiment_run import check_workers, run_config
 from atwu.experiments.executors import Executor
+from atwu.experiments.experiment_run import check_workers, run_config
 from atwu.experiments.study.study_file import Variant, read_study
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models, prepare_models
