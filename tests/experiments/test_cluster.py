@@ -12,17 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
 from atwu.experiments.executors import Task
 from atwu.experiments.tuning.search import Search
-from atwu.modeling.scratch import train_tokenizer
 from tests.commands import COMMAND, Started, run_command
 from tests.experiments.tuning.searching import Sleeper, run_trials, search
+from tests.micro_models import write_models
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
@@ -97,11 +94,7 @@ def nodes(environment) -> Iterator[object]:
 def folder(tmp_path_factory) -> Path:
     """An untrained model, and a study of it."""
     root = tmp_path_factory.mktemp("study")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(root / "model")
-    tokenizer.save_pretrained(root / "model")
+    write_models(root / "model")
     (root / "mine.yaml").write_text(
         f"""
 methods:

@@ -60,7 +60,7 @@ def test_errors_are_sent_as_exceptions_or_as_text():
 
     with pytest.raises(FileNotFoundError):
         run_in_worker(Task(fail), 1)
-    with pytest.raises(RuntimeError, match="^LocalError: broken$"):
+    with pytest.raises(RuntimeError, match=r"^LocalError: broken$"):
         run_in_worker(Task(local), 1)
     with pytest.raises(BudgetReached) as spent:
         run_in_worker(Task(too_dear), 1)

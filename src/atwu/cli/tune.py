@@ -16,8 +16,8 @@ from atwu.cli.output import say, stand_out, terminal
 class TuneCommand:
     """Search hyperparameters of methods or of the variants of a study, with the same budget and sampler for all.
 
-    Starts with the recommended values of each method. Run the same command again to continue an interrupted search; it
-    proposes the same points as an uninterrupted one. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
+    Starts with the recommended values of each method. Run the same command again to continue an interrupted search:
+    finished trials are kept, the others start again. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
     --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
 
     Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20

@@ -112,20 +112,17 @@ def run_remotely(
         if (here := versions()) != wanted:
             differ = (f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name])
             raise WorkerError(f"{platform.node()} has {', '.join(differ)}; install the same versions on every node.")
-        for path, files in zip(paths, carried, strict=True):
-            receive_input(path.expanduser(), files)
+        for needed, files in zip(paths, carried, strict=True):
+            receive_input(needed.expanduser(), files)
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            folders = {
-                kind: Path(scratch) / kind / folder.name
-                for kind, folder in (("folder", task.folder), ("source", task.source))
-                if folder is not None
-            }
-            for kind, files in (("folder", own), ("source", source)):
-                if kind in folders:
-                    folders[kind].parent.mkdir()
-                    write_files(files or {}, folders[kind])
-            value = run_in_worker(dataclasses.replace(task, **folders), 1)
-            return value, None, read_files(folders["folder"]) if "folder" in folders else {}
+            folder = None if task.folder is None else Path(scratch) / "own" / task.folder.name
+            given = None if task.source is None else Path(scratch) / "source" / task.source.name
+            for path, found in ((folder, own), (given, source)):
+                if path is not None:
+                    path.parent.mkdir()
+                    write_files(found or {}, path)
+            value = run_in_worker(dataclasses.replace(task, folder=folder, source=given), 1)
+            return value, None, {} if folder is None else read_files(folder)
     except Exception as error:
         return None, error, {}
 

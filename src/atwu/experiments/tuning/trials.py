@@ -203,17 +203,18 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
 
 
 def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[SearchPoint]) -> list[dict[str, float]]:
-    """Return the points of the first trials: the given ones, clipped and completed, then quasi-random ones.
+    """Return the points of the first trials: the given ones, completed, then quasi-random ones.
 
     Sobol points cover the space well for any budget.
     """
     from scipy.stats import qmc
 
-    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(STARTUP_TRIALS))).tolist()
-    drawn = [{name: where.at(unit) for (name, where), unit in zip(space.items(), row, strict=True)} for row in units]
-    given = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
-    pairs = itertools.zip_longest(drawn[: max(STARTUP_TRIALS, len(given))], given, fillvalue={})
-    return [{**point, **fixed} for point, fixed in pairs]
+    given = [*first, *[{}] * (STARTUP_TRIALS - len(first))]
+    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(len(given)))).tolist()
+    return [
+        {name: point.get(name, where.at(unit)) for (name, where), unit in zip(space.items(), row, strict=True)}
+        for point, row in zip(given, units, strict=False)
+    ]
 
 
 def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
@@ -235,8 +236,8 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        facts = dict(trial.user_attrs["result"])
-        value, stored = trial.value if trial.state == states.COMPLETE else None, facts.pop("hash")
+        facts = dict(trial.user_attrs.get("result", {}))
+        value, stored = trial.value if trial.state == states.COMPLETE else None, facts.pop("hash", None)
         finished = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
         if stored != finished.content_hash:
             raise ValueError(
