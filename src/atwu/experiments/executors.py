@@ -16,10 +16,10 @@ import platform
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,24 +211,45 @@ def run_in_worker(task: Task, threads: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    pool: ProcessPoolExecutor
     process: Any
+    tasks: Connection
     log: Path
+
+    def run(self, task: Task) -> Any:
+        """Run a task in the process.
+
+        Raises:
+            Exception: the error of the task.
+            LostWorkerError: the process died.
+        """
+        try:
+            self.tasks.send(task)
+            value, error = self.tasks.recv()
+        except (EOFError, ConnectionError):
+            self.process.join()
+            last = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+            raise LostWorkerError(
+                f"worker {self.process.pid} died (exit code {self.process.exitcode})",
+                "\n".join([f"{self.log} ends with:", *last]),
+            ) from None
+        if error is not None:
+            raise error
+        return value
 
 
 class ProcessExecutor(Executor):
-    """Local processes, each with its share of CPU threads and one GPU if there are any.
+    """Local processes, each with its share of CPU threads and one GPU if there are any; a thread waits for each.
 
-    Each has a pool of its own: if one dies, its task is known and the others continue. They are forked, where
-    supported, from a process that has already imported everything, and end with this process. With GPUs each process
-    imports separately: libraries that query the GPU on import (bitsandbytes) make CUDA unusable in forks.
+    (A `ProcessPoolExecutor` gives up all tasks when one process dies, and leaves semaphores behind on Ctrl-C.) They are
+    forked, where supported, from a process that has already imported everything, and end with this process. With GPUs
+    each process imports separately: libraries that query the GPU on import (bitsandbytes) make CUDA unusable in forks.
     """
 
     def __init__(self, count: int, *, folder: Path, threads: int, devices: Sequence[str] = (), say: Say) -> None:
         super().__init__(say)
         self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
         self._workers: dict[int, _Worker] = {}
-        self._running: dict[Future[Any], int] = {}
+        self._waiting, self._running = ThreadPoolExecutor(count), dict[int, Future[Any]]()
         can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not devices
         self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
         if can_fork:
@@ -240,22 +261,23 @@ class ProcessExecutor(Executor):
 
     def __exit__(self, *error: object) -> None:
         for index, worker in self._workers.items():
-            if index in self._running.values():
+            if self._running[index].done():
+                worker.tasks.close()  # the worker then ends by itself, without leftovers
+            else:
                 worker.process.terminate()
-            worker.pool.shutdown(wait=False, cancel_futures=True)
         for worker in self._workers.values():
             worker.process.join(timeout=_LAST_SECONDS)
             worker.process.kill()
             worker.process.join()
         self._workers.clear()
+        self._waiting.shutdown()
 
     def submit(self, task: Task) -> Future[Any]:
-        index = min({*range(self.slots)} - {*self._running.values()})
+        index = next(i for i in range(self._count) if i not in self._running or self._running[i].done())
         worker = self._workers.get(index)
         if worker is None or not worker.process.is_alive():
             worker = self._workers[index] = self._start(index)
-        future = worker.pool.submit(run_in_worker, task, self._threads)
-        self._running[future] = index
+        future = self._running[index] = self._waiting.submit(worker.run, task)
         return future
 
     def _start(self, index: int) -> _Worker:
@@ -266,28 +288,19 @@ class ProcessExecutor(Executor):
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
         if self._devices:
             environment["CUDA_VISIBLE_DEVICES"] = self._devices[index % len(self._devices)]
-        given = (Path.cwd(), environment, log.absolute())
-        pool = ProcessPoolExecutor(1, self._context, initializer=_start_worker, initargs=given)
-        pool.submit(os.getpid)  # starts the process, which only Python 3.14 can end in a public way
-        (process,) = pool._processes.values()
-        return _Worker(pool, process, log)
-
-    def collect(self, future: Future[Any], task: Task) -> Any:
-        worker = self._workers[self._running.pop(future)]
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            worker.process.join()
-            how = f"worker {worker.process.pid} died (exit code {worker.process.exitcode})"
-            last = worker.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-            raise LostWorkerError(how, "\n".join([f"{worker.log} ends with:", *last])) from None
+        mine, theirs = self._context.Pipe()
+        given = (theirs, Path.cwd(), environment, self._threads, log.absolute())
+        process = self._context.Process(target=_serve, args=given)
+        process.start()
+        theirs.close()
+        return _Worker(process, mine, log)
 
 
-def _start_worker(cwd: Path, environment: dict[str, str], log: Path) -> None:
-    """Prepare a worker, which ends when its parent process does."""
+def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: int, log: Path) -> None:
+    """Main loop of a worker: run tasks until its parent process ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    threading.Thread(target=lambda: (wait_for_connection([parent.sentinel]), os._exit(1)), daemon=True).start()
     install_worker_handlers()
     os.chdir(cwd)
     os.environ.clear()
@@ -296,3 +309,13 @@ def _start_worker(cwd: Path, environment: dict[str, str], log: Path) -> None:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     gc.freeze()  # excludes half a million objects of imported libraries from each garbage collection
+    while True:
+        try:
+            task = tasks.recv()
+        except EOFError:
+            return
+        try:
+            done = run_in_worker(task, threads), None
+        except Exception as error:
+            done = None, error
+        tasks.send(done)
