@@ -193,7 +193,9 @@ def _who_is_meant(row: Example, key_spans: Sequence[Span], distractors: Sequence
 
 def _reversed_question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
     without = _without_subject(row, key_spans, "who or what")
-    return None if without is None else _asked(row, f"{without[0].upper()}{without[1:].rstrip('. ')}?", f"{row.subject}.")
+    return (
+        None if without is None else _asked(row, f"{without[0].upper()}{without[1:].rstrip('. ')}?", f"{row.subject}.")
+    )
 
 
 def _multiple_choice(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:

@@ -40,7 +40,7 @@ class Choice:
 def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
-    The choice is the best of docs/pretrained/forms.md: a loss that ends at improbable key words and holds the other words of
+    The choice is the best of docs/pretrained/default.md: a loss that ends at improbable key words and holds the other words of
     the forget answers in place, on questions in several forms.
 
     Args:

@@ -16,7 +16,7 @@ from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import InProcessExecutor, Task
 from atwu.experiments.tuning.search import FinishedTrial, PreparedSearch, PrunedError, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trials import STARTUP_TRIALS, Searches, open_trials, search_all, startup_points
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 from tests.experiments.tuning.searching import run_trials, value
 
 SETTING = find_setting("people-tiny")

@@ -76,18 +76,13 @@ def original_result(
 
 
 def prepare_search(search: Search, models: Models, references: Mapping[str, EvalResult]) -> PreparedSearch:
-    """Prepare a search: resolve its defaults, check and define it.
+    """Prepare a checked search: resolve its defaults and define it.
 
     Args:
         references: the original model's result (`original_result`).
-
-    Raises:
-        NotPossibleError: the rows lack what the method needs.
-        ValueError: the options cannot run.
     """
     layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
     search = search.decided(int(layers))
-    check_search(search, models)
     setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)
     evaluate = partial(compute_objective, search, setup, references)
     return PreparedSearch(search, evaluate, search_definition(search, models), setup.needs(search.options))

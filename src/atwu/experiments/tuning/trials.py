@@ -25,7 +25,7 @@ from atwu.experiments.job_files import JobFiles, lock_folder
 from atwu.experiments.tuning.search import FinishedTrial, PreparedSearch, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trial import run_trial
 from atwu.experiments.tuning.trial_storage import masked, open_storage, storage_url
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
