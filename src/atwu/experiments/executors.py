@@ -315,7 +315,6 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
         except EOFError:
             return
         try:
-            done = run_in_worker(task, threads), None
+            tasks.send((run_in_worker(task, threads), None))
         except Exception as error:
-            done = None, error
-        tasks.send(done)
+            tasks.send((None, error))
