@@ -9,10 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from atwu.errors import WorkerError
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
 from atwu.experiments.executors import Task
@@ -213,3 +217,58 @@ def test_files_are_sent_with_a_task(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # every machine has its own
     assert run_remotely(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[1] is None
     assert (tmp_path / "rows.jsonl").read_bytes() == b"at home"
+
+
+class LostError(Exception):
+    """Stand-in for `ray.exceptions.RayError`."""
+
+
+class FakeRay:
+    """Ray's calls, carried out here; the first `lose` tasks lose their worker."""
+
+    exceptions = SimpleNamespace(RayError=LostError)
+
+    def __init__(self, lose: int) -> None:
+        self.lose, self.put = lose, lambda value: value
+
+    def init(self, **options: object) -> None:
+        """Connects to nothing."""
+
+    def shutdown(self) -> None:
+        """Nothing to leave."""
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 3.0}
+
+    def remote(self, **resources: object) -> Callable:
+        assert resources == {"num_cpus": 1, "num_gpus": 0.0, "max_retries": 0}
+        return lambda function: SimpleNamespace(remote=partial(self.call, function))
+
+    def call(self, function: Callable, *args: object) -> SimpleNamespace:
+        future: Future = Future()
+        self.lose -= 1
+        if self.lose >= 0:
+            future.set_exception(LostError("node died"))
+        else:
+            future.set_result(function(*args))
+        return SimpleNamespace(future=lambda: future)
+
+
+@pytest.mark.parametrize("lose", [2, 3])
+def test_a_lost_task_is_sent_again_and_its_files_come_back(tmp_path, monkeypatch, lose):
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(lose))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "scorer.txt").write_text("came along")
+    task, said = Task(leave, ("it ",), tmp_path / "run-s1", tmp_path / "source"), []
+    with RayExecutor("auto", say=said.append) as executor:
+        assert (executor.slots, executor.device) == (3, "cpu")
+        if lose == 3:
+            with pytest.raises(WorkerError, match=r"LostError.* during wga-s1, as in 2 .*node died"):
+                executor.run_one("wga-s1", task)
+            return
+        assert executor.run_one("wga-s1", task) == "run-s1"
+        with pytest.raises(FileNotFoundError):
+            executor.run_one("wga-s2", Task(leave, ("it ",), tmp_path / "run-s2", tmp_path / "nowhere"))
+    assert said == ["a worker was lost (LostError); wga-s1 starts again"] * 2
+    assert read_files(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
+    assert not (tmp_path / "run-s2").exists()
