@@ -16,7 +16,7 @@ from atwu.cli.parse import _read, _with_rest
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import FORGET_OR_RETAIN
 from atwu.evaluation.registry import METRIC_ORDER, find_metric
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.method_table import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.commands import run_command

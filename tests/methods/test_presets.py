@@ -1,4 +1,4 @@
-"""Shipped presets against the published values, and reading, writing and naming presets."""
+"""Shipped presets and default values of methods against the published values; reading, writing and naming presets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.parse import existing, read_options
-from atwu.cli.train import UnlearnCommand, preset_file
+from atwu.cli.parse import read_config, typed_options
+from atwu.cli.train import UnlearnCommand, read_config_or_preset
 from atwu.experiments.published import published_table
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, settings_with_presets
+from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.preset_files import read_preset, write_preset
 
@@ -76,24 +77,22 @@ def test_published_values(setting):
     [preset for setting in BENCHMARK_SETTINGS for preset in presets(setting).values()],
     ids=lambda preset: preset.name,
 )
-def test_recorded_result_is_the_published_one(preset):
+def test_origin_of_published_values_is_recorded(preset):
     table = published_table(preset.about["table"])
-    assert preset.about["result"] == table.rows[preset.method]
+    assert preset.method in table.rows
     assert preset.about["model"] in table.title
     assert preset.about["benchmark"] in table.title
     assert preset.about["source"]
 
 
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
-def test_every_preset_is_named_after_its_path_and_valid(preset):
-    assert preset.path.stem == preset.method
+def test_every_preset_is_valid(preset):
     assert find_preset(preset.setting, preset.method) == named_preset(preset.name) == preset
-    assert read_preset(preset.path) == preset
+    assert typed_options(preset.options, UnlearnCommand, where=Path(preset.name)) == preset.options
     config = UnlearnConfig(**preset.options, use_cpu=True)
     assert config.recipe().name == preset.method
     assert config.recipe().values.items() >= preset.values.items()
     assert config.learning_rate == preset.options["learning_rate"]
-    assert f"--config {preset.name} " in preset.path.read_text().splitlines()[0]
 
 
 def test_one_benchmark_has_one_set_of_values():
@@ -103,10 +102,13 @@ def test_one_benchmark_has_one_set_of_values():
                 assert presets(first)[name].values == presets(setting)[name].values
 
 
-def test_defaults_of_methods_are_those_of_their_preset():
+def test_defaults_of_methods_are_the_published_values():
     for name, row in METHODS.items():
         preset = find_preset("tofu-1b", name) or find_preset("tofu-8b", name)
         assert row.values_from or row.defaults == (preset.values if preset else {})
+        if row.values_from in METHODS:
+            numbers = METHODS[row.values_from].defaults
+            assert row.defaults == {key: value for key, value in numbers.items() if key in recipe(name).values}
 
 
 def test_missing_presets():
@@ -129,7 +131,7 @@ def test_written_and_read_again(tmp_path):
     assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
     assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
     assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
-    assert read_options(path, UnlearnCommand) == options
+    assert typed_options(read_config(path), UnlearnCommand, where=path) == options
 
 
 @pytest.mark.parametrize(
@@ -165,15 +167,14 @@ def test_numbers_that_yaml_reads_as_text(tmp_path):
     assert read_preset(path).options["learning_rate"] == 1e-5
 
 
-def test_run_uses_a_preset_by_name_and_flags_override_it(tmp_path, monkeypatch):
+def test_run_uses_a_preset_by_name_unless_there_is_such_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    taken = read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand)
-    assert taken == expected("rwku-phi3")["atwu"]
+    assert read_config_or_preset(Path("rwku-phi3/atwu")) == expected("rwku-phi3")["atwu"]
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
-    assert read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand) == {"beta": 3.0}
+    assert read_config_or_preset(Path("rwku-phi3/atwu")) == {"beta": 3}
     with pytest.raises(FileNotFoundError, match=r"^(?!.*preset).*tofu-1b/atwu"):
-        existing(Path("tofu-1b/atwu"))
+        read_config(Path("tofu-1b/atwu"))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import PrunedError, Search, SearchResult
 from atwu.experiments.tuning.search_definition import search_definition
 from atwu.experiments.tuning.trials import definition_differences
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 from tests.experiments.tuning.searching import run_trials, value
 
 SETTING = find_setting("people-tiny")

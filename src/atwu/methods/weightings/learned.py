@@ -1,15 +1,14 @@
 """The learned token weighting: scores of a linear layer on hidden states, with all settings of its training.
 
-Defaults are the best measured values; `atwu.methods.configurations` holds the published ones.
+Defaults are the best measured values; `atwu.methods.recipe` holds the published ones.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import Weighting
+from atwu.methods.component import Range, Weighting, setting
 from atwu.methods.component_inputs import WeightingContext
-from atwu.methods.component_options import Range, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
