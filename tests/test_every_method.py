@@ -106,6 +106,11 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 logits[row["ids"][t]] -= beta
                 total = total - w[t] * (torch.softmax(logits, -1) * row["table"][t]).sum()
                 selected += float(w[t])
+        elif method == "ceu":
+            for t in range(int(numbers["kept_start"]), n):
+                logits = row["table"][t].detach().clone()
+                logits[row["ids"][t]] = -math.inf
+                total = total - (torch.softmax(logits, -1) * row["table"][t]).sum()
         elif method == "rmu":
             u = torch.rand(32, generator=torch.Generator().manual_seed(0)).double()
             v = (numbers["steering_coeff"] * u / u.norm()).float()
@@ -138,7 +143,7 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 + sum(js(a.exp(), b.exp()) for a, b in zip(row["table"], ref["retain"][index]["table"], strict=True))
                 / count
             )
-        elif method != "grad_ascent":
+        elif METHODS[method].retain_loss != "none":
             kept = kept - sum(own(row)) / count
     return numbers["forget_weight"] * total + numbers.get("retain_weight", 0.0) * kept
 

@@ -29,6 +29,7 @@ from atwu.methods.component import (
     options_of_component,
 )
 from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
+from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -75,6 +76,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "masked_self_distillation": divergence.MaskedSelfDistillation,
     "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
+    "ceu": CrossEntropyUnlearning,
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {

@@ -164,6 +164,7 @@ METHODS: dict[str, Method] = {
     "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _PAPER, _DPO, values_from="dpo"),
     "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _PAPER, _NPO, values_from="npo"),
     "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _PAPER, _SIMNPO, values_from="simnpo"),
+    "ceu": Method("CE-U", "uniform", "ceu", "none", "Yang 2025", values_from=CODE),
 }
 
 CITATIONS: Mapping[str, str] = {
@@ -219,6 +220,7 @@ CITATIONS: Mapping[str, str] = {
         "Selective Unlearning Balancing Forgetting and Utility in Large Language Models. Findings of EMNLP 2025, "
         "arXiv 2506.00876"
     ),
+    "Yang 2025": "Bo Yang: CE-U: Cross Entropy Unlearning. arXiv 2503.01224",
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "
         "Token-Level Importance. arXiv 2606.06320, 2026"
