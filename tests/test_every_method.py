@@ -106,6 +106,8 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 logits[row["ids"][t]] -= beta
                 total = total - w[t] * (torch.softmax(logits, -1) * row["table"][t]).sum()
                 selected += float(w[t])
+        elif method == "me":
+            total = total - sum(row["table"].mean(-1)) - n * math.log(64)
         elif method == "ceu":
             for t in range(int(numbers["kept_start"]), n):
                 logits = row["table"][t].detach().clone()

@@ -30,6 +30,7 @@ from atwu.methods.component import (
 )
 from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
+from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -77,6 +78,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
     "ceu": CrossEntropyUnlearning,
+    "max_entropy": MaxEntropy,
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {

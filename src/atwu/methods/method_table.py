@@ -165,6 +165,7 @@ METHODS: dict[str, Method] = {
     "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _PAPER, _NPO, values_from="npo"),
     "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _PAPER, _SIMNPO, values_from="simnpo"),
     "ceu": Method("CE-U", "uniform", "ceu", "none", "Yang 2025", values_from=CODE),
+    "me": Method("ME+GD", "uniform", "max_entropy", "nll", "Yuan et al. 2024", _weights(0.1, 1.0), values_from=CODE),
 }
 
 CITATIONS: Mapping[str, str] = {
@@ -221,6 +222,10 @@ CITATIONS: Mapping[str, str] = {
         "arXiv 2506.00876"
     ),
     "Yang 2025": "Bo Yang: CE-U: Cross Entropy Unlearning. arXiv 2503.01224",
+    "Yuan et al. 2024": (
+        "Xiaojian Yuan, Tianyu Pang, Chao Du, Kejiang Chen, Weiming Zhang, Min Lin: "
+        "A Closer Look at Machine Unlearning for Large Language Models. ICLR 2025, arXiv 2410.08109"
+    ),
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "
         "Token-Level Importance. arXiv 2606.06320, 2026"
