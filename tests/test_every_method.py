@@ -108,6 +108,12 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 selected += float(w[t])
         elif method == "me":
             total = total - sum(row["table"].mean(-1)) - n * math.log(64)
+        elif method == "bs_t":
+            for t, lp in enumerate(lps):
+                likeliest = row["table"][t].detach().exp().argsort(descending=True)[: int(numbers["belief_tokens"])]
+                p = row["table"][t].detach().exp()[likeliest]
+                belief = (p / p.sum() * row["table"][t][likeliest]).sum()
+                total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
         elif method == "ceu":
             for t in range(int(numbers["kept_start"]), n):
                 logits = row["table"][t].detach().clone()

@@ -29,6 +29,7 @@ from atwu.methods.component import (
     options_of_component,
 )
 from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
+from atwu.methods.losses.bootstrapping import TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.weightings import learned
@@ -79,6 +80,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "steering": representation.Steering,
     "ceu": CrossEntropyUnlearning,
     "max_entropy": MaxEntropy,
+    "bootstrapping": TokenBootstrapping,
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {

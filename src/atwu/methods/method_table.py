@@ -166,6 +166,7 @@ METHODS: dict[str, Method] = {
     "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _PAPER, _SIMNPO, values_from="simnpo"),
     "ceu": Method("CE-U", "uniform", "ceu", "none", "Yang 2025", values_from=CODE),
     "me": Method("ME+GD", "uniform", "max_entropy", "nll", "Yuan et al. 2024", _weights(0.1, 1.0), values_from=CODE),
+    "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
 }
 
 CITATIONS: Mapping[str, str] = {
@@ -225,6 +226,10 @@ CITATIONS: Mapping[str, str] = {
     "Yuan et al. 2024": (
         "Xiaojian Yuan, Tianyu Pang, Chao Du, Kejiang Chen, Weiming Zhang, Min Lin: "
         "A Closer Look at Machine Unlearning for Large Language Models. ICLR 2025, arXiv 2410.08109"
+    ),
+    "Li et al. 2025": (
+        "Kemou Li, Qizhou Wang, Yue Wang, Fengpeng Li, Jun Liu, Bo Han, Jiantao Zhou: "
+        "LLM Unlearning with LLM Beliefs. ICLR 2026, arXiv 2510.19422"
     ),
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "
