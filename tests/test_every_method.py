@@ -114,6 +114,11 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 p = row["table"][t].detach().exp()[likeliest]
                 belief = (p / p.sum() * row["table"][t][likeliest]).sum()
                 total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
+        elif method == "flat":
+            template = own(alternate[index])
+            forgotten = sum(g * lp.exp() for g, lp in zip(w, lps, strict=True)) / n
+            learned = sum(lp.exp() for lp in template) / len(template)
+            total = total + (torch.tanh(forgotten) - torch.tanh(learned)) / 2 / len(forget)
         elif method == "ceu":
             for t in range(int(numbers["kept_start"]), n):
                 logits = row["table"][t].detach().clone()
@@ -134,7 +139,7 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0

@@ -31,6 +31,7 @@ from atwu.methods.component import (
 from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
 from atwu.methods.losses.bootstrapping import TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
+from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
@@ -81,6 +82,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "ceu": CrossEntropyUnlearning,
     "max_entropy": MaxEntropy,
     "bootstrapping": TokenBootstrapping,
+    "flat": FLAT,
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {

@@ -167,6 +167,7 @@ METHODS: dict[str, Method] = {
     "ceu": Method("CE-U", "uniform", "ceu", "none", "Yang 2025", values_from=CODE),
     "me": Method("ME+GD", "uniform", "max_entropy", "nll", "Yuan et al. 2024", _weights(0.1, 1.0), values_from=CODE),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
+    "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
 }
 
 CITATIONS: Mapping[str, str] = {
@@ -230,6 +231,10 @@ CITATIONS: Mapping[str, str] = {
     "Li et al. 2025": (
         "Kemou Li, Qizhou Wang, Yue Wang, Fengpeng Li, Jun Liu, Bo Han, Jiantao Zhou: "
         "LLM Unlearning with LLM Beliefs. ICLR 2026, arXiv 2510.19422"
+    ),
+    "Wang et al. 2025c": (
+        "Yaxuan Wang, Jiaheng Wei, Chris Yuhao Liu, Jinlong Pang, Quan Liu, Ankit Parag Shah, Yujia Bao, Yang Liu, "
+        "Wei Wei: LLM Unlearning via Loss Adjustment with Only Forget Data. ICLR 2025, arXiv 2410.11143"
     ),
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "

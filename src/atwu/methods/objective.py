@@ -163,11 +163,19 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
             )
         ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
-    if alternate is not None:
-        assert reference.alternate_logps is not None
+    if alternate is not None and reference.alternate_logps is not None:
         ratio = alternate.logps - alternate.to_grid(reference.alternate_logps.to(alternate.logps))
         preferred = ratio.sum(dim=1)
-    return LossTerms(out.logps, out.mask, ref_logps, preferred, loss.distance(out), learned=recipe.scores is not None)
+    return LossTerms(
+        out.logps,
+        out.mask,
+        ref_logps,
+        preferred,
+        None if alternate is None else alternate.logps,
+        None if alternate is None else alternate.mask,
+        loss.distance(out),
+        learned=recipe.scores is not None,
+    )
 
 
 @torch.no_grad()

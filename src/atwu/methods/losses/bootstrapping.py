@@ -55,6 +55,12 @@ class TokenBootstrapping(ForgetLoss):
         help="number of likeliest tokens that are lowered with the answer",
     )
 
+    def __post_init__(self) -> None:
+        if self.belief_weight > 1:
+            raise ValueError(
+                f"belief_weight must be between 0 and 1 (a share of the target), got {self.belief_weight}."
+            )
+
     def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
         from atwu.modeling.distribution_distance import Comparison
 
