@@ -76,8 +76,8 @@ def js(p, q):
     return total
 
 
-def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, given):
-    ref = reference
+def plain_loss(method, rows, ref, numbers, scorer, given):
+    forget, retain, alternate = rows["forget"], rows["retain"], rows["alternate"]
     tokens = sum(len(row["ids"]) for row in forget)
     total, selected = 0.0, 0.0
     for index, row in enumerate(forget):
@@ -114,6 +114,8 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 p = row["table"][t].detach().exp()[likeliest]
                 belief = (p / p.sum() * row["table"][t][likeliest]).sum()
                 total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
+        elif method == "idk_ap":
+            total = total - sum(own(alternate[index])) * tokens / sum(len(each["ids"]) for each in alternate)
         elif method == "flat":
             template = own(alternate[index])
             forgotten = sum(g * lp.exp() for g, lp in zip(w, lps, strict=True)) / n
@@ -156,6 +158,9 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 + sum(js(a.exp(), b.exp()) for a, b in zip(row["table"], ref["retain"][index]["table"], strict=True))
                 / count
             )
+        elif method == "idk_ap":
+            gap = sum(own(row)) - sum(own(rows["retain_alternate"][index]))
+            kept = kept - logsigmoid(numbers["answer_beta"] * gap) / numbers["answer_beta"] / len(retain)
         elif METHODS[method].retain_loss != "none":
             kept = kept - sum(own(row)) / count
     return numbers["forget_weight"] * total + numbers.get("retain_weight", 0.0) * kept
@@ -169,6 +174,7 @@ def setting(tiny_llama, batch):
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index), dtype=torch.float64)
             parameter += 0.05 * noise
     batches = {"forget": batch(rows=3, seed=1), "retain": batch(rows=3, seed=2), "alternate": batch(rows=3, seed=3)}
+    batches["retain_alternate"] = batch(rows=3, seed=4)
     return model, reference, batches
 
 
@@ -188,6 +194,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         reference=reference,
         scorer=scorer,
         alternate=batches["alternate"],
+        retain_alternate=batches["retain_alternate"],
         refusal_ids=REFUSAL,
         **options,
     )
@@ -201,7 +208,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         [fixed[row, t] for t in range(1, 12) if labels[t] != -100]
         for row, labels in enumerate(batches["forget"]["labels"])
     ]
-    expected = plain_loss(method, rows["forget"], rows["retain"], rows["alternate"], ref, numbers, scorer, given)
+    expected = plain_loss(method, rows, ref, numbers, scorer, given)
     # Learned scores are float32 by design.
     tolerance = 1e-6 if method.startswith("atwu") else 1e-8
     assert out.loss.item() == pytest.approx(expected.item(), abs=tolerance)
@@ -279,7 +286,7 @@ def test_legacy_jensun_is_independent_of_the_padding_side(setting):
         rows = {
             name: {key: value.clone() for key, value in rows.items()}
             for name, rows in batches.items()
-            if name != "alternate"
+            if name in ("forget", "retain")
         }
         for part in rows.values() if turned else ():
             for row, size in enumerate(part["attention_mask"].sum(dim=1).tolist()):
@@ -332,6 +339,7 @@ def test_padding_changes_nothing(setting):
                     method=method,
                     reference=reference,
                     alternate=padded["alternate"],
+                    retain_alternate=padded["retain_alternate"],
                     refusal_ids=REFUSAL,
                     token_weights=fixed if masked else None,
                 ).loss.item()

@@ -29,6 +29,7 @@ from atwu.methods.component import (
     options_of_component,
 )
 from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
+from atwu.methods.losses.answer_preservation import AnswerPreservation
 from atwu.methods.losses.bootstrapping import TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.flat import FLAT
@@ -90,6 +91,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "kl": divergence.KL,
     "js": divergence.JS,
     "activation": representation.Activation,
+    "ap": AnswerPreservation,
     "none": None,
 }
 

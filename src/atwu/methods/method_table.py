@@ -166,6 +166,15 @@ METHODS: dict[str, Method] = {
     "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _PAPER, _SIMNPO, values_from="simnpo"),
     "ceu": Method("CE-U", "uniform", "ceu", "none", "Yang 2025", values_from=CODE),
     "me": Method("ME+GD", "uniform", "max_entropy", "nll", "Yuan et al. 2024", _weights(0.1, 1.0), values_from=CODE),
+    "idk_ap": Method(
+        "IDK+AP",
+        "uniform",
+        "refusal",
+        "ap",
+        "Yuan et al. 2024",
+        _weights(1.0, 1.0, answer_beta=0.1),
+        values_from=CODE,
+    ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
 }

@@ -72,7 +72,7 @@ def micro_batch_loss(
 
     Args:
         model: the causal language model being unlearned.
-        batches: token batches `forget`, `retain` and `alternate`; only those that the recipe needs.
+        batches: token batches `forget`, `retain`, `alternate` and `retain_alternate`; only those that the recipe needs.
         recipe: the resolved method.
         scorer: for learned weights; None gives every token the score 1/2.
         inputs: inputs besides the rows.
@@ -117,9 +117,12 @@ def micro_batch_loss(
     )
     total, retain_term = recipe.factors.forget_weight * forget_term, None
     if retainer is not None:
-        retain = outs["retain"]
+        retain, against = outs["retain"], outs.get("retain_alternate")
+        values = (
+            retainer.values(retain, inputs.reference) if against is None else retainer.values_against(retain, against)
+        )
         retain_term = reduced(
-            retainer.values(retain, inputs.reference),
+            values,
             retain.mask,
             retain.mask,
             retainer.reduction,
@@ -147,6 +150,8 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
     if "alternates" in recipe.needs:
         required["alternate"] = "alternate answers to the forget prompts"
+    if "retain_alternates" in recipe.needs:
+        required["retain_alternate"] = "alternate answers to the retain prompts"
     for name, what in required.items():
         if batches.get(name) is None:
             raise ValueError(f"method {recipe.name!r} needs {what}.")

@@ -117,6 +117,7 @@ class MethodTrainer(TokenTrainer):
                 rows.forms,
                 rows.closest,
                 args.retain_per_forget,
+                rows.retain_alternates,
             ),
             data_collator=collate_pairs,
             processing_class=processing_class,
