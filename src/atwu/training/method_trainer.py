@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
@@ -23,6 +24,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import train_only_down_projections
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
+from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
@@ -47,7 +49,8 @@ class MethodTrainer(TokenTrainer):
     batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`,
     `mean_score`
     (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc` (AUROC of the weights against
-    forget_spans, mean over labelled rows) and, on scorer steps, `scorer_loss`.
+    forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, and with `rectify_gradient` the added share of the
+    retain gradient, `rectified`.
 
     Args:
         model: the original model: its name (as for `--model`), the causal language model, or the result of
@@ -96,6 +99,8 @@ class MethodTrainer(TokenTrainer):
             )
         if args.perturbs_weights and args.world_size > 1:
             raise ValueError("sam_radius and weight_noise work in a single process only; train with one.")
+        if args.rectify_gradient and args.world_size > 1:
+            raise ValueError("rectify_gradient works in a single process only; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
@@ -138,6 +143,11 @@ class MethodTrainer(TokenTrainer):
             self.scoring = ScorerSteps(self, self.scorer)
             self.stateful.append(self.scoring)
             self.add_callback(self.scoring)
+        self.rectification: GradientRectification | None = None
+        """Rectification of the forget gradient, if it is rectified."""
+        if args.rectify_gradient:
+            self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
+            self.stateful.append(self.rectification)
 
     def recorded(self) -> dict[str, Any]:
         """The method and its components, for the record."""
@@ -216,6 +226,8 @@ class MethodTrainer(TokenTrainer):
             self.add_part("score_auroc", agreement.sum() / batch_counts.labelled_rows)
         if model.training and self.scoring is not None:
             self.scoring.collect(result, inputs)
+        if model.training and self.rectification is not None and result.retain is not None:
+            self.rectification.collect(self.recipe.factors.retain_weight * result.retain)
         return (
             self._perturbed_loss(model, inputs, result, batch_counts)
             if model.training and self.args.perturbs_weights
@@ -243,6 +255,13 @@ class MethodTrainer(TokenTrainer):
             trained,
             moves,
         )
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Accumulate the gradients of one micro-batch; after the last one of an optimizer step, rectify them."""
+        loss: Tensor = super().training_step(*args, **kwargs)
+        if self.rectification is not None and self.accelerator.sync_gradients:
+            self.add_part("rectified", torch.tensor(self.rectification.rectify()))
+        return loss
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """Create the Trainer's optimizer; in the joint procedure the scorer is another parameter group."""
