@@ -108,6 +108,8 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 selected += float(w[t])
         elif method == "me":
             total = total - sum(row["table"].mean(-1)) - n * math.log(64)
+        elif method == "pdu":
+            total = total + sum((table.max() - table.mean()) ** 2 for table in row["table"])
         elif method == "bs_t":
             for t, lp in enumerate(lps):
                 likeliest = row["table"][t].detach().exp().argsort(descending=True)[: int(numbers["belief_tokens"])]

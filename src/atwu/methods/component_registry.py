@@ -34,6 +34,7 @@ from atwu.methods.losses.bootstrapping import TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.max_entropy import MaxEntropy
+from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -84,6 +85,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "max_entropy": MaxEntropy,
     "bootstrapping": TokenBootstrapping,
     "flat": FLAT,
+    "logit_margin": LogitMargin,
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
@@ -92,6 +94,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "js": divergence.JS,
     "activation": representation.Activation,
     "ap": AnswerPreservation,
+    "limited_nll": LimitedNLL,
     "none": None,
 }
 

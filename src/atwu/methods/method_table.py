@@ -177,6 +177,16 @@ METHODS: dict[str, Method] = {
     ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
+    "pdu": Method(
+        "PDU",
+        "uniform",
+        "logit_margin",
+        "limited_nll",
+        "Entesari et al. 2025",
+        _weights(1.0, 100.0, retain_limit=0.3, dual_step=5.0, dual_warmup=5.0),
+        {"retain_weight": Range(20.0, 200.0)},
+        values_from=CODE,
+    ),
 }
 
 CITATIONS: Mapping[str, str] = {
@@ -244,6 +254,10 @@ CITATIONS: Mapping[str, str] = {
     "Wang et al. 2025c": (
         "Yaxuan Wang, Jiaheng Wei, Chris Yuhao Liu, Jinlong Pang, Quan Liu, Ankit Parag Shah, Yujia Bao, Yang Liu, "
         "Wei Wei: LLM Unlearning via Loss Adjustment with Only Forget Data. ICLR 2025, arXiv 2410.11143"
+    ),
+    "Entesari et al. 2025": (
+        "Taha Entesari, Arman Hatami, Rinat Khaziev, Anil Ramakrishna, Mahyar Fazlyab: "
+        "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models. arXiv 2506.05314"
     ),
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "

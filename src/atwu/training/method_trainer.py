@@ -16,6 +16,7 @@ from atwu.data.collate import collate_pairs
 from atwu.data.pairing import PairedDataset
 from atwu.methods.alternation import ScorerAlternation
 from atwu.methods.component_inputs import NormalizationCounts
+from atwu.methods.losses.primal_dual import LimitedNLL
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
@@ -24,6 +25,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import train_only_down_projections
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
+from atwu.training.dual_ascent import DualAscent
 from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
     LoadedModel,
@@ -49,8 +51,8 @@ class MethodTrainer(TokenTrainer):
     batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`,
     `mean_score`
     (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc` (AUROC of the weights against
-    forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, and with `rectify_gradient` the added share of the
-    retain gradient, `rectified`.
+    forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, with `rectify_gradient` the added share of the
+    retain gradient, `rectified`, and `retain_weight` if it changes.
 
     Args:
         model: the original model: its name (as for `--model`), the causal language model, or the result of
@@ -143,6 +145,12 @@ class MethodTrainer(TokenTrainer):
             self.scoring = ScorerSteps(self, self.scorer)
             self.stateful.append(self.scoring)
             self.add_callback(self.scoring)
+        self.dual: DualAscent | None = None
+        """Updates of the retain weight, if the retain loss has a limit."""
+        if isinstance(self.recipe.retainer, LimitedNLL):
+            self.dual = DualAscent(self, self.recipe.retainer)
+            self.stateful.append(self.dual)
+            self.add_callback(self.dual)
         self.rectification: GradientRectification | None = None
         """Rectification of the forget gradient, if it is rectified."""
         if args.rectify_gradient:
@@ -212,7 +220,8 @@ class MethodTrainer(TokenTrainer):
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
-        result = self.micro_batch_loss(model, inputs, self.recipe, batch_counts)
+        recipe = self.recipe if self.dual is None else self.dual.applied(self.recipe)
+        result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         self.add_part("forget_loss", result.forget)
         if result.retain is not None:
@@ -227,18 +236,25 @@ class MethodTrainer(TokenTrainer):
         if model.training and self.scoring is not None:
             self.scoring.collect(result, inputs)
         if model.training and self.rectification is not None and result.retain is not None:
-            self.rectification.collect(self.recipe.factors.retain_weight * result.retain)
+            self.rectification.collect(recipe.factors.retain_weight * result.retain)
+        if model.training and self.dual is not None and result.retain is not None:
+            self.dual.collect(result.retain)
         return (
-            self._perturbed_loss(model, inputs, result, batch_counts)
+            self._perturbed_loss(model, inputs, recipe, result, batch_counts)
             if model.training and self.args.perturbs_weights
             else result.loss
         )
 
     def _perturbed_loss(
-        self, model: nn.Module, inputs: Any, result: UnlearningLoss, batch_counts: NormalizationCounts
+        self,
+        model: nn.Module,
+        inputs: Any,
+        recipe: Recipe,
+        result: UnlearningLoss,
+        batch_counts: NormalizationCounts,
     ) -> Tensor:
         """Compute the loss with the forget loss at perturbed weights (`atwu.training.weight_perturbation`)."""
-        recipe, args = self.recipe, self.args
+        args = self.args
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         if args.sam_radius:
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=args.sam_radius)
