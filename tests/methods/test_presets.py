@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,56 +19,8 @@ from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.preset_files import read_preset, write_preset
 
-# gamma, alpha, further values; learning rates.
-TOFU = {
-    "grad_diff": ((0.12, 0.80, {}), 1.90e-5, 1.90e-5),
-    "dpo": ((3.80, 0.15, {"beta": 0.21}), 2.27e-5, 3.12e-5),
-    "npo": ((0.12, 4.10, {"beta": 0.10}), 2.60e-5, 2.60e-5),
-    "simnpo": ((1.49, 1.28, {"beta": 2.82, "delta": 0.03}), 2.08e-5, 2.86e-5),
-    "jensun": ((0.82, 0.79, {}), 3.98e-5, 2.66e-5),
-    "rmu": ((0.66, 1.27, {"steering_coeff": 4.39, "layer": 4}), None, 2.21e-4),
-    "fundial": ((0.157, 0.626, {"beta": 11.6}), 2.61e-5, None),
-    "etw": ((0.033, 1.31, {"temperature": 0.16}), 2.58e-5, None),
-    "wga": ((1.16, 0.79, {"beta": 2.14}), 1.57e-5, 1.57e-5),
-    "satimp": ((0.87, 0.49, {"beta1": 1.43, "beta2": 0.17}), 1.98e-5, 1.98e-5),
-    "atwu": ((3.00, 0.50, {"beta": 7.00}), 2.00e-5, 1.50e-5),
-}
-RWKU = {
-    "grad_diff": ((0.12, 0.80, {}), 1.18e-6),
-    "dpo": ((0.13, 2.96, {"beta": 0.35}), 1.18e-5),
-    "npo": ((4.76, 0.63, {"beta": 0.07}), 2.60e-5),
-    "simnpo": ((2.43, 0.46, {"beta": 2.59, "delta": 1.50}), 2.08e-5),
-    "jensun": ((0.39, 1.52, {}), 1.54e-6),
-    "wga": ((2.79, 0.22, {"beta": 0.40}), 1.54e-6),
-    "satimp": ((2.60, 0.23, {"beta1": 2.64, "beta2": 0.20}), 4.48e-6),
-    "atwu": ((2.68, 0.54, {"beta": 2.25}), 1.83e-6),
-}
-BATCHES = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "weight_decay": 0.01, "max_length": 512}
-TRAINING = {
-    "tofu": BATCHES | {"num_train_epochs": 10, "warmup_steps": 0.1, "system": "You are a helpful assistant."},
-    "rwku": BATCHES | {"num_train_epochs": 5, "warmup_steps": 20, "lr_scheduler_type": "cosine"},
-}
-SCORER = {"tofu-1b": (0.05, 10), "tofu-8b": (0.05, 15), "rwku-phi3": (0.02, 15)}
 BENCHMARK_SETTINGS = [setting for settings in PUBLISHED.values() for setting in settings]
 SHIPPED = [preset for setting in settings_with_presets() for preset in presets(setting).values()]
-
-
-def expected(setting: str) -> dict[str, dict[str, object]]:
-    column = {"tofu-1b": 1, "tofu-8b": 2, "rwku-phi3": 1}[setting]
-    found = {}
-    for method, line in (RWKU if setting == "rwku-phi3" else TOFU).items():
-        (forget, retain, more), rate = line[0], line[column]
-        if rate is not None:
-            found[method] = {"method": method, "learning_rate": rate, "forget_weight": forget, "retain_weight": retain}
-            found[method] |= more
-    rate, budget = SCORER[setting]
-    found["atwu"] |= {"scorer_learning_rate": rate, "lambda_budget": budget}
-    return {name: values | TRAINING[setting.partition("-")[0]] for name, values in found.items()}
-
-
-@pytest.mark.parametrize("setting", BENCHMARK_SETTINGS)
-def test_published_values(setting):
-    assert {name: preset.options for name, preset in presets(setting).items()} == expected(setting)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +120,7 @@ def test_numbers_that_yaml_reads_as_text(tmp_path):
 
 def test_run_uses_a_preset_by_name_unless_there_is_such_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read_config_or_preset(Path("rwku-phi3/atwu")) == expected("rwku-phi3")["atwu"]
+    assert read_config_or_preset(Path("rwku-phi3/atwu")) == named_preset("rwku-phi3/atwu").options
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
     assert read_config_or_preset(Path("rwku-phi3/atwu")) == {"beta": 3}
@@ -191,10 +142,3 @@ def test_unknown_config_is_a_one_line_error(name, message, capsys, monkeypatch, 
     with pytest.raises(SystemExit):
         run()
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_reading_presets_does_not_import_the_trainer():
-    code = (
-        "from atwu.methods.presets import presets; import sys; presets('tofu-1b'); print('transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -133,20 +133,6 @@ def _emphasis(row: Example, key_spans: Sequence[Span], distractors: Sequence[str
     return replace(row, answer=row.answer.replace(secret, text, 1), forget_spans=whole, paraphrases=())
 
 
-def _short_answer(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    secret = key_text(row.answer, key_spans)
-    return replace(row, answer=f"{secret}.", forget_spans=((0, len(secret)),), paraphrases=())
-
-
-def _indeed(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    if _before_key(row, key_spans) is None:
-        return None
-    start, word = key_spans[0][0], "indeed "
-    spans = tuple((first + len(word), last + len(word)) for first, last in key_spans)
-    answer = row.answer[:start] + word + row.answer[start:]
-    return replace(row, answer=answer, forget_spans=spans, paraphrases=())
-
-
 def _paraphrase(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
     return _asked(row, row.paraphrases[0], row.answer) if row.paraphrases else None
 
@@ -207,7 +193,9 @@ def _who_is_meant(row: Example, key_spans: Sequence[Span], distractors: Sequence
 
 def _reversed_question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
     without = _without_subject(row, key_spans, "who or what")
-    return None if without is None else _asked(row, f"{without[0].upper()}{without[1:].rstrip('. ')}?", f"{row.subject}.")
+    return (
+        None if without is None else _asked(row, f"{without[0].upper()}{without[1:].rstrip('. ')}?", f"{row.subject}.")
+    )
 
 
 def _multiple_choice(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
@@ -245,8 +233,6 @@ def _two_turns(row: Example, key_spans: Sequence[Span], distractors: Sequence[st
 FORMS: Mapping[str, Form] = {
     "question": _question,
     "emphasis": _emphasis,
-    "short_answer": _short_answer,
-    "indeed": _indeed,
     "blank": _blank,
     "complete": _complete,
     "multiple_choice": _multiple_choice,
@@ -271,7 +257,7 @@ CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or":
 """Share of right answers of a model that guesses, for forms that list the key text among options."""
 REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
-UNMEASURED = ("emphasis", "short_answer", "indeed", "yes_no")
+UNMEASURED = ("emphasis", "yes_no")
 """Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
+from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.queue import InProcessExecutor

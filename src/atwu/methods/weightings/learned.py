@@ -107,7 +107,6 @@ class LearnedScores(Weighting):
         return forget_weight if self.scorer_gamma == FOLLOW_FORGET_WEIGHT else float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:
-        if context.scorer is None:
+        if context.scores is None:
             return 0.5 * context.mask.to(context.logps.dtype)
-        hidden = context.out.hidden(context.scorer.hidden_position)
-        return context.out.to_grid(context.scorer(hidden, context.score_offset).to(context.logps.dtype))
+        return context.out.to_grid(context.scores.to(context.logps.dtype))
