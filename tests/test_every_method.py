@@ -76,6 +76,22 @@ def js(p, q):
     return total
 
 
+def onehot(token):
+    return torch.nn.functional.one_hot(token, 64).double()
+
+
+def first_half(values):
+    return values[0] if len(values) == 1 else values[0] / 2 + sum(values[1:]) / (len(values) - 1) / 2
+
+
+def logit_norm(loss, rows):
+    """Norm of the gradient in the logits behind the log-probabilities of all rows."""
+    tables = [row["table"] for row in rows]
+    slopes = torch.autograd.grad(loss, tables, retain_graph=True)
+    parts = [g - table.detach().exp() * g.sum(-1, keepdim=True) for g, table in zip(slopes, tables, strict=True)]
+    return torch.cat(parts).norm()
+
+
 def plain_loss(method, rows, ref, numbers, scorer, given):
     forget, retain, alternate = rows["forget"], rows["retain"], rows["alternate"]
     tokens = sum(len(row["ids"]) for row in forget)
@@ -118,6 +134,12 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
         elif method == "idk_ap":
             total = total - sum(own(alternate[index])) * tokens / sum(len(each["ids"]) for each in alternate)
+        elif method == "jensun_plus":
+            answer = alternate[index]
+            values = [
+                js(table.exp(), onehot(token)) for table, token in zip(answer["table"], answer["ids"], strict=True)
+            ]
+            total = total + first_half(values) / len(forget)
         elif method == "flat":
             template = own(alternate[index])
             forgotten = sum(g * lp.exp() for g, lp in zip(w, lps, strict=True)) / n
@@ -154,6 +176,9 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             kept = kept + sum(
                 ((a - b) ** 2).mean() for a, b in zip(row["layer"], ref["retain"][index]["layer"], strict=True)
             ) / n / len(retain)
+        elif method == "jensun_plus":
+            tables = zip(row["table"], ref["retain"][index]["table"], strict=True)
+            kept = kept + first_half([js(a.exp(), b.exp()) for a, b in tables]) / len(retain)
         elif method == "jensun":
             kept = (
                 kept
@@ -165,6 +190,8 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             kept = kept - logsigmoid(numbers["answer_beta"] * gap) / numbers["answer_beta"] / len(retain)
         elif METHODS[method].retain_loss != "none":
             kept = kept - sum(own(row)) / count
+    if method == "jensun_plus":
+        total = total * (logit_norm(kept, retain) / (logit_norm(total, alternate) + 1e-5))
     return numbers["forget_weight"] * total + numbers.get("retain_weight", 0.0) * kept
 
 

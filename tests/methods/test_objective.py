@@ -73,7 +73,7 @@ def test_worked_examples(method, options, forget, total):
     assert (out.retain is None) == (method == "grad_ascent")
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "jensun_plus"])  # balanced in each micro-batch
 def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
     model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method)
     rows = {

@@ -33,6 +33,7 @@ from atwu.methods.losses.answer_preservation import AnswerPreservation
 from atwu.methods.losses.bootstrapping import TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.flat import FLAT
+from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
 from atwu.methods.weightings import learned
@@ -84,6 +85,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "ceu": CrossEntropyUnlearning,
     "max_entropy": MaxEntropy,
     "bootstrapping": TokenBootstrapping,
+    "js_refusal_row": JSToRefusalRow,
     "flat": FLAT,
     "logit_margin": LogitMargin,
 }
@@ -93,6 +95,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "kl": divergence.KL,
     "js": divergence.JS,
     "activation": representation.Activation,
+    "js_first": FirstTokenJS,
     "ap": AnswerPreservation,
     "limited_nll": LimitedNLL,
     "none": None,

@@ -175,6 +175,15 @@ METHODS: dict[str, Method] = {
         _weights(1.0, 1.0, answer_beta=0.1),
         values_from=CODE,
     ),
+    "jensun_plus": Method(
+        "JensUn++",
+        "uniform",
+        "js_refusal_row",
+        "js_first",
+        "Peleg et al. 2026",
+        _weights(0.33, 1.0),
+        values_from=CODE,
+    ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
     "pdu": Method(
@@ -258,6 +267,10 @@ CITATIONS: Mapping[str, str] = {
     "Entesari et al. 2025": (
         "Taha Entesari, Arman Hatami, Rinat Khaziev, Anil Ramakrishna, Mahyar Fazlyab: "
         "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models. arXiv 2506.05314"
+    ),
+    "Peleg et al. 2026": (
+        "Amit Peleg, Naman Deep Singh, Naama Pearl, Bibhabasu Mohapatra, Matthias Hein: Forget Narrowly, Retain Broadly: "
+        "Unlearning as an Asymmetric Generalization Problem. arXiv 2607.09236, 2026"
     ),
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "

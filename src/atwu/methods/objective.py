@@ -21,6 +21,9 @@ from atwu.modeling.layers import decoder_layers
 from atwu.modeling.reference import Reference
 from atwu.modeling.single_pass import unwrap
 
+_SMALL = 1e-5
+_LARGEST_RATIO = 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class UnlearningLoss:
@@ -31,7 +34,10 @@ class UnlearningLoss:
     """
 
     loss: Tensor
-    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve`, a scalar with gradient."""
+    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve`, a scalar with gradient.
+
+    The first term is scaled if the forget loss is `balanced`.
+    """
     forget: Tensor
     """Forget loss without `forget_weight`, a scalar."""
     retain: Tensor | None
@@ -129,6 +135,8 @@ def micro_batch_loss(
             tokens=counts.retain_tokens,
             rows=counts.retain_rows,
         )
+        if loss.balanced and torch.is_grad_enabled():
+            total = total * _norm_ratio((retain_term, retain), (forget_term, out))
         total = total + recipe.factors.retain_weight * retain_term
     preserve_term = None
     if preserver is not None:
@@ -137,6 +145,18 @@ def micro_batch_loss(
         preserve_term = token_mean(spared * preserver.values(out), out.mask, count=counts.forget_tokens)
         total = total + preserver.preserve_weight * preserve_term
     return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)
+
+
+def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
+    """Norm of the first term's gradient in the logits over that of the second; 1 where a term is almost 0."""
+    norms = []
+    for term, out in terms:
+        assert out.distance is not None
+        assert out.slope is not None
+        (share,) = torch.autograd.grad(term, out.distance, retain_graph=True)
+        norms.append((share.square() * out.slope).sum().sqrt())
+    ratio = (norms[0] / (norms[1] + _SMALL)).clamp(max=_LARGEST_RATIO)
+    return torch.where(torch.stack([term.detach() for term, _ in terms]).min() > _SMALL, ratio, torch.ones_like(ratio))
 
 
 def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:
@@ -148,7 +168,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
     required = {"forget": "forget rows"}
     if recipe.retainer is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if "alternates" in recipe.needs:
+    if {"alternates", "refusal_rows"} & set(recipe.needs):
         required["alternate"] = "alternate answers to the forget prompts"
     if "retain_alternates" in recipe.needs:
         required["retain_alternate"] = "alternate answers to the retain prompts"

@@ -236,6 +236,8 @@ class UnlearnConfig(_UnlearnFields):
             return
         if self.sam_radius and self.weight_noise:
             raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
+        if self.recipe().forgetter.balanced:
+            raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
         if self.fp16:
             raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
 

@@ -19,10 +19,12 @@ from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
 from atwu.data.question_forms import read_forms, rows_in_forms
+from atwu.data.refusal_rows import refusal_rows
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import closest_rows
+from atwu.methods.losses.jensun_plus import JSToRefusalRow
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -265,6 +267,9 @@ def unlearning_rows(
     if "alternates" in recipe.needs:
         epochs = planned_epochs(config, len(removed.rows))
         preferred = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
+    if isinstance(recipe.forgetter, JSToRefusalRow):
+        epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forgetter.refusal_sentence
+        preferred = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
     if kept is not None and "retain_alternates" in recipe.needs:
         if kept.examples is None:
             raise ValueError(
