@@ -10,7 +10,7 @@ from tests.training.conftest import make_trainer, weights
 SETTINGS = {
     "method": "pdu",
     "retain_weight": 2.0,
-    "retain_limit": 1.0,
+    "retain_bound": 1.0,
     "dual_step": 0.5,
     "dual_warmup": 0.0,
     "max_steps": 4,

@@ -192,7 +192,7 @@ METHODS: dict[str, Method] = {
         "logit_margin",
         "limited_nll",
         "Entesari et al. 2025",
-        _weights(1.0, 100.0, retain_limit=0.3, dual_step=5.0, dual_warmup=5.0),
+        _weights(1.0, 100.0, retain_bound=0.3, dual_step=5.0, dual_warmup=5.0),
         {"retain_weight": Range(20.0, 200.0)},
         values_from=CODE,
     ),

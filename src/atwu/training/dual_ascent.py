@@ -49,7 +49,7 @@ class DualAscent(TrainerCallback):
         self._loss.zero_()
         if (state.epoch or 0) >= limited.dual_warmup:
             self.multiplier = updated_multiplier(
-                self.multiplier, loss, limit=limited.retain_limit, step=limited.dual_step
+                self.multiplier, loss, limit=limited.retain_bound, step=limited.dual_step
             )
 
     def save(self, folder: str) -> None:

@@ -60,7 +60,7 @@ class LimitedNLL(NLL):
     """
 
     formula = "-log p of retain answers, at most ε"
-    retain_limit: float = number(
+    retain_bound: float = number(
         0.3,
         symbol="ε",
         search=Range(0.05, 1.0),
