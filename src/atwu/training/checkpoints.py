@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, write_json
 from atwu._manifest import MANIFEST_NAME, damage, write_manifest
 from atwu.training.run_key import KEY_NAME, key_differences
@@ -82,11 +82,11 @@ def checkpoint_to_resume(trainer: TokenTrainer, asked: str | os.PathLike[str] | 
     if (last := last_checkpoint(run)) is None:
         return None
     named = Path(last) / KEY_NAME
-    key: dict[str, Any] = json.loads(named.read_text(encoding="utf-8")) if named.exists() else {}
+    key: dict[str, Any] = read_object(named) if named.exists() else {}
     if key != trainer.key:
         raise ValueError(
             f"{last} belongs to another run, which differs in {key_differences(key, trainer.key)}; set another "
-            "output_dir, or pass the path of the checkpoint to resume from."
+            f"output_dir, or continue from it anyway: train(resume_from_checkpoint={last!r})."
         )
     return last
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from atwu._file_reading import read_object
 from atwu._files import plain_modes, write_json, write_text
 from atwu._manifest import RECORD_NAME
 from atwu.modeling.adapters import adapters_of, merge_adapters
@@ -141,7 +142,7 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
         "revision": config.hub_revision,
     }
     hub.upload_folder(folder_path=folder, ignore_patterns=[RECORD_NAME, "checkpoint-*"], **where)
-    record = public_record(json.loads((folder / RECORD_NAME).read_text(encoding="utf-8")))
+    record = public_record(read_object(folder / RECORD_NAME))
     content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
     return hub.upload_file(path_or_fileobj=content, path_in_repo=RECORD_NAME, **where)
 

@@ -28,7 +28,7 @@ from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.modeling.adapters import adapters_of
+from atwu.modeling.adapters import adapters_of, quiet_peft
 from atwu.modeling.device import emulates_bfloat16
 from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
@@ -39,6 +39,9 @@ from atwu.training.run_key import run_key
 from atwu.training.run_record import Timing, push, write_result
 from atwu.training.sharding import gathered, repeats, shard_model
 from atwu.training.training_rows import RowSet
+
+EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
+"""Advice where transformers' evaluation does not apply."""
 
 
 class TokenTrainer(Trainer):
@@ -132,6 +135,10 @@ class TokenTrainer(Trainer):
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.timing.seconds = time.perf_counter() - clock
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a TypeError: rows are text, and predictions are the metrics and answers of an evaluation."""
+        raise TypeError(f"predict is not supported: {EVALUATE_INSTEAD}, whose result has metrics and answers.")
 
     def create_accelerator_and_postprocess(self) -> None:
         """Also shard processes on CPUs, for which accelerate silently drops its FSDP plugin."""
@@ -302,7 +309,8 @@ class TokenTrainer(Trainer):
         weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
-            model.save_pretrained(folder, state_dict=weights)
+            with quiet_peft():
+                model.save_pretrained(folder, state_dict=weights)
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
 

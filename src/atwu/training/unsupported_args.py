@@ -25,7 +25,8 @@ _NEVER = {
     "length_column_name": "see train_sampling_strategy",
     "average_tokens_across_devices": "losses are always divided by the token count of all processes",
     "load_best_model_at_end": (
-        "the result is the model of the last step; save_strategy='best' keeps a checkpoint of the best"
+        "the result is the model of the last step; save_strategy='best' with save_total_limit=1 keeps only the best "
+        "checkpoint in output_dir, which loads by its path"
     ),
     "hub_strategy": "only the finished folder is pushed, once",
     "hub_always_push": "see hub_strategy",
@@ -55,6 +56,7 @@ def check_supported_args(config: TokenTrainingConfig) -> None:
     given = {
         name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
     }
+    given["do_eval"] &= config.eval_strategy == "no"  # else transformers has set it, in a configuration that is copied
     for name, why in _NEVER.items():
         if given[name]:
             raise ValueError(f"{name} is not supported: {why}; leave it out.")
