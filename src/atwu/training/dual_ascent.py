@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,10 +14,20 @@ from transformers.trainer_callback import TrainerCallback
 from atwu.methods.losses.primal_dual import LimitedNLL, updated_multiplier
 from atwu.methods.recipe import Recipe
 
-if TYPE_CHECKING:
-    from atwu.training.method_trainer import MethodTrainer
-
 MULTIPLIER_NAME = "retain_multiplier.json"
+
+
+class LimitedRun(Protocol):
+    """What the updates read of a run."""
+
+    args: Any
+    recipe: Recipe
+
+    def sum_over_processes(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes."""
+
+    def add_part(self, name: str, value: Tensor) -> None:
+        """Add this micro-batch's contribution to a logged value."""
 
 
 class DualAscent(TrainerCallback):
@@ -28,7 +38,7 @@ class DualAscent(TrainerCallback):
         limited: the run's retain loss.
     """
 
-    def __init__(self, trainer: MethodTrainer, limited: LimitedNLL) -> None:
+    def __init__(self, trainer: LimitedRun, limited: LimitedNLL) -> None:
         self._trainer, self._limited = trainer, limited
         self.multiplier = trainer.recipe.factors.retain_weight
         self._loss = torch.zeros((), device=trainer.args.device)
