@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -142,10 +141,9 @@ class VllmGenerator:
             raise ValueError(f"vLLM's gpu_memory_utilization must be above 0 and at most 1, got {memory_share:g}.")
         loading = loading or ModelLoadArgs()
         check_model_name(path, base=loading.base)
-        options = asdict(loading)
-        self._dtype = options.pop("dtype")
-        config = load_config(path, **options)
-        self._ids = _PromptIds(load_tokenizer(path, **options), _own_limit(config))
+        self._dtype = loading.dtype
+        config = load_config(path, **loading.load_kwargs)
+        self._ids = _PromptIds(load_tokenizer(path, **loading.tokenizer_kwargs), _own_limit(config))
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {

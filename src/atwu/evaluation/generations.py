@@ -21,6 +21,7 @@ from atwu._cache import cache_folder, short_hash, warn_uncached
 from atwu._disk_errors import cannot_write
 from atwu._progress import progress_bar
 from atwu.data.schema import Message
+from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,11 @@ class Generation:
     """Text without special tokens and surrounding white space."""
     tokens: int
     """Number of generated tokens, including the end token."""
+
+    @property
+    def answer(self) -> str:
+        """Text without the thoughts of a reasoning model, the answer to measure; empty if it ends within them."""
+        return without_thoughts(self.text) or ""
 
 
 class Generator(Protocol):

@@ -12,6 +12,7 @@ from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
+from atwu.data.thoughts import without_thoughts
 from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
@@ -166,6 +167,11 @@ class Session:
             store=self.store,
             progress=label if self.progress else None,
         )
+        if cut := sum(without_thoughts(generation.text) is None for generation in found):
+            self.warnings.append(
+                f"{cut} of {len(found)} answers ({label}) end within their thoughts and are measured as empty; raise "
+                "max_new_tokens, or turn thinking off with chat_template_kwargs."
+            )
         self.generated_tokens += sum(generation.tokens for generation in found)
         return dict(zip(distinct, found, strict=True))
 
@@ -174,8 +180,8 @@ class Session:
         self._generations |= self.generate(prompts, label="generate")
 
     def answer(self, prompt: Prompt) -> str:
-        """Return the answer to a prompt that a metric requested."""
-        return self._generations[prompt].text
+        """Return the answer to a prompt that a metric requested, without thoughts."""
+        return self._generations[prompt].answer
 
     def judge_all(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
         """Judge the distinct claims and pairs of all metrics in one pass."""

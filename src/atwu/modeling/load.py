@@ -18,6 +18,7 @@ from atwu._file_reading import read_json
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
+from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.loading_report import check_complete
 from atwu.modeling.named_models import expand_home, model_source
@@ -126,15 +127,30 @@ def base_of(name: str, *, base: str | None = None) -> str:
 
 
 def load_tokenizer(
-    name: str, *, trust_remote_code: bool = False, revision: str | None = None, base: str | None = None
+    name: str,
+    *,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    base: str | None = None,
+    chat_template: str | None = None,
+    chat_template_kwargs: str | None = None,
 ) -> Any:
-    """Load a tokenizer by folder or Hub name; for an adapter folder, its own or otherwise that of the base model."""
+    """Load a tokenizer by folder or Hub name; for an adapter folder, its own or otherwise that of the base model.
+
+    Args:
+        chat_template: Jinja file with a template instead of its own.
+        chat_template_kwargs: arguments of the template, a JSON object.
+    """
     from transformers import AutoTokenizer
 
     if is_adapter(name) and not (Path(expand_home(name)) / "tokenizer_config.json").is_file():
         revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
-    return AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=trust_remote_code, revision=revision)
+    tokenizer = AutoTokenizer.from_pretrained(
+        model_source(name), trust_remote_code=trust_remote_code, revision=revision
+    )
+    set_chat_template(tokenizer, chat_template, chat_template_kwargs)
+    return tokenizer
 
 
 def load_config(

@@ -72,7 +72,7 @@ class BestOfN(Metric):
     def _claims(self) -> Iterator[list[Claim]]:
         """Yield the sampled answers of each row."""
         for row in self.session.sets[FORGET]:
-            yield [claim(row, self._generations[prompt].text) for prompt in self._draws.get(row, ())]
+            yield [claim(row, self._generations[prompt].answer) for prompt in self._draws.get(row, ())]
 
     def record(self) -> None:
         """Record the best of n and the mean, in percent."""

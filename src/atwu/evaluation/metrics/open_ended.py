@@ -196,7 +196,7 @@ class OpenEnded(Metric):
         generations = self.session.generate(
             prompts, label="instructions", decoding=Decoding(max_new_tokens=ANSWER_LENGTH_LIMIT)
         )
-        self._answers = tuple(generations[prompt].text for prompt in prompts)
+        self._answers = tuple(generations[prompt].answer for prompt in prompts)
         self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = self._answers
         before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None
         self._before = before.texts.get("answer", ()) if before is not None else ()

@@ -163,7 +163,7 @@ class Rwku(Metric):
         for flavour in self.session.config.rwku_flavours:
             said = self.session.generate(prompts, label=f"rwku {flavour}", decoding=DECODING[flavour])
             self._recalls[flavour] = [
-                RECALL[flavour](probe.answer, said[prompt].text.strip())
+                RECALL[flavour](probe.answer, said[prompt].answer)
                 for probe, prompt in zip(probes, prompts, strict=True)
             ]
 

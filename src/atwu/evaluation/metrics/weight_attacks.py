@@ -84,7 +84,7 @@ class WeightAttack(Metric):
             strengths = dict(zip(indices, map(strength, read), strict=True))
             self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
             self._claims[name] = [
-                [claim(row, generations[prompt].text) for prompt in prompts[index]] if index in strengths else []
+                [claim(row, generations[prompt].answer) for prompt in prompts[index]] if index in strengths else []
                 for index, row in enumerate(rows)
             ]
 
