@@ -20,7 +20,7 @@ from atwu import TokenScorer, UnlearnConfig
 from atwu.data.encode import Encoder
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model
+from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters

@@ -21,7 +21,6 @@ from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.render import PLAIN_QUESTION
 from atwu.data.schema import Example, Message
-from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
@@ -252,26 +251,16 @@ class EndpointGenerator:
         return f"chat/{json.dumps(dict(self.chat.identity), sort_keys=True)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. Token counts are those the server reports.
-
-        Raises:
-            AtwuError: Prompts without a reply, after all others were passed to `on_done`.
-        """
-        failures: list[str] = []
+        """See `Generator.generate`. Token counts are those the server reports; a prompt without a reply gets its error."""
 
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None:
-                failures.append(reply.error or "no text")
+                on_done([(index, Generation("", reply.completion_tokens, reply.error or "no text"))])
                 return
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
         self.chat.complete([_request(prompt, decoding) for prompt in prompts], on_reply)
-        if failures:
-            raise AtwuError(
-                f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}. The other replies are "
-                "stored; run again to ask only for the missing ones."
-            )
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:

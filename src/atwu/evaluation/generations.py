@@ -59,6 +59,8 @@ class Generation:
     """Text without special tokens and surrounding white space."""
     tokens: int
     """Number of generated tokens, including the end token."""
+    error: str | None = None
+    """Why a server gave no text for this prompt."""
 
     @property
     def answer(self) -> str:
@@ -189,8 +191,8 @@ def generate_all(
             def keep(done: Sequence[tuple[int, Generation]]) -> None:
                 nonlocal spent
                 entries = [(missing[index], generation) for index, generation in done]
-                if store is not None:
-                    store.append(identity, entries)
+                if store is not None and (texts := [entry for entry in entries if entry[1].error is None]):
+                    store.append(identity, texts)
                 found.update(entries)
                 spent += sum(generation.tokens for _, generation in entries)
                 rate = spent / max(time.perf_counter() - start, 1e-9)
