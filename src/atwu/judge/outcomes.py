@@ -66,7 +66,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
         choice = body["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         text = message.get("content") or message.get("refusal") or message.get("content")
-        text = _joined(text) if isinstance(text, list) else text
+        text = _joined_parts(text) if isinstance(text, list) else text
     except (AttributeError, IndexError, KeyError, TypeError):
         if body.get("error"):
             return useless(f"the server returned an error: {_server_message(body['error'], endpoint)}", billed=False)
@@ -84,10 +84,10 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     return useless("the reply has no content")
 
 
-def _joined(parts: list[Any]) -> str | None:
-    """Return the text of a content that is a list of parts; None if it has none."""
+def _joined_parts(parts: list[Any]) -> Any:
+    """Return the text of a content that is a list of parts; the list itself if none is text."""
     texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return "".join(texts) if texts else None
+    return "".join(texts) if texts else parts
 
 
 def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
