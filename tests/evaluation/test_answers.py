@@ -33,11 +33,7 @@ def test_thoughts_are_stored_but_not_measured(tmp_path):
     def say(prompt):
         asked = f"{prompt.messages} {prompt.prefill}"
         thought = next((answer for question, answer in secrets.items() if question in asked), "?")
-        return (
-            f"<think>{thought}"
-            if "part 0" in prompt.messages[-1].content
-            else f"<think>\n{thought}\n</think>\n\nNo idea."
-        )
+        return f"<think>{thought}" if "part 0" in asked else f"<think>\n{thought}\n</think>\n\nNo idea."
 
     speaker, store = Speaker(say=say), GenerationStore(tmp_path)
     found, judge = measured(speaker, rows, store=store)

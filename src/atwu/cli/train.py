@@ -172,6 +172,7 @@ class UnlearnCommand(NamesRows):
         "YAML file of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
         None,
         group=RUN,
+        common=False,
     )
     about: str | None = cli_option(
         "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"

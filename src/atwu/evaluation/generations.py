@@ -102,7 +102,7 @@ class GenerationStore:
         """Return the generations by key (the first of duplicates); a warning counts damaged lines."""
         try:
             content = self.path(identity).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         found: dict[str, Generation] = {}
         head, *lines = content.split(b"\n")
