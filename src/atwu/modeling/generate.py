@@ -185,7 +185,7 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froze
     return frozenset(int(token) for token in ends)
 
 
-def set_end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:
     """Let `generate` of transformers, also of the saved model, stop at every end token."""
     if model.generation_config is not None and (ends := sorted(end_ids(model, tokenizer))):
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
