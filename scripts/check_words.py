@@ -1,7 +1,7 @@
-"""Check that no text uses a phrase that the glossary replaces: `python scripts/check_words.py [ROOT]`.
+"""Check that no text uses a phrase for which the glossary has a term: `python scripts/check_words.py [ROOT]`.
 
-Reads the column "Instead of" of docs/glossary.md, and searches src, docs and README.md for its phrases, ignoring case, line
-breaks, comment markers and quotes between the words.
+Searches src, docs and README.md for the phrases of scripts/words.yaml, ignoring case, line breaks, comment markers and quotes
+between the words.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-GLOSSARY = "docs/glossary.md"
+import yaml
+
+WORDS = "scripts/words.yaml"
 SUFFIXES = {".py", ".md", ".html", ".css", ".js", ".yaml", ".ipynb"}
 EXEMPT = {
-    GLOSSARY,
     "src/atwu/_renamed.py",  # the old names of options and keys
     "src/atwu/benchmarks/people/facts.yaml",  # these five hold text for models
     "src/atwu/data/alternates.py",
@@ -25,18 +26,10 @@ EXEMPT = {
 BETWEEN = r"""(?:[\s#*>/]|["']\s*\n\s*[fr]?["'])+"""
 
 
-def phrases(glossary: str) -> dict[str, str]:
-    """Phrase to avoid -> term to use, from the rows of the glossary's table."""
-    rows = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in glossary.split("\n") if "|" in line
-    ]
-    column = rows[0].index("Instead of")
-    return {phrase.strip(" `"): row[0] for row in rows[2:] for phrase in row[column].split(",") if phrase.strip(" `")}
-
-
 def found(root: Path) -> Iterator[str]:
     """One line per phrase found: file, line, phrase, and the term to use instead."""
-    instead = phrases((root / GLOSSARY).read_text(encoding="utf-8"))
+    terms = yaml.safe_load((root / WORDS).read_text(encoding="utf-8"))
+    instead = {phrase: term for term, replaced in terms.items() for phrase in replaced}
     patterns = {
         phrase: re.compile(rf"(?<![\w-]){BETWEEN.join(map(re.escape, phrase.split()))}(?![\w-])", re.IGNORECASE)
         for phrase in instead

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts/check_words.py"
-GLOSSARY = (
-    "| Term | Meaning | Source | Instead of |\n|---|---|---|---|\n| retain set | | TOFU | rows to keep, --oldflag |\n"
-)
+WORDS = '"retain set": ["rows to keep", "--oldflag"]\n'
 
 
 def check(root: Path) -> tuple[int, list[str]]:
@@ -24,7 +22,8 @@ def check(root: Path) -> tuple[int, list[str]]:
 def root(tmp_path: Path) -> Path:
     (tmp_path / "src").mkdir()
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/glossary.md").write_text(GLOSSARY)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/words.yaml").write_text(WORDS)
     (tmp_path / "README.md").write_text("The retain set: browse to keeper.\n")
     return tmp_path
 

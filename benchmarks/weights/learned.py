@@ -16,7 +16,7 @@ import torch
 from rows import LAYERS, UNIT, Counts, load
 from scipy.stats import rankdata
 
-from atwu.evaluation.linear_probe import LinearProbe, fit_probe, subject_folds
+from atwu.evaluation.linear_probe import fit_probe, subject_folds
 from atwu.methods.losses.likelihood import modulated_ascent
 from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
@@ -152,17 +152,14 @@ def probe(layers, position):
     """Upper bound: logistic regression on labels, five folds of subjects."""
 
     def candidate(rows):
-        seen = features(rows, layers, position)
-        labels = [torch.tensor(row).float() for row in rows.labels]
-        folds = np.array(subject_folds([example.subject for example in rows.examples], folds=5, seed=0))
+        seen = [row.numpy() for row in features(rows, layers, position)]
         found = [np.empty(0)] * len(seen)
-        for fold in range(5):
-            train = np.flatnonzero(folds != fold)
-            fitted: LinearProbe = fit_probe(
-                torch.cat([seen[at] for at in train]), torch.cat([labels[at] for at in train]), l2=0.01
+        for train, held_out in subject_folds([example.subject for example in rows.examples], folds=5, seed=0):
+            fitted = fit_probe(
+                np.concatenate([seen[at] for at in train]), np.concatenate([rows.labels[at] for at in train]), l2=0.01
             )
-            for at in np.flatnonzero(folds == fold):
-                found[at] = fitted(seen[at]).double().numpy()
+            for at in held_out:
+                found[at] = fitted.decision_function(seen[at])
         return found
 
     return candidate
@@ -174,8 +171,8 @@ def transferred(layers, position):
 
     def candidate(rows):
         other = load("authors" if rows.name == "people" else "people", {"tofu": None, "people": None})
-        shown = torch.cat(features(other, layers, position, "base"))
-        fitted = fit_probe(shown, torch.cat([torch.tensor(row).float() for row in other.labels]), l2=0.01)
-        return [fitted(row).double().numpy() for row in features(rows, layers, position, "base")]
+        shown = torch.cat(features(other, layers, position, "base")).numpy()
+        fitted = fit_probe(shown, np.concatenate(other.labels), l2=0.01)
+        return [fitted.decision_function(row.numpy()) for row in features(rows, layers, position, "base")]
 
     return candidate

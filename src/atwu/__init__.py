@@ -14,10 +14,10 @@ _NAMES = {
     "atwu.data.schema": "Example",
     "atwu.benchmarks.sources": "load_rows",
     "atwu.methods.method_table": "METHODS Method",
-    "atwu.methods.component": "Weighting FixedWeighting ForgetLoss RetainLoss",
+    "atwu.methods.component": "Weighting FixedWeighting ForgetLoss RetainLoss Range number setting",
     "atwu.methods.component_inputs": "LossTerms WeightingContext PrecomputeContext",
-    "atwu.methods.component_options": "Range number setting",
-    "atwu.methods.method_registry": "register_method register_weighting register_forget_loss register_retain_loss",
+    "atwu.methods.component_registry": "register_weighting register_forget_loss register_retain_loss",
+    "atwu.methods.recipe": "register_method",
     "atwu.data.labelled_words": "label_words",
     "atwu.methods.objective": "UnlearningLoss",
     "atwu.methods.unlearning_loss": "unlearning_loss",
@@ -55,21 +55,21 @@ if TYPE_CHECKING:
     from atwu.exporting.export_run import export as export
     from atwu.methods.component import FixedWeighting as FixedWeighting
     from atwu.methods.component import ForgetLoss as ForgetLoss
+    from atwu.methods.component import Range as Range
     from atwu.methods.component import RetainLoss as RetainLoss
     from atwu.methods.component import Weighting as Weighting
+    from atwu.methods.component import number as number
+    from atwu.methods.component import setting as setting
     from atwu.methods.component_inputs import LossTerms as LossTerms
     from atwu.methods.component_inputs import PrecomputeContext as PrecomputeContext
     from atwu.methods.component_inputs import WeightingContext as WeightingContext
-    from atwu.methods.component_options import Range as Range
-    from atwu.methods.component_options import number as number
-    from atwu.methods.component_options import setting as setting
-    from atwu.methods.method_registry import register_forget_loss as register_forget_loss
-    from atwu.methods.method_registry import register_method as register_method
-    from atwu.methods.method_registry import register_retain_loss as register_retain_loss
-    from atwu.methods.method_registry import register_weighting as register_weighting
+    from atwu.methods.component_registry import register_forget_loss as register_forget_loss
+    from atwu.methods.component_registry import register_retain_loss as register_retain_loss
+    from atwu.methods.component_registry import register_weighting as register_weighting
     from atwu.methods.method_table import METHODS as METHODS
     from atwu.methods.method_table import Method as Method
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
+    from atwu.methods.recipe import register_method as register_method
     from atwu.methods.unlearning_loss import unlearning_loss as unlearning_loss
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
     from atwu.report.run_records import read_records as read_records

@@ -1,7 +1,7 @@
 """Read text, JSON and YAML files and declared types, with one-line errors that name the file.
 
-Only plain data is read. Rejected: duplicate keys, aliases, numbers outside 64 bits and deep nesting. YAML follows 1.2
-where users expect it: `1e-4` is a number, and a date is text.
+Duplicate keys and numbers outside 64 bits are errors. YAML follows 1.2 where users expect it: `1e-4` is a number, and a date is
+text.
 """
 
 from __future__ import annotations
@@ -23,12 +23,8 @@ from atwu._renamed import upgrade
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-DEEPEST = 100
-"""Maximum nesting depth."""
 LARGEST = 2**63
 """Limit on the absolute value of whole numbers."""
-LONGEST_YAML = 1 << 20
-"""Maximum length of a YAML file, in characters; settings are written by hand."""
 
 _T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
@@ -197,7 +193,18 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    pass
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Construct a mapping whose keys are different texts; PyYAML would keep the last of equal keys."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or not isinstance(name := self.construct_object(key), str):
+                raise _Refused(f"line {line}: the key {str(key.value)[:60]} is not text; put it in quotes")
+            if name in lines:
+                raise _Refused(f"line {line}: the key {name[:60]!r} already appears on line {lines[name]}")
+            lines[name] = line
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -209,28 +216,18 @@ _Loader.add_implicit_resolver(
 )
 
 
-def parse_yaml(text: str, *, what: str | Path, aliases: bool = False) -> Any:
+def parse_yaml(text: str, *, what: str | Path) -> Any:
     """Parse YAML into plain data.
 
     Args:
         text: the YAML text.
         what: name of the source, for errors.
-        aliases: accept anchors and aliases, with which a short file can expand without bound.
 
     Raises:
         ValueError: invalid YAML or duplicate keys; the message starts with `what` and the line.
     """
-    if len(text) > LONGEST_YAML:
-        raise ValueError(f"{what} has {len(text)} characters; a settings file may have at most {LONGEST_YAML}.")
     try:
-        _check_events(text, aliases)
-        found = yaml.load(text, Loader=_Loader)
-        _check_numbers(found)
-        return found
-    except yaml.reader.ReaderError as error:
-        found = error.character if isinstance(error.character, int) else ord(error.character)
-        line = text.count("\n", 0, error.position) + 1
-        raise ValueError(f"{what}, line {line}: the character U+{found:04X} is not allowed.") from None
+        return _checked_numbers(yaml.load(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
@@ -240,57 +237,26 @@ def parse_yaml(text: str, *, what: str | Path, aliases: bool = False) -> Any:
         raise ValueError(f"{what}: {' '.join(str(error).split())[:200]}.") from None
 
 
-def read_yaml(path: str | Path, *, aliases: bool = False) -> Any:
+def read_yaml(path: str | Path) -> Any:
     """Parse a file as YAML.
 
     Raises:
         FileNotFoundError, ValueError: see `file_text` and `parse_yaml`.
     """
-    return parse_yaml(file_text(path), what=path, aliases=aliases)
+    return parse_yaml(file_text(path), what=path)
 
 
-def _check_events(text: str, aliases: bool) -> None:
-    """Reject what the loader would accept silently (duplicate keys, aliases) or crash on (deep nesting)."""
-    open_: list[dict[str, int] | None] = []  # keys of each open mapping; None for a list
-    key_next: list[bool] = []
-    for event in yaml.parse(text, Loader=_Base):
-        line = 0 if event.start_mark is None else event.start_mark.line + 1
-        if not aliases and (isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None)):
-            raise _Refused(f"line {line}: anchors and aliases (& and *) are not supported; write the value out")
-        holds = isinstance(event, yaml.NodeEvent)
-        if holds and open_ and (keys := open_[-1]) is not None:
-            if key_next[-1]:
-                if not isinstance(event, yaml.ScalarEvent):
-                    raise _Refused(f"line {line}: a key must be a single word")
-                if event.value in keys:
-                    raise _Refused(
-                        f"line {line}: the key {event.value[:60]!r} already appears on line {keys[event.value]}"
-                    )
-                keys[event.value] = line
-            key_next[-1] = not key_next[-1]
-        if isinstance(event, yaml.CollectionStartEvent):
-            open_.append({} if isinstance(event, yaml.MappingStartEvent) else None)
-            key_next.append(True)
-            if len(open_) > DEEPEST:
-                raise _Refused(f"line {line}: nesting is deeper than {DEEPEST} levels")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            open_.pop()
-            key_next.pop()
-
-
-def _check_numbers(value: Any) -> None:
+def _checked_numbers(value: Any) -> Any:
+    """Return plain data; numbers outside 64 bits and dates are refused."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise _Refused(f"the key {key!r} is not text; put it in quotes")
-            _check_numbers(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            _check_numbers(inner)
-    elif isinstance(value, int) and abs(value) > LARGEST:
+        return {key: _checked_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_checked_numbers(inner) for inner in value]
+    if isinstance(value, int) and abs(value) > LARGEST:
         raise _Refused(f"the number {str(value)[:20]}... is too large")
-    elif not isinstance(value, str | int | float | None):
+    if not isinstance(value, str | int | float | None):
         raise _Refused(f"{str(value)[:60]!r} is {type(value).__name__}, which is not supported")
+    return value
 
 
 # Declared types

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks.rwku.rwku_probes import ATTACKS, RwkuProbe, load_probes
+from atwu.benchmarks.probes import RwkuProbe
+from atwu.benchmarks.rwku.rwku_probes import ATTACKS, load_probes
 from atwu.benchmarks.rwku.rwku_tables import PROBES, rwku_tables
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN
 

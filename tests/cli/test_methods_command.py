@@ -11,9 +11,8 @@ import pytest
 
 from atwu.cli.app import run
 from atwu.cli.methods import MethodsCommand
-from atwu.methods.citations import CITATIONS
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
-from atwu.methods.method_table import METHODS
+from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.method_table import CITATIONS, METHODS
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig

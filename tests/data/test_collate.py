@@ -35,7 +35,7 @@ def test_token_labels_only_when_every_row_has_them():
 
 
 def test_pairs():
-    pairs = [PairedRow((4, SHORT), (9, BARE)), PairedRow((2, LONG), (9, BARE))]
+    pairs = [PairedRow((4, SHORT), ((9, BARE),)), PairedRow((2, LONG), ((9, BARE),))]
     batch = collate_pairs(pairs)
     assert batch["rows"].tolist() == [4, 2]
     assert batch["rows"].dtype == torch.long
@@ -46,4 +46,4 @@ def test_pairs():
 
 
 def test_pairs_without_retain_set():
-    assert set(collate_pairs([PairedRow((0, SHORT), None)])) == {"forget", "rows"}
+    assert set(collate_pairs([PairedRow((0, SHORT), ())])) == {"forget", "rows"}

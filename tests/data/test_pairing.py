@@ -81,10 +81,10 @@ def test_dataset_reads_the_key():
     pair = DATA[2 * 12 + 5]
     drawn = retain_index(seed=3, epoch=2, index=5, n_retain=50)
     assert pair.forget == (5, FORGET[5])
-    assert pair.retain == (drawn, RETAIN[drawn])
+    assert pair.retain == ((drawn, RETAIN[drawn]),)
     assert len(DATA) == len(list(DATA)) == 12
     alone = PairedDataset(FORGET, None, seed=3)[5]
-    assert alone.retain is None
+    assert alone.retain == ()
 
 
 def test_any_number_of_workers_gives_the_same_pairs():
@@ -134,7 +134,7 @@ def test_a_forget_row_gets_a_retain_row_of_its_own_form():
     data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms)
     for epoch in range(3):
         for index in range(len(FORGET)):
-            drawn = data[epoch * len(data) + index].retain[0]
+            ((drawn, _),) = data[epoch * len(data) + index].retain
             assert forms["retain"][drawn] == forms["forget"][index]
     assert {forms["retain"][index] for index in data.drawn(3)} == {"question", "blank"}
 
@@ -151,11 +151,23 @@ def test_every_second_time_the_retain_row_is_one_of_the_closest():
     for epoch in range(4):
         for index in range(len(FORGET)):
             key = epoch * len(data) + index
-            drawn = data[key].retain[0]
+            ((drawn, _),) = data[key].retain
             if closest[index] and (epoch + index) % 2:
                 assert drawn in closest[index]
             else:
-                assert drawn == DATA[key].retain[0]
+                assert drawn == DATA[key].retain[0][0]
+
+
+def test_of_two_retain_rows_one_is_closest_and_the_first_is_that_of_one():
+    closest = [(index,) for index in range(len(FORGET))]
+    data = PairedDataset(FORGET, RETAIN, seed=3, closest=closest, retain_per_forget=2)
+    one = PairedDataset(FORGET, RETAIN, seed=3, closest=closest)
+    for key in range(4 * len(FORGET)):
+        first, second = data[key].retain
+        assert (first,) == one[key].retain
+        assert (first[0] == key % 12) != (second[0] == key % 12) or first[0] == second[0]
+    drawn = {row for key in range(24) for row, _ in data[key].retain}
+    assert data.drawn(2) == drawn
 
 
 def test_the_closest_rows_have_the_most_similar_questions_of_the_same_form():

@@ -56,6 +56,7 @@ def test_every_form_of_a_sentence():
         "continuation": ("", "Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Port Sel or Kelbury?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
+        "reversed_question": ("Who or what was born in Port Sel?", "Orla Venn."),
     }
     question, *listed = options[0].split("\n")
     assert question == ROW.question
@@ -68,6 +69,7 @@ def test_labels_are_shifted_with_the_answer():
     for name, row in written().items():
         texts = [row.answer[start:end] for start, end in row.forget_spans]
         whole = {"reversed": "Orla Venn", "who_is_meant": "X is Orla Venn.", "emphasis": "**Port Sel**"}
+        whole["reversed_question"] = "Orla Venn."
         assert texts == ([whole[name]] if name in whole else ["Port", "Sel"]), name
     assert written("complete")["complete"].forget_spans == ((0, 4), (5, 8))
 

@@ -11,8 +11,9 @@ import pytest
 from atwu._cache import short_hash
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import overall
+from atwu.evaluation.columns import Direction
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.evaluation.result import Direction, EvalResult, RowValues
+from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
+from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import all_metrics, check_inputs_used, check_installed, selected_metrics

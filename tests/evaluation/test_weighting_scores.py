@@ -24,9 +24,8 @@ from atwu.evaluation.weighting_scores import (
     scored_weightings,
     token_scores,
 )
-from atwu.methods.component import FixedWeighting, Weighting
-from atwu.methods.component_options import number
-from atwu.methods.components import WEIGHTINGS
+from atwu.methods.component import FixedWeighting, Weighting, number
+from atwu.methods.component_registry import WEIGHTINGS
 from atwu.methods.unlearning_loss import unlearning_loss
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.score_words import score_rows

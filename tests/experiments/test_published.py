@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.experiments.published import published_table, published_tables
-from atwu.methods.components import WEIGHTINGS
+from atwu.methods.component_registry import WEIGHTINGS
 from atwu.methods.method_table import METHODS
 
 TABLES = [published_table(name) for name in published_tables()]

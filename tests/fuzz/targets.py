@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
-
 from atwu._file_reading import prefix_errors
 from atwu.benchmarks.sources import load_rows
 from atwu.cli.parse import parsed
@@ -24,10 +22,11 @@ from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study.run_study import plan_study
 from atwu.experiments.tuning.tune_methods import plan_tuning
-from atwu.methods.presets import named_preset, parse_preset
+from atwu.methods.presets import named_preset
 from atwu.report.export_formats import WRITERS
 from atwu.report.run_records import Records, read_records
 from atwu.training.config import FinetuneConfig, UnlearnConfig
+from atwu.training.preset_files import read_preset
 from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
 from tests.report.conftest import make_records, write_study
 
@@ -268,12 +267,13 @@ def read_setting(path: Path) -> None:
 
 
 def presets() -> list[Any]:
-    return [yaml.safe_load(named_preset(name).path.read_text()) for name in ("tofu-1b/atwu", "people-small/npo")]
+    named = (named_preset(name) for name in ("tofu-1b/atwu", "people-small/npo"))
+    return [{**preset.options, "about": dict(preset.about)} for preset in named]
 
 
-def read_preset(path: Path) -> None:
-    parse_preset(path)
+def read_both(path: Path) -> None:
     read_settings(path)
+    read_preset(path)
 
 
 def read_set(path: Path) -> None:
@@ -391,7 +391,7 @@ TARGETS: Mapping[str, Target] = {
     "flags": Target(flags, read_flags),
     "study": Target(document("mine.yaml", lambda: [STUDY], as_yaml), read_a_study),
     "setting": Target(document("mine.yaml", lambda: [SETTING], as_yaml), read_setting),
-    "preset": Target(document("mine.yaml", presets, as_yaml), read_preset),
+    "preset": Target(document("mine.yaml", presets, as_yaml), read_both),
     "--set": Target(document("value.yaml", lambda: ["0.1", "0.25"], as_text), read_set, share=1),
     "--seeds": Target(document("value.yaml", lambda: ["3", "7"], as_text), read_seeds, share=1),
     "eval.json": Target(document("eval.json", results, as_json), read_a_result),

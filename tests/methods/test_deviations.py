@@ -6,8 +6,7 @@ import pytest
 
 from atwu.evaluation.generations import Decoding
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
-from atwu.methods.configurations import CONFIGURATIONS
-from atwu.methods.recipe import recipe
+from atwu.methods.recipe import CONFIGURATIONS, recipe
 from atwu.training.config import UnlearnConfig
 from tests.test_docs import ROOT
 

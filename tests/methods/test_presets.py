@@ -1,9 +1,8 @@
-"""Shipped presets against the published values, and reading, writing and naming presets."""
+"""Shipped presets and default values of methods against the published values; reading, writing and naming presets."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,64 +10,17 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.parse import existing, read_options
-from atwu.cli.train import UnlearnCommand, preset_file
+from atwu.cli.parse import read_config, typed_options
+from atwu.cli.train import UnlearnCommand, read_config_or_preset
 from atwu.experiments.published import published_table
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, settings_with_presets
+from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.preset_files import read_preset, write_preset
 
-# gamma, alpha, further values; learning rates.
-TOFU = {
-    "grad_diff": ((0.12, 0.80, {}), 1.90e-5, 1.90e-5),
-    "dpo": ((3.80, 0.15, {"beta": 0.21}), 2.27e-5, 3.12e-5),
-    "npo": ((0.12, 4.10, {"beta": 0.10}), 2.60e-5, 2.60e-5),
-    "simnpo": ((1.49, 1.28, {"beta": 2.82, "delta": 0.03}), 2.08e-5, 2.86e-5),
-    "jensun": ((0.82, 0.79, {}), 3.98e-5, 2.66e-5),
-    "rmu": ((0.66, 1.27, {"steering_coeff": 4.39, "layer": 4}), None, 2.21e-4),
-    "fundial": ((0.157, 0.626, {"beta": 11.6}), 2.61e-5, None),
-    "etw": ((0.033, 1.31, {"temperature": 0.16}), 2.58e-5, None),
-    "wga": ((1.16, 0.79, {"beta": 2.14}), 1.57e-5, 1.57e-5),
-    "satimp": ((0.87, 0.49, {"beta1": 1.43, "beta2": 0.17}), 1.98e-5, 1.98e-5),
-    "atwu": ((3.00, 0.50, {"beta": 7.00}), 2.00e-5, 1.50e-5),
-}
-RWKU = {
-    "grad_diff": ((0.12, 0.80, {}), 1.18e-6),
-    "dpo": ((0.13, 2.96, {"beta": 0.35}), 1.18e-5),
-    "npo": ((4.76, 0.63, {"beta": 0.07}), 2.60e-5),
-    "simnpo": ((2.43, 0.46, {"beta": 2.59, "delta": 1.50}), 2.08e-5),
-    "jensun": ((0.39, 1.52, {}), 1.54e-6),
-    "wga": ((2.79, 0.22, {"beta": 0.40}), 1.54e-6),
-    "satimp": ((2.60, 0.23, {"beta1": 2.64, "beta2": 0.20}), 4.48e-6),
-    "atwu": ((2.68, 0.54, {"beta": 2.25}), 1.83e-6),
-}
-BATCHES = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "weight_decay": 0.01, "max_length": 512}
-TRAINING = {
-    "tofu": BATCHES | {"num_train_epochs": 10, "warmup_steps": 0.1, "system": "You are a helpful assistant."},
-    "rwku": BATCHES | {"num_train_epochs": 5, "warmup_steps": 20, "lr_scheduler_type": "cosine"},
-}
-SCORER = {"tofu-1b": (0.05, 10), "tofu-8b": (0.05, 15), "rwku-phi3": (0.02, 15)}
 BENCHMARK_SETTINGS = [setting for settings in PUBLISHED.values() for setting in settings]
 SHIPPED = [preset for setting in settings_with_presets() for preset in presets(setting).values()]
-
-
-def expected(setting: str) -> dict[str, dict[str, object]]:
-    column = {"tofu-1b": 1, "tofu-8b": 2, "rwku-phi3": 1}[setting]
-    found = {}
-    for method, line in (RWKU if setting == "rwku-phi3" else TOFU).items():
-        (forget, retain, more), rate = line[0], line[column]
-        if rate is not None:
-            found[method] = {"method": method, "learning_rate": rate, "forget_weight": forget, "retain_weight": retain}
-            found[method] |= more
-    rate, budget = SCORER[setting]
-    found["atwu"] |= {"scorer_learning_rate": rate, "lambda_budget": budget}
-    return {name: values | TRAINING[setting.partition("-")[0]] for name, values in found.items()}
-
-
-@pytest.mark.parametrize("setting", BENCHMARK_SETTINGS)
-def test_published_values(setting):
-    assert {name: preset.options for name, preset in presets(setting).items()} == expected(setting)
 
 
 @pytest.mark.parametrize(
@@ -76,24 +28,22 @@ def test_published_values(setting):
     [preset for setting in BENCHMARK_SETTINGS for preset in presets(setting).values()],
     ids=lambda preset: preset.name,
 )
-def test_recorded_result_is_the_published_one(preset):
+def test_origin_of_published_values_is_recorded(preset):
     table = published_table(preset.about["table"])
-    assert preset.about["result"] == table.rows[preset.method]
+    assert preset.method in table.rows
     assert preset.about["model"] in table.title
     assert preset.about["benchmark"] in table.title
     assert preset.about["source"]
 
 
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
-def test_every_preset_is_named_after_its_path_and_valid(preset):
-    assert preset.path.stem == preset.method
+def test_every_preset_is_valid(preset):
     assert find_preset(preset.setting, preset.method) == named_preset(preset.name) == preset
-    assert read_preset(preset.path) == preset
+    assert typed_options(preset.options, UnlearnCommand, where=Path(preset.name)) == preset.options
     config = UnlearnConfig(**preset.options, use_cpu=True)
     assert config.recipe().name == preset.method
     assert config.recipe().values.items() >= preset.values.items()
     assert config.learning_rate == preset.options["learning_rate"]
-    assert f"--config {preset.name} " in preset.path.read_text().splitlines()[0]
 
 
 def test_one_benchmark_has_one_set_of_values():
@@ -103,10 +53,13 @@ def test_one_benchmark_has_one_set_of_values():
                 assert presets(first)[name].values == presets(setting)[name].values
 
 
-def test_defaults_of_methods_are_those_of_their_preset():
+def test_defaults_of_methods_are_the_published_values():
     for name, row in METHODS.items():
         preset = find_preset("tofu-1b", name) or find_preset("tofu-8b", name)
         assert row.values_from or row.defaults == (preset.values if preset else {})
+        if row.values_from in METHODS:
+            numbers = METHODS[row.values_from].defaults
+            assert row.defaults == {key: value for key, value in numbers.items() if key in recipe(name).values}
 
 
 def test_missing_presets():
@@ -129,7 +82,7 @@ def test_written_and_read_again(tmp_path):
     assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
     assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
     assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
-    assert read_options(path, UnlearnCommand) == options
+    assert typed_options(read_config(path), UnlearnCommand, where=path) == options
 
 
 @pytest.mark.parametrize(
@@ -165,15 +118,14 @@ def test_numbers_that_yaml_reads_as_text(tmp_path):
     assert read_preset(path).options["learning_rate"] == 1e-5
 
 
-def test_run_uses_a_preset_by_name_and_flags_override_it(tmp_path, monkeypatch):
+def test_run_uses_a_preset_by_name_unless_there_is_such_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    taken = read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand)
-    assert taken == expected("rwku-phi3")["atwu"]
+    assert read_config_or_preset(Path("rwku-phi3/atwu")) == named_preset("rwku-phi3/atwu").options
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
-    assert read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand) == {"beta": 3.0}
+    assert read_config_or_preset(Path("rwku-phi3/atwu")) == {"beta": 3}
     with pytest.raises(FileNotFoundError, match=r"^(?!.*preset).*tofu-1b/atwu"):
-        existing(Path("tofu-1b/atwu"))
+        read_config(Path("tofu-1b/atwu"))
 
 
 @pytest.mark.parametrize(
@@ -190,10 +142,3 @@ def test_unknown_config_is_a_one_line_error(name, message, capsys, monkeypatch, 
     with pytest.raises(SystemExit):
         run()
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_reading_presets_does_not_import_the_trainer():
-    code = (
-        "from atwu.methods.presets import presets; import sys; presets('tofu-1b'); print('transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

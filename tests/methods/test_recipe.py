@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.methods.component import FixedWeighting
-from atwu.methods.component_options import options_of_component
-from atwu.methods.components import FORGET_LOSSES, WEIGHTINGS
+from atwu.methods.component import FixedWeighting, options_of_component
+from atwu.methods.component_registry import FORGET_LOSSES, WEIGHTINGS
 from atwu.methods.recipe import recipe
 
 

@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from atwu.methods.citations import CITATIONS
-from atwu.methods.component_options import Range, options_of_component
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
-from atwu.methods.method_table import METHODS
+from atwu.methods.component import Range, options_of_component
+from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.method_table import CITATIONS, METHODS
 from atwu.methods.recipe import recipe, split_weighting
 
 NAMES = {
@@ -18,35 +17,10 @@ NAMES = {
     *("seul", "su_llm", "su_ngram", "satga", "gt_ga", "gt_satga"),
     *("atwu_ga", "atwu_satga", "atwu", "atwu_dpo", "atwu_npo", "atwu_simnpo"),
 }
-PUBLISHED = {
-    "grad_diff": {"forget_weight": 0.12, "retain_weight": 0.80},
-    "dpo": {"forget_weight": 3.80, "retain_weight": 0.15, "beta": 0.21},
-    "npo": {"forget_weight": 0.12, "retain_weight": 4.10, "beta": 0.10},
-    "simnpo": {"forget_weight": 1.49, "retain_weight": 1.28, "beta": 2.82, "delta": 0.03},
-    "jensun": {"forget_weight": 0.82, "retain_weight": 0.79},
-    "rmu": {"forget_weight": 0.66, "retain_weight": 1.27, "steering_coeff": 4.39, "layer": 4.0},
-    "fundial": {"forget_weight": 0.157, "retain_weight": 0.626, "beta": 11.6},
-    "wga": {"forget_weight": 1.16, "retain_weight": 0.79, "beta": 2.14},
-    "satimp": {"forget_weight": 0.87, "retain_weight": 0.49, "beta1": 1.43, "beta2": 0.17},
-    "etw": {"forget_weight": 0.033, "retain_weight": 1.31, "temperature": 0.16},
-    "atwu": {"forget_weight": 3.00, "retain_weight": 0.50, "beta": 7.00},
-}
-BORROWED = {
-    **dict.fromkeys(("seul", "su_llm", "su_ngram", "gt_ga"), PUBLISHED["grad_diff"]),
-    "undial": {"forget_weight": 1.0, "retain_weight": 1.0, "beta": 10.0},
-    "satga": PUBLISHED["wga"],
-    "gt_satga": PUBLISHED["atwu"],
-    "atwu_ga": {"forget_weight": 3.00, "retain_weight": 0.50},
-    "atwu_satga": PUBLISHED["atwu"],
-    "atwu_dpo": PUBLISHED["dpo"],
-    "atwu_npo": PUBLISHED["npo"],
-    "atwu_simnpo": PUBLISHED["simnpo"] | {"score_scale": 1.0},
-}
 
 
 def test_the_table_has_these_methods():
     assert set(METHODS) == NAMES
-    assert set(PUBLISHED) | set(BORROWED) | {"grad_ascent"} == NAMES
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -78,12 +52,6 @@ def test_components_have_formula_and_options():
             assert option.checked(option.default) == option.default
             assert option.kind is component_options()[option.name].kind
     assert set(CITATIONS) == {row.cite for row in METHODS.values()}
-
-
-@pytest.mark.parametrize(("name", "values"), [*PUBLISHED.items(), *BORROWED.items()])
-def test_published_values(name, values):
-    assert recipe(name).values == values
-    assert (METHODS[name].values_from is not None) == (name in BORROWED)
 
 
 def test_published_searches():
@@ -123,7 +91,8 @@ def test_invalid_range_is_rejected(low, high, log):
         Range(low, high, log=log)
 
 
-def test_the_table_loads_without_torch():
-    code = "import atwu.methods.method_table, sys; print('torch' in sys.modules, 'transformers' in sys.modules)"
+def test_methods_and_presets_load_without_torch():
+    code = "from atwu.methods.presets import presets; import atwu.methods.recipe, sys; presets('tofu-1b'); "
+    code += "print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

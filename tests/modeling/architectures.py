@@ -253,11 +253,13 @@ def table(found: dict[str, dict[str, Finding]]) -> str:
         shortcuts[3] = f"{shortcuts[3].rpartition(' | ')[0]} | all others |"
     lines += shortcuts
     for check in CHECKS:
-        lines += _grouped(f"{check}: refused", found, check, lambda each: each.detail, "refused")
+        left = {name: each for name, each in found.items() if check == "forward" or each["forward"].kind != "refused"}
+        lines += _grouped(f"{check}: refused", left, check, lambda each: each.detail, "refused")
         lines += _grouped(
             f"{check}: off in float32, the same in float64", found, check, lambda each: each.rounding, "same"
         )
-    lines += _grouped("no small model", found, "forward", lambda each: each.detail.partition(":")[0], "not made")
+    if not_made := [name for name, each in found.items() if each["forward"].kind == "not made"]:
+        lines += ["", f"No small model: {', '.join(not_made)}."]
     return "\n".join(lines)
 
 

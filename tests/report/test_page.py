@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.formatting import format_number
 from atwu.evaluation.registry import metric_definition, where_computed
+from atwu.evaluation.result import format_number
 from atwu.report.colour_scale import contrast
 from atwu.report.page.report_page import render_report_page, write_report_page
 from atwu.report.page.reproduce_section import shared_settings

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from atwu.evaluation.aggregate import seed_differences
-from atwu.evaluation.formatting import format_number
-from atwu.evaluation.result import MetricValue
+from atwu.evaluation.result import MetricValue, format_number
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.summary_section import leading_metric, ranking, summary
 from atwu.report.report_table import headline_metrics

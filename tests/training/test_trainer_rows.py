@@ -275,7 +275,7 @@ def test_rows_are_trained_in_several_forms_and_paired_by_form(model_folder, tmp_
     assert len(forms["retain"]) == 60
     data = trainer.train_dataset
     assert len(data) == 8
-    assert all(forms["forget"][pair.forget[0]] == forms["retain"][pair.retain[0]] for pair in data)
+    assert all(forms["forget"][pair.forget[0]] == forms["retain"][row] for pair in data for row, _ in pair.retain)
     trainer.train()
     assert trainer.state.global_step == 3
     assert trainer.rows.forget.rows[0].token_labels is not None

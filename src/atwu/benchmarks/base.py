@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from atwu.benchmarks.probes import RwkuProbes
 from atwu.data.schema import Example
-
-if TYPE_CHECKING:
-    from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 
 Examples = Sequence[Example]
 

@@ -24,19 +24,20 @@ class MethodsCommand:
         from rich.console import Console
 
         from atwu._names import lookup
-        from atwu.methods.method_facts import as_plain
+        from atwu.methods.component_registry import load_plugins
         from atwu.methods.method_table import METHODS
-        from atwu.methods.plugins import load_plugins
-        from atwu.report.methods_listing import explain_method, list_methods
+        from atwu.report.methods_listing import explain_method, list_methods, method_as_plain
 
         load_plugins()
-        if self.name is not None:
-            lookup("method", self.name, METHODS)
         console = Console(markup=False, highlight=False, emoji=False)
+        if self.name is None:
+            if self.json:
+                say(json.dumps({name: method_as_plain(name) for name in METHODS}, indent=2))
+            else:
+                list_methods(console)
+            return
+        lookup("method", self.name, METHODS)
         if self.json:
-            plain = {name: as_plain(name, row) for name, row in METHODS.items() if self.name in (None, name)}
-            say(json.dumps(plain if self.name is None else plain[self.name], indent=2))
-        elif self.name is None:
-            list_methods(console)
+            say(json.dumps(method_as_plain(self.name), indent=2))
         else:
             explain_method(console, self.name)

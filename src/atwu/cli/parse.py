@@ -187,31 +187,33 @@ def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]
     if not (path := given.get("config")):
         return {}
     fields = {each.name: each for each in dataclasses.fields(command)}
-    find = fields["config"].metadata.get("find", existing)
-    return read_options(find(path), command, options)
+    read = fields["config"].metadata.get("read", read_config)
+    return typed_options(read(path), command, options, where=path)
 
 
-def existing(path: Path) -> Path:
-    """Check that a file exists.
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a flat YAML file of options, without the key `about`.
 
     Raises:
-        FileNotFoundError: it does not.
+        FileNotFoundError, ValueError: the file does not exist, or is not a YAML mapping.
     """
     if not path.is_file():
         raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
-    return path
-
-
-def read_options(path: Path, command: type, options: Sequence[CliOption] = ()) -> dict[str, Any]:
-    """Read a flat YAML of a command's options; `about` is ignored.
-
-    Raises:
-        ValueError: not a mapping, a value of the wrong type, or an unknown key; the message names the closest known key.
-    """
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     values.pop(ABOUT, None)
+    return values
+
+
+def typed_options(
+    values: Mapping[str, Any], command: type, options: Sequence[CliOption] = (), *, where: Path
+) -> dict[str, Any]:
+    """Check and convert the options of a command that were read from a file.
+
+    Raises:
+        ValueError: a value of the wrong type, or an unknown key; the message names the closest known key.
+    """
     options = list(options) or cli_options_of(command)
     if set(values) - {option.name for option in options}:
         options = _with_rest(command, options)
@@ -219,5 +221,5 @@ def read_options(path: Path, command: type, options: Sequence[CliOption] = ()) -
     for key in values:
         if key not in known:
             hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")
-            raise ValueError(f"{path}: unknown key {key!r}.{hint}")
-    return {key: known[key].value(value, where=f"{path}: {key}") for key, value in values.items() if value is not None}
+            raise ValueError(f"{where}: unknown key {key!r}.{hint}")
+    return {key: known[key].value(value, where=f"{where}: {key}") for key, value in values.items() if value is not None}

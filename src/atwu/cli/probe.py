@@ -36,12 +36,14 @@ class ProbeCommand(ReadsRows):
 
     def run(self) -> None:
         """Train the probes, print and write the results."""
+        from atwu._extras import require
         from atwu._files import write_json
         from atwu.evaluation.linear_probe import check_positions, labelled_rows, probe, probe_record
         from atwu.evaluation.token_states import POSITIONS, layer_numbers
         from atwu.modeling.load import load_config
         from atwu.report.terminal_tables import print_probe
 
+        require("sklearn", extra="probe")
         layers = parse_layers(self.layers)
         positions: Any = self.position or list(POSITIONS)
         check_positions(positions)

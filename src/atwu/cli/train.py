@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from atwu._file_reading import prefix_errors
 from atwu.cli.cli_options import CliOption, UsageError, cli_option, cli_options_of, settings, values_of
 from atwu.cli.output import say
+from atwu.cli.parse import read_config
 from atwu.cli.shared import NamesRows, columns_option, rows_option
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.methods.component_options import ComponentOption
+    from atwu.methods.component import ComponentOption
     from atwu.request.sequential import SequentialResult
     from atwu.request.unlearn import UnlearnResult
 
@@ -71,8 +72,7 @@ def _component_help(option: ComponentOption) -> str:
 
 def unlearn_options() -> list[CliOption]:
     """Return the options of unlearning, including those of all method components."""
-    from atwu.methods.components import component_options
-    from atwu.methods.plugins import load_plugins
+    from atwu.methods.component_registry import component_options, load_plugins
     from atwu.training.training_options import UnlearnOptions
 
     load_plugins()
@@ -107,20 +107,19 @@ def trainer_options() -> list[CliOption]:
     ]
 
 
-def preset_file(path: Path) -> Path:
-    """Return the file, or the file of the shipped preset with this name."""
+def read_config_or_preset(path: Path) -> Mapping[str, Any]:
+    """Return the options in the file, or those of the shipped preset with this name."""
     from atwu.methods.presets import named_preset
 
-    if path.is_file():
-        return path
     name = path.as_posix()
-    hint = "" if path.suffix else " A preset is named like tofu-1b/atwu."
-    if not path.suffix and not path.is_absolute() and name.count("/") == 1:
-        try:
-            return named_preset(name).path
-        except ValueError as error:
-            hint = f" There is {error}"
-    raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.{hint}")
+    if path.is_file() or path.suffix or path.is_absolute():
+        return read_config(path)
+    if name.count("/") != 1:
+        raise FileNotFoundError(f"--config {path} not found; give a YAML file, or a preset such as tofu-1b/atwu.")
+    try:
+        return named_preset(name).options
+    except ValueError as error:
+        raise FileNotFoundError(f"--config {path} not found; there is {error}") from None
 
 
 @dataclass(kw_only=True)
@@ -158,7 +157,7 @@ class UnlearnCommand(NamesRows):
         "YAML file of these options (key: value), or a preset such as tofu-1b/atwu; flags override it.",
         None,
         group=RUN,
-        find=preset_file,
+        read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=RUN

@@ -26,7 +26,7 @@ class PairBatch(TypedDict):
     rows: Tensor
     """Index of each forget row in the forget set, shape (batch,), long."""
     retain_rows: NotRequired[Tensor]
-    """Index of each retain row in the retain set, same shape."""
+    """Index of each retain row in the retain set, shape (batch * retain rows per forget row,), long."""
     alternate: NotRequired[dict[str, Tensor]]
     """Forget prompts with preferred answers, for losses that use them."""
     alternate_rows: NotRequired[Tensor]
@@ -62,7 +62,7 @@ def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
     """Collate pairs; forget, retain and alternate rows are padded separately."""
     forget, rows = _side([pair.forget for pair in pairs])
     batch = PairBatch(forget=forget, rows=rows)
-    if retain := [pair.retain for pair in pairs if pair.retain is not None]:
+    if retain := [row for pair in pairs for row in pair.retain]:
         batch["retain"], batch["retain_rows"] = _side(retain)
     if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
         batch["alternate"], batch["alternate_rows"] = _side(alternate)

@@ -25,19 +25,21 @@ def _generator(purpose: int, seed: int, *key: int) -> np.random.Generator:
     return np.random.default_rng([purpose, seed, *key])
 
 
-def retain_index(*, seed: int, epoch: int, index: int, n_retain: int) -> int:
-    """Draw the retain row for a forget row, uniformly with replacement.
+def retain_index(*, seed: int, epoch: int, index: int, n_retain: int, draw: int = 0) -> int:
+    """Draw a retain row for a forget row, uniformly with replacement.
 
     Args:
         seed: seed of the run.
         epoch: epoch, from 0.
         index: index of the forget row.
         n_retain: number of retain rows.
+        draw: number of the draw for this forget row, from 0.
 
     Returns:
         An index in [0, n_retain), deterministic in the arguments.
     """
-    return int(_generator(_PAIRING, seed, epoch, index).integers(n_retain))
+    key = (draw,) if draw else ()  # a run with one draw keeps the pairs of earlier versions
+    return int(_generator(_PAIRING, seed, epoch, index, *key).integers(n_retain))
 
 
 def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
@@ -85,17 +87,17 @@ PlacedRow = tuple[int, EncodedRow]
 
 @dataclass(frozen=True, slots=True)
 class PairedRow:
-    """A forget row with the retain row drawn for it."""
+    """A forget row with the retain rows drawn for it."""
 
     forget: PlacedRow
-    retain: PlacedRow | None
-    """None without a retain set."""
+    retain: tuple[PlacedRow, ...]
+    """Empty without a retain set."""
     alternate: PlacedRow | None = None
     """The same prompt with a preferred answer; None if no loss uses one."""
 
 
 class PairedDataset(Dataset[PairedRow]):
-    """Forget rows, each with its retain row of the epoch; indexed by `EpochSampler` keys."""
+    """Forget rows, each with its retain rows of the epoch; indexed by `EpochSampler` keys."""
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class PairedDataset(Dataset[PairedRow]):
         alternates: Alternates | None = None,
         forms: Mapping[str, Sequence[str]] | None = None,
         closest: Sequence[Sequence[int]] | None = None,
+        retain_per_forget: int = 1,
     ) -> None:
         """Create the dataset.
 
@@ -116,8 +119,9 @@ class PairedDataset(Dataset[PairedRow]):
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
                 form, if there is one. Unpaired, a form that only forget rows have is unlearned as a form (SUITE,
                 arXiv 2607.09236).
-            closest: for each forget row, the retain rows of which one is drawn in every second epoch (`closest_rows`): what is
-                most like a forget row is damaged first. None, or an empty entry: always any retain row.
+            closest: for each forget row, the retain rows that every second draw takes one of (`closest_rows`): what is most
+                like a forget row is damaged first. None, or an empty entry: always any retain row.
+            retain_per_forget: retain rows drawn for each forget row.
 
         Raises:
             ValueError: a set is empty, or only some of its rows have token labels.
@@ -131,6 +135,7 @@ class PairedDataset(Dataset[PairedRow]):
         self.alternates = alternates
         self._forms = forms["forget"] if forms and retain is not None else None
         self._closest = closest if retain is not None else None
+        self._draws = range(retain_per_forget if retain is not None else 0)
         self._of_form: dict[str, list[int]] = {}
         for index, form in enumerate(forms["retain"] if forms and retain is not None else ()):
             self._of_form.setdefault(form, []).append(index)
@@ -143,30 +148,27 @@ class PairedDataset(Dataset[PairedRow]):
         if key < 0:
             raise IndexError(f"key must be epoch * {len(self)} + forget index, >= 0, got {key}.")
         epoch, index = divmod(int(key), len(self))
-        retain = alternate = None
-        if self.retain is not None:
-            drawn = self._retain_index(epoch, index)
-            retain = drawn, self.retain[drawn]
+        retain = [(drawn, self.retain[drawn]) for drawn in self._drawn(epoch, index)] if self.retain is not None else []
+        alternate = None
         if self.alternates is not None:
             chosen = self.alternates.index(epoch=epoch, row=index)
             alternate = chosen, self.alternates.rows[chosen]
-        return PairedRow((index, self.forget[index]), retain, alternate)
+        return PairedRow((index, self.forget[index]), tuple(retain), alternate)
 
     def drawn(self, epochs: int) -> set[int]:
         """Return the indices of the retain rows drawn in the given number of epochs."""
-        if self.retain is None:
-            return set()
-        return {self._retain_index(epoch, index) for epoch in range(epochs) for index in range(len(self))}
+        return {row for epoch in range(epochs) for index in range(len(self)) for row in self._drawn(epoch, index)}
 
-    def _retain_index(self, epoch: int, index: int) -> int:
-        assert self.retain is not None
+    def _drawn(self, epoch: int, index: int) -> Iterator[int]:
+        """Yield the indices of the retain rows of a forget row."""
         same = self._of_form.get(self._forms[index]) if self._forms is not None else None
-        if self._closest is not None and self._closest[index] and (epoch + index) % 2:
-            same = list(self._closest[index])
-        drawn = retain_index(
-            seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain) if same is None else len(same)
-        )
-        return drawn if same is None else same[drawn]
+        near = self._closest[index] if self._closest is not None else ()
+        for draw in self._draws:
+            assert self.retain is not None
+            among = near if near and (epoch + index + draw) % 2 else same
+            count = len(self.retain) if among is None else len(among)
+            drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=count, draw=draw)
+            yield drawn if among is None else among[drawn]
 
     def __iter__(self) -> Iterator[PairedRow]:
         """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""

@@ -191,6 +191,13 @@ def _who_is_meant(row: Example, key_spans: Sequence[Span], distractors: Sequence
     return None if without is None else _asked(row, f"Who or what is X? {without}", f"X is {row.subject}.")
 
 
+def _reversed_question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
+    without = _without_subject(row, key_spans, "who or what")
+    return (
+        None if without is None else _asked(row, f"{without[0].upper()}{without[1:].rstrip('. ')}?", f"{row.subject}.")
+    )
+
+
 def _multiple_choice(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
     secret = key_text(row.answer, key_spans)
     wrong = [text for text in dict.fromkeys(distractors) if text.lower() != secret.lower()][: len(LETTERS) - 1]
@@ -240,6 +247,7 @@ FORMS: Mapping[str, Form] = {
     "continuation": _continuation,
     "either_or": _either_or,
     "who_is_meant": _who_is_meant,
+    "reversed_question": _reversed_question,
     "yes_no": _yes_no,
 }
 """Name of a form -> how a row is written in it."""
@@ -247,7 +255,7 @@ TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
 """Forms that `--forms auto` trains on."""
 CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
 """Share of right answers of a model that guesses, for forms that list the key text among options."""
-REVERSED_FORMS = ("reversed", "who_is_meant")
+REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
 UNMEASURED = ("emphasis", "yes_no")
 """Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""

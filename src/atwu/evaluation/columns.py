@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from atwu._names import source_location
 
-if TYPE_CHECKING:
-    from atwu.evaluation.result import Direction
-
+Direction = Literal["up", "down", "none"]
+"""Which way is better."""
 FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
 INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS = "instructions", "general_text", "rwku", "tasks"
 FORGET_OR_RETAIN = "forget or retain"

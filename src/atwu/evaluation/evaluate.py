@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
+from atwu.benchmarks.probes import RwkuProbes
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.backends import TransformersGenerator

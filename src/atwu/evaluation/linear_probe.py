@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 
+from atwu._extras import require
 from atwu._files import versions
 from atwu._progress import progress_bar
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.arrays import FloatArray
+from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
 from atwu.evaluation.token_states import POSITIONS, ProbePosition, read_states
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROBE_SCHEMA = "atwu.probe/1"
+Fold: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.intp]]"
+"""Indices of the rows to train on and of the rows held out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +53,6 @@ class ProbeResult:
     """Number of rows with forget_spans."""
     tokens: int
     """Number of answer tokens of these rows, without terminal tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinearProbe:
-    """`<w, (h - mean) / deviation> + b`; larger for tokens predicted as labelled. Vectors have shape (hidden,)."""
-
-    mean: Tensor
-    deviation: Tensor
-    weight: Tensor
-    bias: Tensor
-    """Scalar."""
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Return scores (logits) of states, shape (tokens,)."""
-        return (features - self.mean) / self.deviation @ self.weight + self.bias
 
 
 def probe(
@@ -105,27 +93,26 @@ def probe(
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
     annotated = labelled_rows(examples)
-    fold_of_row = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
+    splits = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")
     for warning in encoded.warnings:
         logger.warning(warning)
     # The terminal token is never labelled and trivial to detect.
     rows = [dataclasses.replace(row, labels=row.text_labels) for row in encoded.rows]
-    labels = [_labels(row) for row in rows]
-    if not any(0 < int(row.sum()) < len(row) for row in labels):
+    labels = [np.array(row.counted(row.token_labels)) for row in rows if row.token_labels is not None]
+    if not any(0 < row.sum() < len(row) for row in labels):
         raise ValueError(
             f"none of the {len(rows)} answers has both labelled and unlabelled tokens; give forget_spans that mark "
             "only a part of the answer."
         )
     read = read_states(model, rows, layers=layers, batch_tokens=batch_tokens, progress=progress)
-    device = next(model.parameters()).device
     results = []
     count = len(read.states) * len(set(positions))
     with progress_bar(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
         for layer in read.states:
             for position in dict.fromkeys(positions):
-                features = [row.to(device) for row in read.features(layer, position)]
-                held_out, train = cross_validate(features, labels, fold_of_row, l2=l2)
+                features = [row.numpy() for row in read.features(layer, position)]
+                held_out, train = cross_validate(features, labels, splits, l2=l2)
                 results.append(ProbeResult(layer, position, held_out, train, len(rows), sum(map(len, labels))))
                 bar.update()
     return results
@@ -175,98 +162,74 @@ def check_positions(positions: Sequence[str]) -> None:
         raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {unknown[0] if unknown else 'none'!r}.")
 
 
-def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> list[int]:
-    """Distribute subjects over folds.
+def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> list[Fold]:
+    """Distribute rows over folds, at most one per subject, such that no subject is in two folds.
 
     Args:
         subjects: One per row; None is a subject of its own.
-
-    Returns:
-        Fold of each row, from 0. No subject is in two folds, and numbers of subjects per fold differ by at most 1.
 
     Raises:
         ValueError: Fewer than 2 subjects.
     """
     names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
-    groups = list(dict.fromkeys(names))
+    groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
     if len(groups) < 2:
         raise ValueError(
             f"all {len(subjects)} labelled rows are about one subject; a probe is tested on subjects it was not "
             "trained on, so add rows of another subject."
         )
-    random.Random(f"probe folds/{seed}").shuffle(groups)
-    fold_of_group = {group: place % min(folds, len(groups)) for place, group in enumerate(groups)}
-    return [fold_of_group[name] for name in names]
+    selection = require("sklearn.model_selection", extra="probe")
+    splitter = selection.GroupKFold(min(folds, len(groups)), shuffle=True, random_state=seed)
+    return list(splitter.split(names, groups=[groups[name] for name in names]))
 
 
 def cross_validate(
-    features: Sequence[Tensor], labels: Sequence[Tensor], fold_of_row: Sequence[int], *, l2: float
+    features: Sequence[FloatArray], labels: Sequence[NDArray[np.int_]], folds: Sequence[Fold], *, l2: float
 ) -> tuple[SampleAuroc, float | None]:
     """Return the held-out AUROC of every row, and the mean AUROC on training rows.
 
     Args:
-        features: One tensor per row, shape (tokens, hidden).
-        labels: One tensor per row, 0 or 1 per token, shape (tokens,).
+        features: One array per row, shape (tokens, hidden).
+        labels: One array per row, 0 or 1 per token, shape (tokens,).
 
     Raises:
         ValueError: The rows outside some fold have one class only.
     """
-    scores: list[Tensor] = [torch.empty(0)] * len(features)
+    lengths = [len(row) for row in labels]
+    states, targets = np.concatenate(features), np.concatenate(labels)
+    row_of_token = np.repeat(np.arange(len(lengths)), lengths)
+    scores: list[FloatArray] = [np.empty(0)] * len(features)
     trained_on: list[float] = []
-    for fold in range(max(fold_of_row) + 1):
-        train = [index for index, its_fold in enumerate(fold_of_row) if its_fold != fold]
-        targets = torch.cat([labels[index] for index in train])
-        if not 0 < int(targets.sum()) < len(targets):
+    for number, (train, held_out) in enumerate(folds, start=1):
+        inside = np.isin(row_of_token, train)
+        if len(found := np.unique(targets[inside])) < 2:
             raise ValueError(
-                f"outside fold {fold + 1} all {len(targets)} tokens have label {int(targets.sum() > 0)}; both classes "
-                "must occur in several subjects: add rows, or use another seed or more folds."
+                f"outside fold {number} all {inside.sum()} tokens have label {found[0]}; both classes must occur in "
+                "several subjects: add rows, or use another seed or more folds."
             )
-        fitted = fit_probe(torch.cat([features[index] for index in train]), targets, l2=l2)
-        fitted_scores = [fitted(features[index]).cpu() for index in train]
-        train_auroc = per_sample_auroc(fitted_scores, [labels[index] for index in train])
-        trained_on += [value for value in train_auroc.values if value is not None]
-        for index in set(range(len(features))) - set(train):
-            scores[index] = fitted(features[index]).cpu()
+        fitted = fit_probe(states[inside], targets[inside], l2=l2)
+        values = np.split(fitted.decision_function(states), np.cumsum(lengths)[:-1])
+        for row in held_out:
+            scores[row] = values[row]
+        trained = per_sample_auroc([values[row] for row in train], [labels[row] for row in train])
+        trained_on += [value for value in trained.values if value is not None]
     return per_sample_auroc(scores, labels), sum(trained_on) / len(trained_on) if trained_on else None
 
 
-def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
+def fit_probe(features: FloatArray, labels: NDArray[np.int_], *, l2: float) -> Any:
     """Fit logistic regression: mean binary cross-entropy + l2/2 |w|^2, on features scaled to mean 0 and deviation 1.
 
-    Full-batch L-BFGS from zero finds the optimum, so there is no learning rate and no seed; the published probe uses
-    one epoch of SGD instead.
+    L-BFGS finds the optimum, so there is no learning rate and no seed; the published probe uses one epoch of SGD instead.
 
     Args:
         features: Shape (tokens, hidden).
         labels: 0 or 1, shape (tokens,).
         l2: Weight of the penalty >= 0; the bias is not penalized.
+
+    Returns:
+        A pipeline of scikit-learn; its `decision_function` is larger for tokens predicted as labelled.
     """
-    mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0)
-    deviation = torch.where(deviation > 0, deviation, 1.0)
-    scaled = (features - mean) / deviation
-    targets = labels.to(features)
-    weight = torch.zeros(features.shape[1], dtype=features.dtype, device=features.device, requires_grad=True)
-    bias = torch.zeros((), dtype=features.dtype, device=features.device, requires_grad=True)
-    solver = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=500,
-        tolerance_grad=1e-7,
-        tolerance_change=1e-12,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
-
-    def loss() -> Tensor:
-        solver.zero_grad()
-        value = F.binary_cross_entropy_with_logits(scaled @ weight + bias, targets) + l2 / 2 * weight.square().sum()
-        value.backward()
-        return value
-
-    solver.step(loss)
-    return LinearProbe(mean, deviation, weight.detach(), bias.detach())
-
-
-def _labels(row: EncodedRow) -> Tensor:
-    """Return the labels of a row's counted tokens, shape (tokens,)."""
-    assert row.token_labels is not None
-    return torch.tensor(row.counted(row.token_labels), dtype=torch.long)
+    strength = 1 / (l2 * len(labels)) if l2 else np.inf
+    logistic = require("sklearn.linear_model", extra="probe").LogisticRegression(C=strength, tol=1e-6, max_iter=1000)
+    scaler = require("sklearn.preprocessing", extra="probe").StandardScaler()
+    return require("sklearn.pipeline", extra="probe").make_pipeline(scaler, logistic).fit(features, labels)

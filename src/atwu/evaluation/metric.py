@@ -8,6 +8,7 @@ judged twice. Listing metrics does not import torch: their files import heavy pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.evaluation.columns import Column
@@ -15,7 +16,6 @@ from atwu.evaluation.metric_settings import MetricSetting
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
-    from atwu.evaluation.evaluate_config import EvaluateConfig
     from atwu.evaluation.generations import Prompt
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
@@ -70,7 +70,7 @@ class Metric:
         return {}
 
     @classmethod
-    def check(cls, config: EvaluateConfig) -> None:
+    def check(cls, config: SimpleNamespace) -> None:
         """Check that required packages are installed, before any work starts.
 
         Raises:

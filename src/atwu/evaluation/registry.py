@@ -8,16 +8,14 @@ import logging
 import pkgutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeGuard, TypeVar
 
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RWKU, SPECIAL_SETS, TASKS, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metric_settings import SHARED_SETTINGS, MetricSetting
-
-if TYPE_CHECKING:
-    from atwu.evaluation.evaluate_config import EvaluateConfig
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +190,7 @@ def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights:
             )
 
 
-def check_installed(names: Iterable[str], config: EvaluateConfig) -> None:
+def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
     """Check that the packages the metrics need are installed.
 
     Raises:

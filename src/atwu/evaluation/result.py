@@ -1,4 +1,4 @@
-"""The result of an evaluation: a typed, versioned record and its JSON file, validated by pydantic on reading.
+"""The result of an evaluation: a typed, versioned record, its JSON file, and its text, data frame and HTML table.
 
 Besides aggregate values it holds the values of single rows, from which intervals and paired differences can be
 recomputed.
@@ -6,8 +6,11 @@ recomputed.
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Mapping
+import math
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -18,6 +21,7 @@ from atwu._cache import short_hash
 from atwu._file_reading import read_declared, type_adapter
 from atwu._files import write_json
 from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET, OVERALL, Direction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +31,12 @@ _OLDER = " Files of atwu.eval/1 have no row values and cannot be converted."
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Unknown keys and wrong types are errors."""
 
-Direction = Literal["up", "down", "none"]
 Count = Annotated[int, Field(ge=0)]
+ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}
+FIELDS = ("value", "low", "high", "n", "direction", "std", "clusters", "skipped", "unscored", "seeds", "seed_std")
+"""Columns of the data frame, after set and metric."""
+TERMINAL_WIDTH = 80
+"""Line width of the text output in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +128,13 @@ class EvalResult:
 
     def summary(self) -> str:
         """Return every value with its interval, and the warnings, as text of 80 columns."""
-        from atwu.evaluation.formatting import result_text
-
         return result_text(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per value: set, metric, value, low, high, n, direction and further fields."""
-        from atwu.evaluation.formatting import result_frame
-
         return result_frame(self)
 
     def _repr_html_(self) -> str:
-        from atwu.evaluation.formatting import result_html
-
         return result_html(self)
 
 
@@ -151,6 +153,68 @@ def read_result(path: str | Path) -> EvalResult:
     return read_declared(
         path, EvalResult, EVAL_SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER
     )
+
+
+def format_number(value: float | None, digits: int) -> str:
+    """Format a number; zero has no minus sign."""
+    shown = f"{value:.{digits}f}"
+    return shown[1:] if shown.startswith("-") and not shown.strip("-0.") else shown
+
+
+def format_interval(cell: MetricValue) -> str:
+    """Return `[low, high]`, or "" if the value has no interval."""
+    if cell.low is None or cell.high is None:
+        return ""
+    return f"[{format_number(cell.low, cell.digits)}, {format_number(cell.high, cell.digits)}]"
+
+
+def measured_numbers(result: EvalResult) -> Iterator[tuple[str, str, MetricValue]]:
+    """Yield (set, metric, value) of every defined value, set by set, aggregate metrics last."""
+    for split, values in [*result.sets.items(), (OVERALL, result.overall)]:
+        for metric, value in values.items():
+            if value.value is not None and not math.isnan(value.value):
+                yield split, metric, value
+
+
+def result_frame(result: EvalResult) -> pd.DataFrame:
+    """Return one row per value: set, metric, then `FIELDS`."""
+    import pandas as pd
+
+    rows = [
+        {"set": split, "metric": metric} | {name: getattr(value, name) for name in FIELDS}
+        for split, metric, value in measured_numbers(result)
+    ]
+    return pd.DataFrame(rows, columns=("set", "metric", *FIELDS))
+
+
+def result_text(result: EvalResult) -> str:
+    """Return every value with its interval, and the warnings, as text of 80 columns."""
+    found = [(split, metric + ARROWS[value.direction], value) for split, metric, value in measured_numbers(result)]
+    width = max((len(name) for _, name, _ in found), default=0) + 2
+    lines, last = [result.model], ""
+    for split, name, value in found:
+        if split != last:
+            rows = f" ({value.n} rows{', lower is better' if split == FORGET else ''})" if split != OVERALL else ""
+            lines += ["", f"{split + rows:<{width}}{'value':>9}  95 % interval"]
+            last = split
+        number = format_number(value.value, value.digits)
+        lines.append(f"  {name:<{width - 2}}{number:>9}  {format_interval(value)}".rstrip())
+    for warning in result.warnings:
+        lines += ["", *textwrap.wrap(f"warning: {warning}", TERMINAL_WIDTH)]
+    return "\n".join(lines)
+
+
+def result_html(result: EvalResult) -> str:
+    """Return every value as an HTML table."""
+    rows = "".join(
+        f"<tr><th>{html.escape(split)}</th><td>{html.escape(metric + ARROWS[value.direction])}</td>"
+        f"<td>{format_number(value.value, value.digits)}</td><td>{format_interval(value)}</td><td>{value.n}</td></tr>"
+        for split, metric, value in measured_numbers(result)
+    )
+    notes = "".join(f"<p>warning: {html.escape(warning)}</p>" for warning in result.warnings)
+    head = "".join(f"<th>{name}</th>" for name in ("set", "metric", "value", "95 % interval", "rows"))
+    title = html.escape(result.model)
+    return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
 
 EVAL_SCHEMA: Mapping[str, Any] = {

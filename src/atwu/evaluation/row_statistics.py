@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from atwu.data.arrays import FloatArray, as_floats
+from atwu.evaluation.columns import Direction
 from atwu.evaluation.intervals import Estimate, Resampler, combine
-from atwu.evaluation.result import Direction, MetricValue, RowValues
+from atwu.evaluation.result import MetricValue, RowValues
 
 
 @dataclass(frozen=True, slots=True)

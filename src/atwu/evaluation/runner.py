@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu._files import check_writable
-from atwu.benchmarks.rwku.rwku_probes import CAPS, RwkuProbes, load_probes
+from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.rwku.rwku_probes import CAPS, load_probes
 from atwu.benchmarks.rwku.rwku_tables import rwku_tables
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
 from atwu.evaluation.auxiliary_logps import find_auxiliary_models

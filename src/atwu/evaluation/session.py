@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
+from atwu.benchmarks.probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
@@ -16,7 +17,6 @@ from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
 from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.questions.prompts import question_prompt
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
@@ -42,7 +42,7 @@ class Session:
     apart: Collection[str]
     """Names of the sets that are neither forget nor retain sets."""
     judge: Judge
-    config: EvaluateConfig
+    config: SimpleNamespace
     scorer: TokenScorer | None
     """Learned token scorer of the model."""
     auxiliary: AuxiliaryModels | None = None

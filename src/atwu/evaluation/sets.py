@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
+from atwu.benchmarks.probes import RwkuProbes
 from atwu.benchmarks.sources import LoadedRows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, RWKU, SPECIAL_SETS

@@ -13,9 +13,8 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.formatting import measured_numbers
 from atwu.evaluation.registry import selected_metrics
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import LoadedModel

@@ -20,12 +20,10 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary_logps import AuxiliaryLogps
 from atwu.evaluation.teacher_forced import TokenRow
-from atwu.methods.component import NEEDS, FixedWeighting, Weighting
+from atwu.methods.component import NEEDS, FixedWeighting, Weighting, options_of_component
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
-from atwu.methods.component_options import options_of_component
-from atwu.methods.components import WEIGHTINGS
+from atwu.methods.component_registry import WEIGHTINGS, load_plugins
 from atwu.methods.method_table import METHODS
-from atwu.methods.plugins import load_plugins
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import TokenOutputs

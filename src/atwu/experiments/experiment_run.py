@@ -36,9 +36,8 @@ from atwu.experiments.queue import Queue, Task
 from atwu.experiments.study_models import Models
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.judge.verdicts import Judge
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, load_plugins
 from atwu.methods.method_table import METHODS
-from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from atwu.data.arrays import FloatArray
     from atwu.data.encode import EncodedRow
     from atwu.data.schema import Example
-    from atwu.methods.weightings.token_scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
@@ -57,9 +56,8 @@ class WeightingContext:
     out: TokenOutputs
     """Output of the forward pass for the forget rows."""
     forget: TokenBatch
-    scorer: TokenScorer | None = None
-    score_offset: Tensor | None = None
-    """Offset added to the logits of learned scores, shape (counted tokens,)."""
+    scores: Tensor | None = None
+    """Learned scores, shape (counted tokens,); None without a scorer."""
 
     @property
     def logps(self) -> Tensor:

@@ -1,12 +1,11 @@
-"""Table of methods: each combines a token weighting, a forget loss and a retain loss with published values."""
+"""Table of methods: each combines a token weighting, a forget loss and a retain loss, with published values and reference."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from atwu.methods.component_options import Range
-from atwu.methods.presets import find_preset
+from atwu.methods.component import Range
 
 Values = Mapping[str, float]
 Ranges = Mapping[str, Range]
@@ -21,9 +20,9 @@ class Method:
     forget_loss: str
     retain_loss: str
     cite: str
-    """Key into `atwu.methods.citations.CITATIONS`."""
+    """Key of `CITATIONS`."""
     defaults: Values = field(default_factory=dict)
-    """Default hyperparameters: those of the preset `tofu-1b` (RMU: `tofu-8b`) if there is one."""
+    """Default hyperparameters: the published values for TOFU on the 1B model (RMU: 8B), where they exist."""
     search: Ranges = field(default_factory=dict)
     """Published search ranges that differ from those of the components."""
     values_from: str | None = None
@@ -32,17 +31,17 @@ class Method:
     """Hyperparameters of the first trial of the published search, if known."""
 
 
-def _tuned(name: str, setting: str = "tofu-1b") -> Values:
-    preset = find_preset(setting, name)
-    assert preset is not None
-    return preset.values
-
-
 def _weights(forget: float, retain: float, **values: float) -> Values:
     return {"forget_weight": forget, "retain_weight": retain, **values}
 
 
-_ATWU = "ATWU paper"
+_PAPER = "ATWU paper"
+_GRAD_DIFF = _weights(0.12, 0.80)
+_DPO = _weights(3.80, 0.15, beta=0.21)
+_NPO = _weights(0.12, 4.10, beta=0.10)
+_SIMNPO = _weights(1.49, 1.28, beta=2.82, delta=0.03)
+_WGA = _weights(1.16, 0.79, beta=2.14)
+_ATWU = _weights(3.00, 0.50, beta=7.00)
 CODE = "code"
 """`values_from` of a method that uses the values of its published code."""
 _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
@@ -50,25 +49,36 @@ _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 METHODS: dict[str, Method] = {
     "grad_ascent": Method("GradAscent", "uniform", "ga", "none", "Jang et al. 2023"),
     "grad_diff": Method(
-        "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _tuned("grad_diff"), first_trial=_weights(0.5, 1.0)
+        "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _GRAD_DIFF, first_trial=_weights(0.5, 1.0)
     ),
-    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _tuned("dpo"), first_trial={"beta": 0.4}),
-    "npo": Method(
-        "NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _tuned("npo"), first_trial=_weights(1.0, 1.0, beta=0.1)
-    ),
+    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _DPO, first_trial={"beta": 0.4}),
+    "npo": Method("NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _NPO, first_trial=_weights(1.0, 1.0, beta=0.1)),
     "simnpo": Method(
         "SimNPO",
         "uniform",
         "simnpo",
         "nll",
         "Fan et al. 2024",
-        _tuned("simnpo"),
+        _SIMNPO,
         first_trial={"forget_weight": 0.125, "beta": 3.5, "delta": 0.0},  # beta lies outside its range
     ),
     "jensun": Method(
-        "JensUn", "uniform", "js_refusal", "js", "Singh et al. 2025", _tuned("jensun"), first_trial=_weights(0.5, 0.5)
+        "JensUn",
+        "uniform",
+        "js_refusal",
+        "js",
+        "Singh et al. 2025",
+        _weights(0.82, 0.79),
+        first_trial=_weights(0.5, 0.5),
     ),
-    "rmu": Method("RMU", "uniform", "steering", "activation", "Li et al. 2024", _tuned("rmu", "tofu-8b")),
+    "rmu": Method(
+        "RMU",
+        "uniform",
+        "steering",
+        "activation",
+        "Li et al. 2024",
+        _weights(0.66, 1.27, steering_coeff=4.39, layer=4.0),
+    ),
     "undial": Method(
         "UNDIAL",
         "uniform",
@@ -85,22 +95,22 @@ METHODS: dict[str, Method] = {
         "masked_self_distillation",
         "nll",
         "Dong et al. 2025",
-        _tuned("fundial"),
+        _weights(0.157, 0.626, beta=11.6),
         first_trial=_weights(1.0, 1.0, beta=10.0),
     ),
-    "wga": Method("WGA", "saturation", "ga", "nll", "Wang et al. 2025", _tuned("wga"), first_trial={"beta": 1.0}),
+    "wga": Method("WGA", "saturation", "ga", "nll", "Wang et al. 2025", _WGA, first_trial={"beta": 1.0}),
     "satimp": Method(
         "SatImp",
         "satimp",
         "ga",
         "nll",
         "Yang et al. 2025",
-        _tuned("satimp"),
+        _weights(0.87, 0.49, beta1=1.43, beta2=0.17),
         first_trial=_weights(1.0, 0.1, beta1=5.0, beta2=1.0),
     ),
-    "etw": Method("ETW", "entropy", "ga", "nll", "Koh et al. 2026", _tuned("etw")),
+    "etw": Method("ETW", "entropy", "ga", "nll", "Koh et al. 2026", _weights(0.033, 1.31, temperature=0.16)),
     "seul": Method(
-        "SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _tuned("grad_diff"), values_from="grad_diff"
+        "SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _GRAD_DIFF, values_from="grad_diff"
     ),
     "su_llm": Method(
         "SU-LLM",
@@ -108,7 +118,7 @@ METHODS: dict[str, Method] = {
         "masked_ga",
         "nll",
         "Wan et al. 2025",
-        _tuned("grad_diff"),
+        _GRAD_DIFF,
         values_from="grad_diff",
     ),
     "su_ngram": Method(
@@ -117,18 +127,18 @@ METHODS: dict[str, Method] = {
         "masked_ga",
         "nll",
         "Wan et al. 2025",
-        _tuned("grad_diff"),
+        _GRAD_DIFF,
         values_from="grad_diff",
     ),
-    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), values_from="wga"),
-    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), values_from="grad_diff"),
+    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _WGA, values_from="wga"),
+    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _PAPER, _GRAD_DIFF, values_from="grad_diff"),
     "gt_satga": Method(
         "GT-SatGA",
         "labels",
         "satga",
         "nll",
+        _PAPER,
         _ATWU,
-        _tuned("atwu"),
         {"beta": Range(0.1, 10.0)},
         values_from="atwu",
     ),
@@ -137,21 +147,81 @@ METHODS: dict[str, Method] = {
         "scorer",
         "ga",
         "nll",
-        _ATWU,
-        {name: value for name, value in _tuned("atwu").items() if name != "beta"},
+        _PAPER,
+        _weights(3.00, 0.50),
         values_from="atwu",
     ),
-    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, values_from="atwu"),
+    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _PAPER, _ATWU, _WIDER, values_from="atwu"),
     "atwu": Method(
         "ATWU",
         "scorer",
         "satga_plus",
         "nll",
+        _PAPER,
         _ATWU,
-        _tuned("atwu"),
         first_trial=_weights(5.0, 0.5, beta=5.0),
     ),
-    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), values_from="dpo"),
-    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), values_from="npo"),
-    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), values_from="simnpo"),
+    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _PAPER, _DPO, values_from="dpo"),
+    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _PAPER, _NPO, values_from="npo"),
+    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _PAPER, _SIMNPO, values_from="simnpo"),
 }
+
+CITATIONS: Mapping[str, str] = {
+    "Jang et al. 2023": (
+        "Joel Jang, Dongkeun Yoon, Sohee Yang, Sungmin Cha, Moontae Lee, Lajanugen Logeswaran, Minjoon Seo: "
+        "Knowledge Unlearning for Mitigating Privacy Risks in Language Models. ACL 2023, arXiv 2210.01504"
+    ),
+    "Liu et al. 2022": (
+        "Bo Liu, Qiang Liu, Peter Stone: Continual Learning and Private Unlearning. CoLLAs 2022, arXiv 2203.12817"
+    ),
+    "Rafailov et al. 2023": (
+        "Rafael Rafailov, Archit Sharma, Eric Mitchell, Christopher D. Manning, Stefano Ermon, Chelsea Finn: "
+        "Direct Preference Optimization: Your Language Model is Secretly a Reward Model. NeurIPS 2023"
+    ),
+    "Zhang et al. 2024": (
+        "Ruiqi Zhang, Licong Lin, Yu Bai, Song Mei: "
+        "Negative Preference Optimization: From Catastrophic Collapse to Effective Unlearning. arXiv 2404.05868"
+    ),
+    "Fan et al. 2024": (
+        "Chongyu Fan, Jiancheng Liu, Licong Lin, Jinghan Jia, Ruiqi Zhang, Song Mei, Sijia Liu: Simplicity Prevails: "
+        "Rethinking Negative Preference Optimization for LLM Unlearning. NeurIPS 2025, arXiv 2410.07163"
+    ),
+    "Singh et al. 2025": (
+        "Naman Deep Singh, Maximilian Müller, Francesco Croce, Matthias Hein: Unlearning That Lasts: "
+        "Utility-Preserving, Robust, and Almost Irreversible Forgetting in LLMs. arXiv 2509.02820"
+    ),
+    "Li et al. 2024": (
+        "Nathaniel Li, Alexander Pan, Anjali Gopal, Summer Yue, Daniel Berrios, and others: "
+        "The WMDP Benchmark: Measuring and Reducing Malicious Use With Unlearning. ICML 2024, arXiv 2403.03218"
+    ),
+    "Dong et al. 2025": (
+        "Yijiang River Dong, Hongzhou Lin, Mikhail Belkin, Ramon Huerta, Ivan Vulić: UNDIAL: Self-Distillation with "
+        "Adjusted Logits for Robust Unlearning in Large Language Models. NAACL 2025, arXiv 2402.10052"
+    ),
+    "Wang et al. 2025": (
+        "Qizhou Wang, Jin Peng Zhou, Zhanke Zhou, Saebyeol Shin, Bo Han, Kilian Q. Weinberger: "
+        "Rethinking LLM Unlearning Objectives: A Gradient Perspective and Go Beyond. ICLR 2025, arXiv 2502.19301"
+    ),
+    "Yang et al. 2025": (
+        "Puning Yang, Qizhou Wang, Zhuo Huang, Tongliang Liu, Chengqi Zhang, Bo Han: "
+        "Exploring Criteria of Loss Reweighting to Enhance LLM Unlearning. ICML 2025, arXiv 2505.11953"
+    ),
+    "Koh et al. 2026": (
+        "Seunghee Koh, Sunghyun Baek, Youngdong Kim, Junmo Kim: "
+        "Forget What Matters, Keep the Rest: Selective Unlearning of Informative Tokens. ACL 2026, arXiv 2604.17785"
+    ),
+    "Wang et al. 2025b": (
+        "Lingzhi Wang, Xingshan Zeng, Jinsong Guo, Kam-Fai Wong, Georg Gottlob: Selective Forgetting: Advancing Machine "
+        "Unlearning Techniques and Evaluation in Language Models. AAAI 2025, arXiv 2402.05813"
+    ),
+    "Wan et al. 2025": (
+        "Yixin Wan, Anil Ramakrishna, Kai-Wei Chang, Volkan Cevher, Rahul Gupta: Not Every Token Needs Forgetting: "
+        "Selective Unlearning Balancing Forgetting and Utility in Large Language Models. Findings of EMNLP 2025, "
+        "arXiv 2506.00876"
+    ),
+    "ATWU paper": (
+        "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "
+        "Token-Level Importance. arXiv 2606.06320, 2026"
+    ),
+}
+"""Authors, title, venue and arXiv number, where known."""

@@ -105,7 +105,7 @@ def micro_batch_loss(
     outs = dict(zip(rows, outputs, strict=True))
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), inputs)
-    weights, factor = _weights(recipe, WeightingContext(out, rows["forget"], scorer, inputs.score_offset), inputs)
+    weights, factor = _weights(recipe, out, rows["forget"], scorer, inputs)
     forget_term = reduced(
         loss.values(terms, weights),
         weights,
@@ -171,15 +171,17 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
 
 
 @torch.no_grad()
-def _weights(recipe: Recipe, context: WeightingContext, inputs: LossInputs) -> tuple[Tensor, Tensor | None]:
+def _weights(
+    recipe: Recipe, out: TokenOutputs, forget: TokenBatch, scorer: TokenScorer | None, inputs: LossInputs
+) -> tuple[Tensor, Tensor | None]:
     """Compute the weights of the forget tokens, (batch, length - 1), and the factor on learned scores.
 
     Raises:
         ValueError: an input of the weighting is missing, or a shape does not match.
     """
-    out, fixed = context.out, inputs.fixed_weights
+    fixed = inputs.fixed_weights
     if inputs.token_weights is not None:
-        shape = context.forget.labels.shape
+        shape = forget.labels.shape
         if inputs.token_weights.shape != shape:
             raise ValueError(
                 f"token_weights must have the shape of the labels {tuple(shape)}, got {tuple(inputs.token_weights.shape)}."
@@ -187,6 +189,8 @@ def _weights(recipe: Recipe, context: WeightingContext, inputs: LossInputs) -> t
         return inputs.token_weights[:, 1:].to(out.logps) * out.mask, None
     if recipe.weighting in fixed:
         return out.to_grid(fixed[recipe.weighting].to(out.logps)), None
+    scores = None if scorer is None else scorer(out.hidden(scorer.hidden_position), inputs.score_offset)
+    context = WeightingContext(out, forget, scores)
     weightings = [
         out.to_grid(fixed[name].to(out.logps)) if name in fixed else weighter.weights(context) * out.mask
         for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)

@@ -1,36 +1,133 @@
-"""Print the tables of methods and components, or describe one method. Does not import torch."""
+"""Tables of methods and components, and the description of one method as text or JSON. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from atwu.methods.citations import CITATIONS
-from atwu.methods.component import NEEDS
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
-from atwu.methods.method_facts import (
-    TARGET_COMMAND,
-    component_sources,
-    example,
-    formula,
-    formula_with_mean,
-    published_values,
-    range_text,
-    search_ranges,
-    trained_parameters,
-)
-from atwu.methods.method_table import CODE, METHODS
+from atwu._names import source_location
+from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
+from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.method_table import CITATIONS, CODE, METHODS
+from atwu.methods.presets import PUBLISHED, Preset, find_preset
 from atwu.methods.recipe import Recipe, recipe
 
 _LEGEND = (
     "w: token weight, p: probability of the token, y: answer, π: model, π0: original model, z0: its logits, h: hidden state, "
     "h0: that of π0, u: random vector, H: entropy, n: number of answer tokens, σ: sigmoid"
 )
-_MEANS_IN_SHORT = {"tokens": "tokens", "selected": "selected", "sequences": "sequences", "row_means": "rows"}
+_MEANS: Mapping[str, tuple[str, str]] = {
+    "tokens": ("tokens", "mean over tokens"),
+    "selected": ("selected", "mean over selected tokens"),
+    "sequences": ("sequences", "mean over sequences"),
+    "row_means": ("rows", "mean over tokens of each row, then mean over rows"),
+}
+"""Reduction -> its name in the table of losses, and its description."""
 _MEANS_LEGEND = "selected: sum divided by the total weight; sequences: one loss per answer; rows: mean of row means"
+_TARGET_COMMAND = (
+    "atwu finetune --scratch people-tiny --data people:tiny:full --output target \\\n"
+    "  --learning-rate 3e-3 --num-train-epochs 30 \\\n"
+    "  --warmup-steps 0.05 --weight-decay 0"
+)
+"""Command that creates the original model of the examples."""
 _COMBINED = "a*b is the product of two weightings, a+b the mean of their ranks within the row"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _search_ranges(decided: Recipe) -> dict[str, Range | None]:
+    """Return the search range of each hyperparameter: the published one of the method, otherwise that of the component."""
+    row = METHODS[decided.name]
+    return {name: row.search.get(name, decided.options[name].search) for name in decided.values}
+
+
+def _range_text(where: Range | None) -> str:
+    return "" if where is None else f"{where.low:g} to {where.high:g}"
+
+
+def _published(name: str) -> dict[str, list[Preset]]:
+    """Return the published presets of a method by benchmark; those of one benchmark differ only in the learning rate."""
+    found = {
+        benchmark: [preset for setting in settings if (preset := find_preset(setting, name)) is not None]
+        for benchmark, settings in PUBLISHED.items()
+    }
+    return {benchmark: presets for benchmark, presets in found.items() if presets}
+
+
+def _learning_rates(presets: Iterable[Preset]) -> dict[str, float]:
+    """Return the learning rate by model."""
+    return {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in presets}
+
+
+def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
+    """Return the formula per token or sequence."""
+    return "none" if loss is None else loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
+
+
+def _formula_with_mean(loss: ForgetLoss | RetainLoss | None) -> str:
+    return _loss_formula(loss) + ("" if loss is None else f", {_MEANS[loss.reduction][1]}")
+
+
+def _trained_parameters(decided: Recipe) -> str:
+    if decided.forgetter.trained_layers(1) is not None:
+        return "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
+    return "all parameters that are not frozen"
+
+
+def _component_sources(decided: Recipe) -> list[str]:
+    """Return file and class of weighting, forget loss and retain loss."""
+    components = (*decided.weighters, decided.forgetter, decided.retainer)
+    return [source_location(type(component)) for component in components if component is not None]
+
+
+def _example(decided: Recipe) -> str:
+    """Return a command that runs the method on the smallest built-in benchmark."""
+    retain = " --retain people:tiny:retain" if "retain" in decided.needs else ""
+    lines = [
+        f"atwu unlearn --model target --method {decided.name} --output unlearned",
+        f"--forget people:tiny:forget{retain} --learning-rate 3e-4",
+    ]
+    return " \\\n  ".join([*lines, "--noun-finder simple"] if "noun_finder" in decided.needs else lines)
+
+
+def method_as_plain(name: str) -> dict[str, Any]:
+    """Return the description of one method as JSON-compatible data."""
+    row, decided = METHODS[name], recipe(name)
+    searched = {key: where for key, where in _search_ranges(decided).items() if where is not None}
+    return {
+        "title": row.title,
+        "weighting": row.weighting,
+        "forget_loss": row.forget_loss,
+        "retain_loss": row.retain_loss,
+        "cite": row.cite,
+        "citation": CITATIONS.get(row.cite, row.cite),
+        "formula": {
+            "weight": [weighter.formula for weighter in decided.weighters],
+            "forget": decided.forgetter.formula,
+            "retain": None if decided.retainer is None else decided.retainer.formula,
+        },
+        "reduction": decided.forgetter.reduction,
+        "needs": list(decided.needs),
+        "trains": _trained_parameters(decided),
+        "code": _component_sources(decided),
+        "hyperparameters": decided.values,
+        "search": {key: [where.low, where.high] for key, where in searched.items()},
+        "searched_linearly": [key for key, where in searched.items() if not where.log],
+        "published": {
+            benchmark: {
+                "values": presets[0].values,
+                "learning_rates": _learning_rates(presets),
+                "presets": [preset.name for preset in presets],
+            }
+            for benchmark, presets in _published(name).items()
+        },
+        "borrowed_from": row.values_from,
+    }
 
 
 def _print_table(
@@ -55,10 +152,6 @@ def _print_table(
 def _settings(decided: Recipe) -> str:
     options = decided.options
     return " ".join(f"{options[key].symbol or key}={value:g}" for key, value in decided.values.items())
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def list_methods(console: Console) -> None:
@@ -93,15 +186,17 @@ def list_methods(console: Console) -> None:
         ("Forget losses (--forget-loss)", FORGET_LOSSES),
         ("Retain losses (--retain-loss)", RETAIN_LOSSES),
     ):
-        found = [(name, *formula(loss)) for name, loss in losses.items()]
-        body = [[name, text, _MEANS_IN_SHORT.get(mean, "")] for name, text, mean in found]
+        body = [
+            [name, _loss_formula(loss), "" if loss is None else _MEANS[loss.reduction][0]]
+            for name, loss in losses.items()
+        ]
         _print_table(console, title, ["", "loss", "mean over"], body)
     _print_table(
         console,
         "Hyperparameters and search ranges",
         ["", "", "range", "meaning"],
         [
-            [_flag(name), option.symbol, range_text(option.search), option.help]
+            [_flag(name), option.symbol, _range_text(option.search), option.help]
             for name, option in component_options().items()
             if option.number
         ],
@@ -111,8 +206,7 @@ def list_methods(console: Console) -> None:
 
 def explain_method(console: Console, name: str) -> None:
     """Print the description of one method."""
-    row, decided, tuned = METHODS[name], recipe(name), published_values(name)
-    needs = decided.needs
+    row, decided, published = METHODS[name], recipe(name), _published(name)
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -121,24 +215,24 @@ def explain_method(console: Console, name: str) -> None:
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retainer is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    facts.add_row("forget", formula_with_mean(*formula(decided.forgetter)))
+    facts.add_row("forget", _formula_with_mean(decided.forgetter))
     facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", formula_with_mean(*formula(decided.retainer)))
-    facts.add_row("trains", trained_parameters(decided))
-    for index, place in enumerate(component_sources(decided)):
+    facts.add_row("retain", _formula_with_mean(decided.retainer))
+    facts.add_row("trains", _trained_parameters(decided))
+    for index, place in enumerate(_component_sources(decided)):
         facts.add_row("" if index else "code", place)
-    for index, need in enumerate([NEEDS[need] for need in needs] or ["only forget rows"]):
+    for index, need in enumerate([NEEDS[need] for need in decided.needs] or ["only forget rows"]):
         facts.add_row("" if index else "needs", need)
     console.print(facts)
     console.print()
     _print_table(
         console,
         "Hyperparameters",
-        ["", "", "default", "search", *(f"published, {setting}" for setting in tuned)],
+        ["", "", "default", "search", *(f"published, {benchmark}" for benchmark in published)],
         [
-            [_flag(key), decided.options[key].symbol, f"{value:g}", range_text(where)]
-            + [f"{setting.values[key]:g}" if key in setting.values else "" for setting in tuned.values()]
-            for (key, value), where in zip(decided.values.items(), search_ranges(row, decided).values(), strict=True)
+            [_flag(key), decided.options[key].symbol, f"{value:g}", _range_text(where)]
+            + [f"{first.values[key]:g}" if key in first.values else "" for first, *_ in published.values()]
+            for (key, value), where in zip(decided.values.items(), _search_ranges(decided).values(), strict=True)
         ],
     )
     if row.values_from is not None:
@@ -148,10 +242,10 @@ def explain_method(console: Console, name: str) -> None:
             else "come from its published code, except the retain weight, which is 0 there"
         )
         console.print(f"No values were published for this method; the defaults {source}.")
-    for setting, values in tuned.items():
-        rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in values.learning_rates.items())
-        console.print(f"Published learning rates, {setting}: {rates}")
-    if names := [name for values in tuned.values() for name in values.presets]:
+    for benchmark, presets in published.items():
+        rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in _learning_rates(presets).items())
+        console.print(f"Published learning rates, {benchmark}: {rates}")
+    if names := [preset.name for presets in published.values() for preset in presets]:
         console.print(f"Presets (--config): {', '.join(names)}")
     # Printed unwrapped, so that no terminal breaks a command in two.
-    console.print(f"\nExample\n\n{TARGET_COMMAND}\n{example(name, needs)}", soft_wrap=True)
+    console.print(f"\nExample\n\n{_TARGET_COMMAND}\n{_example(decided)}", soft_wrap=True)

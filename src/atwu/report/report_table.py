@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from atwu.evaluation.columns import OVERALL, TASKS
-from atwu.evaluation.formatting import ARROWS, format_interval, format_number, measured_numbers
-from atwu.evaluation.result import Direction, EvalResult
+from atwu.evaluation.columns import OVERALL, TASKS, Direction
+from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_number, measured_numbers
 from atwu.evaluation.warnings import degraded
 from atwu.report.merge_studies import NO_BUDGET, reasons
 from atwu.report.metric_labels import HEADLINE, LEADING_METRICS, head_name

@@ -17,10 +17,9 @@ from rich.text import Text
 
 from atwu.evaluation.aggregate import mean_over_studies, paired_differences
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, format_number
 from atwu.report.report_table import (
     Head,
     Table,

@@ -40,7 +40,7 @@ class Choice:
 def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
-    The choice is the best of docs/pretrained/forms.md: a loss that ends at improbable key words and holds the other words of
+    The choice is the best of docs/pretrained/default.md: a loss that ends at improbable key words and holds the other words of
     the forget answers in place, on questions in several forms.
 
     Args:
@@ -57,6 +57,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
             Choice("beta", 0.5, "keeps the gradient of certain tokens"),
             Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),
+            Choice("retain_per_forget", 2, "one of the closest and one of all"),
         ]
     taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
     if "forms" not in given and "alternates" not in taken.needs and any(row.messages for row in rows):

@@ -64,6 +64,18 @@ class EvaluationRecord:
     retain_losses: tuple[float, ...]
     """Mean loss of each set of retained data, in nats/token."""
     learning_rate: float
+    leak: float | None = None
+    """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Facts that greedy answers still state although the other goals are reached."""
+
+    excess: float
+    """Recall above its goal, above 0."""
+    text: str
+    """The recall and its goal, for the progress line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +122,9 @@ class ControllerRows:
     """Forget rows as written, and with other prompts."""
     retain: tuple[Sequence[EncodedRow], ...]
     """Sets of retained data."""
-    still_known: Callable[[Any], str | None]
-    """Says how greedy answers of a model still show the forget rows, None if they do not. It generates answers, which is slow,
-    so it is called only when every other goal is reached."""
+    find_leak: Callable[[Any], Leak | None]
+    """Finds forget rows in greedy answers of a model. It generates answers, which is slow, so it is called only when every
+    other goal is reached."""
 
 
 class AdaptiveController(TrainerCallback):
@@ -147,7 +159,8 @@ class AdaptiveController(TrainerCallback):
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.history: list[EvaluationRecord] = []
         self.best: EvaluationRecord | None = None
-        """The evaluation step closest to the goal among those within the limit; the later one of a tie."""
+        """The evaluation step closest to the goal among those within the limit, of several at the goal that with the smallest
+        leak; the later one of a tie."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
         trainer.stateful.append(self)
@@ -173,13 +186,16 @@ class AdaptiveController(TrainerCallback):
         if not self.retain_loss_increase(measured) <= self.goals.max_retain_increase:  # NaN is above every limit
             self._roll_back(control, self.retain_loss_increase(measured))
             return
-        remaining = self.remaining(measured)
-        if self.best is None or remaining <= self.remaining(self.best):  # of two at the goal, the later one
+        remaining, leak = self.remaining(measured), None
+        if remaining <= 0:
+            leak = self._from_first_process(self._find_leak)
+            measured = self.history[-1] = dataclasses.replace(measured, leak=0.0 if leak is None else leak.excess)
+        if self.best is None or self._rank(measured) <= self._rank(self.best):
             self._keep(measured)
         if remaining <= 0:
-            if (leak := self._from_first_process(self._still_known)) is not None:
+            if leak is not None:
                 at_goal = sum(self.remaining(each) <= 0 for each in self.history)
-                self.say(f"{leak}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
+                self.say(f"{leak.text}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
                 if at_goal >= MAX_AT_GOAL:
                     self._end(control)
                 elif (
@@ -257,10 +273,14 @@ class AdaptiveController(TrainerCallback):
             self._rate(),
         )
 
-    def _still_known(self) -> str | None:
+    def _find_leak(self) -> Leak | None:
         """Read greedy answers at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
         with full_precision(self.trainer.model):
-            return self.rows.still_known(self.trainer.model)
+            return self.rows.find_leak(self.trainer.model)
+
+    def _rank(self, measured: EvaluationRecord) -> tuple[float, float]:
+        """Return the order of evaluations within the limit, best first."""
+        return self.remaining(measured), measured.leak or 0.0
 
     def retain_loss_increase(self, measured: EvaluationRecord) -> float:
         """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""

@@ -25,7 +25,7 @@ from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.open_model import open_model
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
-from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
+from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, Leak, read_history
 from atwu.request.form_results import FORM_LIMIT, recall_by_form
 from atwu.request.measurement import Reading, measure_model
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
@@ -285,19 +285,21 @@ def _controller_rows(
     encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
     forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
 
-    def still_known(model: Any) -> str | None:
+    def find_leak(model: Any) -> Leak | None:
         if (found := max(_recall(model, tokenizer, sets[name], config) for name in forget)) > goal:
-            return f"key-token recall of greedy answers is {found:.3f} (goal {goal:.3f})"
+            # More than any excess of the forms, which are not asked.
+            return Leak(1 + found - goal, f"key-token recall of greedy answers is {found:.3f} (goal {goal:.3f})")
         forms = recall_by_form(model, tokenizer, sets[FORGET], system=config.system)
         worst = max(forms, key=lambda form: forms[form], default=None)
-        if worst is not None and forms[worst] > FORM_LIMIT:
-            return f"recall in the form {worst.replace('_', ' ')} is {forms[worst]:.3f} (goal {FORM_LIMIT:.3f})"
-        return None
+        if worst is None or forms[worst] <= FORM_LIMIT:
+            return None
+        text = f"recall in the form {worst.replace('_', ' ')} is {forms[worst]:.3f} (goal {FORM_LIMIT:.3f})"
+        return Leak(forms[worst] - FORM_LIMIT, text)
 
     return ControllerRows(
         tuple((sets[name], encoded[name]) for name in forget),
         tuple(rows for name, rows in encoded.items() if name not in forget),
-        still_known,
+        find_leak,
     )
 
 

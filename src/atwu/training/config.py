@@ -18,16 +18,15 @@ from transformers import TrainingArguments
 from atwu._names import lookup
 from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
-from atwu.methods.components import component_options
-from atwu.methods.plugins import load_plugins
-from atwu.methods.recipe import Recipe, named_component, recipe
+from atwu.methods.component_registry import component_options, load_plugins, named_component
+from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 from atwu.training.unsupported_args import check_sharding, check_supported_args
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps"), (1, math.inf)),
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "retain_per_forget"), (1, math.inf)),
     **dict.fromkeys(("weight_decay", "warmup_steps", "max_grad_norm", "adam_epsilon", "lora_r"), (0, math.inf)),
     **dict.fromkeys(("logging_steps", "save_steps", "save_total_limit"), (0, math.inf)),
     **dict.fromkeys(("sam_radius", "weight_noise"), (0, math.inf)),
@@ -180,7 +179,7 @@ class UnlearnConfig(_UnlearnFields):
     """Configuration of one unlearning run.
 
     `method` names a row of the method table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
-    components, by name or by a plain function (`atwu.methods.functions`). Every option of a component (`beta`,
+    components, by name or by a plain function (`atwu.methods.component_registry`). Every option of a component (`beta`,
     `scorer_every`, ...:
     see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published values, unset settings
     those of

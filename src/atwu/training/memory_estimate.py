@@ -100,9 +100,10 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
 def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengths:
     """Return the row lengths of the largest possible batch: the longest forget rows with the longest retain rows."""
     size, longest = config.per_device_train_batch_size, list[int]()
+    retained = config.retain_per_forget if isinstance(config, UnlearnConfig) else 1
     begun: tuple[int, ...] | None = None  # tokens common to the start of all rows
     shortest = config.max_length
-    for each in rows.sets.values():
+    for name, each in rows.sets.items():
         lengths = array("q")
         for row in each.rows:
             lengths.append(len(row.input_ids))
@@ -111,7 +112,7 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengt
             elif row.input_ids[: len(begun)] != begun:
                 alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(begun, row.input_ids, strict=False))
                 begun = tuple(token for token, _ in alike)
-        longest += heapq.nlargest(size, lengths)
+        longest += heapq.nlargest(size * (retained if name == "retain" else 1), lengths)
         shortest = min(shortest, *lengths)
     return RowLengths(tuple(longest), shared_prefix(len(begun or ()), shortest))
 

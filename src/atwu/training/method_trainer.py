@@ -110,7 +110,13 @@ class MethodTrainer(TokenTrainer):
             cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
             args,
             train_dataset=PairedDataset(
-                rows.forget.rows, kept, args.rows_seed, rows.alternates, rows.forms, rows.closest
+                rows.forget.rows,
+                kept,
+                args.rows_seed,
+                rows.alternates,
+                rows.forms,
+                rows.closest,
+                args.retain_per_forget,
             ),
             data_collator=collate_pairs,
             processing_class=processing_class,
@@ -163,7 +169,7 @@ class MethodTrainer(TokenTrainer):
         }
         if self.recipe.retainer is not None:
             counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
-            counts["retain_rows"] = counts["forget_rows"]
+            counts["retain_rows"] = float(sum(len(batch["retain_rows"]) for batch in batches))
         if self.recipe.forgetter.reduction == "selected":
             counts["selected"] = sum(self.precomputed.selected(batch) for batch in batches)
         if self._scores_tokens:

@@ -8,14 +8,15 @@ from typing import Any
 
 import yaml
 
+from atwu._file_reading import read_yaml
 from atwu._files import write_text
 from atwu._names import did_you_mean
-from atwu.methods.presets import PRESET_FOLDER, Preset, parse_preset
+from atwu.methods.presets import Preset
 from atwu.training.config import option_names
 
 
 def read_preset(path: str | Path) -> Preset:
-    """Read and check a preset.
+    """Read and check a preset: one 'option: value' per line, `method` among them, and a mapping `about`.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -24,9 +25,14 @@ def read_preset(path: str | Path) -> Preset:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
-    preset = parse_preset(path)
-    _check(preset.options, where=str(path))
-    return preset
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    about = values.pop("about", None) or {}
+    if not isinstance(about, dict):
+        raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
+    _check(values, where=str(path))
+    return Preset(path.absolute().parent.name, values["method"], values, about)
 
 
 def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[str, Any]) -> None:
@@ -42,9 +48,7 @@ def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[st
     """
     path = Path(path)
     _check(options, where=str(path))
-    shipped = path.resolve().is_relative_to(PRESET_FOLDER)
-    use = f"{path.parent.name}/{path.stem}" if shipped else path.name
-    head = f"# atwu unlearn --config {use} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
+    head = f"# atwu unlearn --config {path.name} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
     first = ["method", "learning_rate", "forget_weight", "retain_weight"]
     keys = sorted(options, key=lambda key: first.index(key) if key in first else len(first))
     body = {**{key: options[key] for key in keys}, "about": dict(about)}
@@ -52,8 +56,8 @@ def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[st
 
 
 def _check(options: Mapping[str, Any], *, where: str) -> None:
-    if "method" not in options:
-        raise ValueError(f"{where}: a preset names its method, as in 'method: atwu'.")
+    if not isinstance(options.get("method"), str):
+        raise ValueError(f"{where}: a preset needs the name of its method, as in 'method: atwu'.")
     known = sorted(option_names() - {"output_dir"})
     for key, value in options.items():
         if key not in known:

@@ -131,9 +131,10 @@ class UnlearnOptions(TrainingOptions):
     )
     pairing: str = training_option(
         "random",
-        "Retain row of a forget row: random, or closest (every other time one of the 8 with the most similar questions).",
+        "Retain rows of a forget row: random, or closest (every other draw is one of the 8 with the most similar questions).",
         choices=("random", "closest"),
     )
+    retain_per_forget: int = training_option(1, "Retain rows drawn for each forget row of a batch.")
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",

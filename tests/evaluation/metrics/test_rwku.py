@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbe
+from atwu.benchmarks.probes import RwkuProbe
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metrics.rwku_scores import DECODING, RECALL, forget_all, n_delta, neighbour_all, to_prompt
 

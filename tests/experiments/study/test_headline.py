@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.formatting import format_number
+from atwu.evaluation.result import format_number
 from atwu.methods.method_table import METHODS
 from atwu.report.run_records import read_records
 from tests.commands import run_command

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.experiments.tuning.sampler import FinishedTrial, propose
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 
 SPACE = {
     "learning_rate": Range(1e-5, 1e-3),

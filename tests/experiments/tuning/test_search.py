@@ -12,7 +12,7 @@ import pytest
 
 from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
+from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.queue import InProcessExecutor
@@ -21,7 +21,7 @@ from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import PrunedError, Search, SearchResult
 from atwu.experiments.tuning.search_definition import search_definition
 from atwu.experiments.tuning.trials import definition_differences
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 from tests.experiments.tuning.searching import run_trials, value
 
 SETTING = find_setting("people-tiny")

@@ -7,7 +7,7 @@ import pytest
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.tuning.search import Search
 from atwu.experiments.tuning.search_space import first_points, search_space
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 from atwu.methods.method_table import METHODS
 from atwu.training.config import UnlearnConfig
 

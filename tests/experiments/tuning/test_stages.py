@@ -10,7 +10,7 @@ from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.tuning.sampler import FinishedTrial
 from atwu.experiments.tuning.search import Search, SearchResult
 from atwu.experiments.tuning.tune_methods import second_stage
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 
 SMALL, TINY = find_setting("people-small"), find_setting("people-tiny")
 

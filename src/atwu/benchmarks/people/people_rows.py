@@ -70,7 +70,7 @@ class Facts:
 @functools.cache
 def people_facts() -> Facts:
     """Return the words and sentence patterns of `facts.yaml`, which documents them."""
-    found = read_yaml(Path(__file__).with_name("facts.yaml"), aliases=True)
+    found = read_yaml(Path(__file__).with_name("facts.yaml"))
     refusals, empty = found["refusals"], found["empty"]
     return Facts(
         names=found["names"],

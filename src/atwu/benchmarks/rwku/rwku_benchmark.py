@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.dataset_files import Tables
-from atwu.benchmarks.rwku.rwku_probes import CAPS, RwkuProbes, load_probes
+from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.rwku.rwku_probes import CAPS, load_probes
 from atwu.benchmarks.rwku.rwku_rows import RwkuRows, rwku_rows
 from atwu.benchmarks.rwku.rwku_tables import PASSAGES, PROBES, TARGETS, counted, read_targets, rwku_tables
 from atwu.benchmarks.rwku.subjects import GRAMMAR, subject_names

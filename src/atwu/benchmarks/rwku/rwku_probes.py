@@ -7,10 +7,10 @@ comparable between models evaluated here, and only approximately with published 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from atwu.benchmarks.dataset_files import Tables
-from atwu.benchmarks.rwku.rwku_tables import PROBES, ProbeKind
+from atwu.benchmarks.probes import ProbeKind, RwkuProbe, RwkuProbes
+from atwu.benchmarks.rwku.rwku_tables import PROBES
 from atwu.benchmarks.rwku.subjects import normal_name, with_close_names
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.records import Record
@@ -33,33 +33,6 @@ CAPS: Mapping[ProbeKind, int] = {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb"
 
 _COMPLETE = "Fill in the blank in the text below. Give only the missing words."
 _ANSWER = "Give a short answer to the question below."
-
-
-@dataclass(frozen=True, slots=True)
-class RwkuProbe:
-    """One probe of RWKU."""
-
-    kind: ProbeKind
-    subject: str
-    """Subject of the probe, or of the neighbour that it asks about."""
-    query: str
-    answer: str
-    attack: str | None = None
-    """Attack type, one of the values of `ATTACKS`; None unless `kind` is `aa`."""
-    neighbour: str | None = None
-    """Entity that a neighbour probe asks about."""
-
-
-@dataclass(frozen=True, slots=True)
-class RwkuProbes:
-    """Probes of the chosen subjects, by kind and in file order."""
-
-    probes: tuple[RwkuProbe, ...]
-    subjects: tuple[str, ...]
-    duplicates: Mapping[ProbeKind, int]
-    """Number of exact duplicate rows that were dropped."""
-    left_out: Mapping[ProbeKind, int]
-    """Number of distinct rows above the limit per kind."""
 
 
 def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> RwkuProbes:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.probes import ProbeKind
 from atwu.benchmarks.rwku.subjects import normal_name
-
-ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
 
 TARGETS = "forget_target"
 PASSAGES = "train_original_passage"

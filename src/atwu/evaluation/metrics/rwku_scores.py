@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from atwu._extras import require
@@ -22,10 +23,8 @@ from atwu.evaluation.metric_settings import MetricSetting
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.rwku.rwku_probes import RwkuProbe
-    from atwu.benchmarks.rwku.rwku_tables import ProbeKind
-    from atwu.evaluation.evaluate_config import EvaluateConfig
-    from atwu.evaluation.result import Direction
+    from atwu.benchmarks.probes import ProbeKind, RwkuProbe
+    from atwu.evaluation.columns import Direction
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 RwkuNumber = TypeVar("RwkuNumber", float, FloatArray)
@@ -149,7 +148,7 @@ class Rwku(Metric):
     columns = tuple(column for flavour in get_args(Flavour) for column in _columns(flavour))
 
     @classmethod
-    def check(cls, config: EvaluateConfig) -> None:
+    def check(cls, config: SimpleNamespace) -> None:
         """Check that the package of the official ROUGE is installed."""
         if "official" in config.rwku_flavours:
             require("rouge", extra="rwku")

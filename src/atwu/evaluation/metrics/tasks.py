@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from atwu.evaluation.metric_settings import MetricSetting
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from atwu.evaluation.evaluate_config import EvaluateConfig
     from atwu.evaluation.result import MetricValue
 
 _LOGGER = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Tasks(Metric):
     )
 
     @classmethod
-    def check(cls, config: EvaluateConfig) -> None:
+    def check(cls, config: SimpleNamespace) -> None:
         """Check that the harness is installed if tasks are given."""
         if config.tasks:
             require("lm_eval", extra=_EXTRA)

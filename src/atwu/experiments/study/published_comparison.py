@@ -17,7 +17,8 @@ from typing import Literal
 from scipy.stats import kendalltau
 
 from atwu.evaluation.aggregate import seed_differences
-from atwu.evaluation.result import Direction, EvalResult, MetricValue
+from atwu.evaluation.columns import Direction
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
 from atwu.report.run_records import Records, read_records
 from atwu.report.table_values import MetricKey, cell_of

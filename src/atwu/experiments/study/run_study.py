@@ -58,7 +58,7 @@ def plan_study(
         setting: setting to use; None for the study's own, else people-small.
         output: folder; None for runs/STUDY-SETTING.
         presets: folder with the user's preset files.
-        configurations: configurations under which all variants run (`atwu.methods.configurations`).
+        configurations: configurations under which all variants run (`atwu.methods.recipe`).
         paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
         only: labels of the variants to run; empty for all. Other variants that cannot run are dropped.
 

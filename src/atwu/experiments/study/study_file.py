@@ -13,9 +13,9 @@ from atwu._file_reading import prefix_errors, read_yaml
 from atwu._names import lookup
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, BenchmarkSetting, find_setting, setting_from
 from atwu.experiments.published import published_table
-from atwu.methods.configurations import CONFIGURATIONS
+from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
-from atwu.methods.plugins import load_plugins
+from atwu.methods.recipe import CONFIGURATIONS
 from atwu.report.table_values import REFERENCE_MODELS
 
 BUILT_IN = Path(__file__).with_name("library")

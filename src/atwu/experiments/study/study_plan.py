@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._extras import require
 from atwu._file_reading import read_json
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
@@ -19,7 +20,7 @@ from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarge
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, missing_requirement
 from atwu.experiments.study.study_file import Study, Variant
 from atwu.experiments.study_models import has_retain_only
-from atwu.methods.components import component_options
+from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import recipe
@@ -110,6 +111,8 @@ class StudyPlan:
         Raises:
             ValueError: the rows do not support metrics or a probe that the study itself requests.
         """
+        if self.study.probe:
+            require("sklearn", extra="probe")
         if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
             raise ValueError(
                 f"the study {self.study.name} trains a probe on labelled words; {benchmark.name} has none."

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu._file_reading import printable
-from atwu.evaluation.formatting import ARROWS, format_interval, format_number
+from atwu.evaluation.result import ARROWS, format_interval, format_number
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
 from atwu.experiments.experiment_run import format_options
 from atwu.experiments.published import PublishedTable

@@ -17,7 +17,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
 
 SearchPoint = Mapping[str, float]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from atwu.methods.component_options import Range, options_of_component
+from atwu.methods.component import Range, options_of_component
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.recipe import Recipe, recipe, split_weighting
 

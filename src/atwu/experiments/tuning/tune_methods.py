@@ -42,9 +42,9 @@ from atwu.experiments.tuning.search_definition import prepare_search
 from atwu.experiments.tuning.trial_storage import check_storage, storage_url
 from atwu.experiments.tuning.trials import open_trials
 from atwu.experiments.tuning.tuning_results import check_preset, drop_preset, write_results
-from atwu.methods.component_options import Range
+from atwu.methods.component import Range
+from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
-from atwu.methods.plugins import load_plugins
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)

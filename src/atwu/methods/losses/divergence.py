@@ -10,9 +10,8 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from atwu.methods.component import ForgetLoss, RetainLoss
+from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossInputs, LossTerms
-from atwu.methods.component_options import Range, number, setting
 from atwu.methods.losses.reduction import shares
 
 if TYPE_CHECKING:

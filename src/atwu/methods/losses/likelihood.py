@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import ForgetLoss, RetainLoss
+from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.component_options import Range, number, setting
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import ForgetLoss
+from atwu.methods.component import ForgetLoss, Range, number
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.component_options import Range, number
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from atwu.methods.component import RetainLoss
-from atwu.methods.component_options import Range, number
+from atwu.methods.component import Range, RetainLoss, number
 from atwu.methods.losses.divergence import WeightedDistance
 
 if TYPE_CHECKING:

@@ -1,15 +1,14 @@
 """The learned token weighting: scores of a linear layer on hidden states, with all settings of its training.
 
-Defaults are the best measured values; `atwu.methods.configurations` holds the published ones.
+Defaults are the best measured values; `atwu.methods.recipe` holds the published ones.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import Weighting
+from atwu.methods.component import Range, Weighting, setting
 from atwu.methods.component_inputs import WeightingContext
-from atwu.methods.component_options import Range, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,7 +107,6 @@ class LearnedScores(Weighting):
         return forget_weight if self.scorer_gamma == FOLLOW_FORGET_WEIGHT else float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:
-        if context.scorer is None:
+        if context.scores is None:
             return 0.5 * context.mask.to(context.logps.dtype)
-        hidden = context.out.hidden(context.scorer.hidden_position)
-        return context.out.to_grid(context.scorer(hidden, context.score_offset).to(context.logps.dtype))
+        return context.out.to_grid(context.scores.to(context.logps.dtype))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import Weighting
+from atwu.methods.component import Range, Weighting, number
 from atwu.methods.component_inputs import WeightingContext
-from atwu.methods.component_options import Range, number
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import FixedWeighting
+from atwu.methods.component import FixedWeighting, setting
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
-from atwu.methods.component_options import setting
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,9 +10,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import mean_of
-from atwu.evaluation.result import MetricValue
+from atwu.evaluation.result import MetricValue, format_number
 from atwu.evaluation.row_statistics import RowMetrics
 from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure

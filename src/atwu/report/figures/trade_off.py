@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.formatting import format_interval, format_number
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import EvalResult, MetricValue, format_interval, format_number
 from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_figure
 from atwu.report.figures.label_placement import place_names

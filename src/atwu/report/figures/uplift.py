@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.formatting import format_number
-from atwu.evaluation.result import MetricValue
+from atwu.evaluation.result import MetricValue, format_number
 from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
 from atwu.report.run_records import Records

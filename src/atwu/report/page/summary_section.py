@@ -10,8 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from atwu._file_reading import printable
-from atwu.evaluation.formatting import format_number
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, format_number
 from atwu.evaluation.warnings import degraded
 from atwu.report.metric_labels import metric_label
 from atwu.report.model_standing import MEANING

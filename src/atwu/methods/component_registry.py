@@ -1,0 +1,258 @@
+"""Tables of components by name, and the functions that add to them. Importing this module does not import torch.
+
+Instead of a class, a plain function can be a weighting or a forget loss, as in `UnlearnConfig(weighting=my_function)`. Its
+arguments are passed by name: `logps`, `mask` (both shapes (batch, tokens)) for a weighting; `logps`, `mask`, `weights` and
+`ref_logps` for a forget loss. Keyword-only arguments whose default is a number become hyperparameters.
+
+An installed package adds its own by an entry point in the group `atwu.methods`: a function without arguments that calls the
+`register_` functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from atwu.methods.component import (
+    Component,
+    ComponentOption,
+    ForgetLoss,
+    PreserveLoss,
+    RetainLoss,
+    TermWeights,
+    Weighting,
+    number,
+    options_of_component,
+)
+from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
+from atwu.methods.weightings import learned
+from atwu.methods.weightings import model_based as live
+from atwu.methods.weightings import precomputed as fixed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.methods.component_inputs import LossTerms, WeightingContext
+
+logger = logging.getLogger(__name__)
+
+ComponentKind = Literal["weighting", "forget loss"]
+"""Kinds of component that may be plain functions."""
+
+WEIGHTINGS: dict[str, type[Weighting]] = {
+    "uniform": live.Uniform,
+    "saturation": live.Saturation,
+    "importance": live.Importance,
+    "satimp": live.SatImp,
+    "entropy": live.Entropy,
+    "logprob_mask": fixed.LogprobMask,
+    "model_difference": fixed.ModelDifference,
+    "ngram_difference": fixed.NgramDifference,
+    "nouns": fixed.Nouns,
+    "rarity": fixed.Rarity,
+    "word_rarity": fixed.WordRarity,
+    "rare_nouns": fixed.RareNouns,
+    "key_words": fixed.KeyWords,
+    "labels": fixed.Labels,
+    "scorer": learned.LearnedScores,
+}
+
+FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
+    "ga": likelihood.GradientAscent,
+    "masked_ga": likelihood.MaskedGradientAscent,
+    "satga": likelihood.SatGA,
+    "satga_plus": likelihood.SatGAPlus,
+    "refusal": likelihood.LearnAlternate,
+    "npo": preference.NPO,
+    "dpo": preference.DPO,
+    "simnpo": preference.SimNPO,
+    "js_refusal": divergence.JSToRefusal,
+    "self_distillation": divergence.SelfDistillation,
+    "masked_self_distillation": divergence.MaskedSelfDistillation,
+    "weighted_self_distillation": divergence.WeightedSelfDistillation,
+    "steering": representation.Steering,
+}
+
+RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
+    "nll": likelihood.NLL,
+    "kl": divergence.KL,
+    "js": divergence.JS,
+    "activation": representation.Activation,
+    "none": None,
+}
+
+PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
+    "kl": preserve.PreserveKL,
+    "nll": preserve.PreserveNLL,
+    "none": None,
+}
+
+
+def component_options() -> dict[str, ComponentOption]:
+    """Return all options of all components by name; if several components share a name, the first one defines it."""
+    others = filter(None, (*RETAIN_LOSSES.values(), *PRESERVE_LOSSES.values()))
+    components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *others)
+    options: dict[str, ComponentOption] = {}
+    for component in components:
+        for option in options_of_component(component):
+            options.setdefault(option.name, option)
+    return options
+
+
+# Registration
+
+
+def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any]) -> None:
+    """Add a token weighting: a subclass of `Weighting`, or a plain function.
+
+    Raises:
+        ValueError: the name is taken or invalid, or an option has another type in another component.
+    """
+    made = weighting if isinstance(weighting, type) else _weighting_of(weighting)
+    _add("weighting", name, made, WEIGHTINGS, Weighting)
+
+
+def register_forget_loss(name: str, loss: type[ForgetLoss] | Callable[..., Any]) -> None:
+    """Add a forget loss: a subclass of `ForgetLoss`, or a plain function.
+
+    Raises:
+        ValueError: the name is taken or invalid, or an option has another type in another component.
+    """
+    made = loss if isinstance(loss, type) else _forget_loss_of(loss)
+    _add("forget loss", name, made, FORGET_LOSSES, ForgetLoss)
+
+
+def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
+    """Add a retain loss.
+
+    Raises:
+        ValueError: the name is taken or invalid, or an option has another type in another component.
+    """
+    _add("retain loss", name, loss, RETAIN_LOSSES, RetainLoss)
+
+
+def _add(kind: str, name: str, component: Any, table: dict[str, Any], base: type[Component]) -> None:
+    check_new_name(kind, name, table)
+    if not (isinstance(component, type) and issubclass(component, base)):
+        raise ValueError(f"a {kind} must be a subclass of atwu.{base.__name__}, got {component!r}.")
+    known = component_options()
+    for option in options_of_component(component):
+        other = known.get(option.name)
+        if other is not None and (other.kind, other.number) != (option.kind, option.number):
+            raise ValueError(
+                f"{kind} {name!r}: option {option.name!r} is a {other.kind.__name__} in another component; rename it."
+            )
+    table[name] = component
+
+
+def check_new_name(kind: str, name: str, table: dict[str, Any]) -> None:
+    """Raise ValueError if a name cannot be used on the command line or is taken."""
+    if not name.isidentifier():
+        raise ValueError(f"{kind} names must consist of letters, digits and underscores, got {name!r}.")
+    if name in table:
+        raise ValueError(f"a {kind} {name!r} is registered already; choose another name.")
+
+
+_plugins_loaded = False
+
+
+def load_plugins() -> None:
+    """Call the entry points of installed packages, once; log a warning for each that fails."""
+    global _plugins_loaded
+    if _plugins_loaded:
+        return
+    _plugins_loaded = True  # set before the calls: registering a method calls load_plugins again
+    for point in importlib.metadata.entry_points(group="atwu.methods"):
+        try:
+            point.load()()
+        except Exception as error:
+            logger.warning("entry point %s = %s failed and was skipped: %s", point.name, point.value, error)
+
+
+# Plain functions
+
+
+def named_component(kind: ComponentKind, component: str | Callable[..., Any]) -> str:
+    """Return the name of a component; a plain function is added to its table first."""
+    if isinstance(component, str):
+        return component
+    name = _function_name(component)
+    if kind == "weighting":
+        WEIGHTINGS[name] = _weighting_of(component)
+    else:
+        FORGET_LOSSES[name] = _forget_loss_of(component)
+    return name
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    """Return the qualified name and a hash of source and defaults, by which run records identify a function.
+
+    Raises:
+        ValueError: source and defaults do not determine the function, or its source cannot be read.
+    """
+    if not inspect.isfunction(function) or function.__closure__ or function.__name__ == "<lambda>":
+        raise ValueError(
+            f"{function!r} is not a plain function; define it with def at the top level of a file and pass its numbers "
+            "as keyword-only arguments."
+        )
+    try:
+        source = inspect.getsource(function)
+    except OSError as error:
+        raise ValueError(
+            f"the source of {function!r} cannot be read ({error}); define it with def in a file."
+        ) from None
+    digest = hashlib.sha256(f"{source}{function.__kwdefaults__}".encode()).hexdigest()[:12]
+    return f"{function.__module__}.{function.__qualname__}#{digest}"
+
+
+def _weighting_of(function: Callable[..., Any]) -> type[Weighting]:
+    """Return a weighting class that calls a function of `logps` and `mask`."""
+    inputs, numbers = _arguments(function, ("logps", "mask"))
+
+    def weights(self: Any, context: WeightingContext) -> Tensor:
+        arguments = {name: getattr(context, name) for name in inputs}
+        found: Tensor = function(**arguments, **{name: getattr(self, name) for name in numbers})
+        return found
+
+    return type(function.__name__, (Weighting,), _class_body(function, numbers) | {"weights": weights})
+
+
+def _forget_loss_of(function: Callable[..., Any]) -> type[ForgetLoss]:
+    """Return a forget loss class, averaged over tokens, that calls a function of `logps`, `mask`, `weights`, `ref_logps`."""
+    inputs, numbers = _arguments(function, ("logps", "mask", "weights", "ref_logps"))
+
+    def values(self: Any, terms: LossTerms, weights: Tensor) -> Tensor:
+        arguments = {name: weights if name == "weights" else getattr(terms, name) for name in inputs}
+        found: Tensor = function(**arguments, **{name: getattr(self, name) for name in numbers})
+        return found
+
+    needs = ("reference_logps",) if "ref_logps" in inputs else ()
+    body = _class_body(function, numbers) | {"values": values, "needs": needs}
+    return type(function.__name__, (ForgetLoss,), body)
+
+
+def _arguments(function: Callable[..., Any], allowed: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
+    """Return the inputs of a function and its hyperparameters with their defaults."""
+    inputs, numbers = [], {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and isinstance(parameter.default, int | float):
+            numbers[name] = float(parameter.default)
+        elif name in allowed:
+            inputs.append(name)
+        else:
+            raise ValueError(
+                f"{function.__name__} takes {name!r}; allowed arguments are {', '.join(allowed)}, and keyword-only numbers "
+                "with a default, which become hyperparameters."
+            )
+    return inputs, numbers
+
+
+def _class_body(function: Callable[..., Any], numbers: dict[str, float]) -> dict[str, Any]:
+    formula = (inspect.getdoc(function) or function.__name__).splitlines()[0]
+    fields = {name: number(default, help=f"hyperparameter of {function.__name__}") for name, default in numbers.items()}
+    annotations = dict.fromkeys(numbers, "float")
+    return {"__annotations__": annotations, "__module__": function.__module__, "formula": formula, **fields}

@@ -1,0 +1,101 @@
+"""Decisions of the adaptive controller on scripted measurements."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from atwu.request.controller import (
+    LR_DECREASE,
+    LR_LEAK,
+    MAX_AT_GOAL,
+    AdaptiveController,
+    ControllerGoals,
+    ControllerRows,
+    EvaluationRecord,
+    Leak,
+)
+
+GOAL, LIMIT = 0.03, 0.15
+KNOWN = (0.9, 0.0)
+"""Key-token probability and increase of the retain loss before training."""
+
+
+class Scripted(AdaptiveController):
+    """A controller whose measurements and leaks are given, one evaluation after another."""
+
+    def __init__(self, measured: Sequence[tuple[float, float]], leaks: Sequence[float] = ()) -> None:
+        model = torch.nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        trainer = SimpleNamespace(
+            model=model,
+            optimizer=optimizer,
+            lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
+            scorer=None,
+            sharded=True,
+            stateful=[],
+            state=SimpleNamespace(max_steps=1000),
+        )
+        self.measured, self.leaks, self.said = list(measured), list(leaks), list[str]()
+        super().__init__(
+            trainer,
+            ControllerRows((), (), self._leak_of),
+            ControllerGoals(GOAL, 0.1, LIMIT),
+            every=5,
+            adapt=True,
+            stop=True,
+            say=self.said.append,
+        )
+
+    def _leak_of(self, model: Any) -> Leak | None:
+        excess = self.leaks.pop(0)
+        return Leak(excess, f"leak of {excess}") if excess else None
+
+    def _measure(self, step: int) -> EvaluationRecord:
+        probability, increase = self.measured.pop(0)
+        return EvaluationRecord(step, probability, 0.0, (1.0 + increase,), self._rate())
+
+    def run(self) -> int:
+        """Train until the controller ends training; every step adds 1 to the weight. Return the number of evaluations."""
+        weight, control, arguments = self.trainer.model.weight, SimpleNamespace(should_training_stop=False), None
+        torch.nn.init.zeros_(weight)
+        self.on_train_begin(arguments, SimpleNamespace(global_step=0), control)
+        evaluations = 0
+        while not control.should_training_stop:
+            evaluations += 1
+            torch.nn.init.constant_(weight, float(evaluations))
+            self.on_step_end(arguments, SimpleNamespace(global_step=5 * evaluations), control)
+        self.on_train_end(SimpleNamespace(should_save=False), SimpleNamespace(global_step=5 * evaluations), Any)
+        return evaluations
+
+
+def test_training_ends_at_the_goal_without_a_leak() -> None:
+    controller = Scripted([KNOWN, (0.5, 0.0), (0.02, 0.01)], leaks=[0])
+    assert controller.run() == 2
+    assert controller.trainer.model.weight.item() == 2
+    assert controller.last.leak == 0
+
+
+def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_kept() -> None:
+    leaks = [0.4, 0.1, 0.3, 0.2, 0.3, 0.3]
+    controller = Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=leaks)
+    assert controller.run() == MAX_AT_GOAL
+    assert controller.trainer.model.weight.item() == 2
+    assert controller.last.leak == 0.1
+    assert controller.said[-1] == "kept the weights of step 10"
+    assert controller._rate() == 1e-3 * LR_LEAK
+
+
+def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> None:
+    controller = Scripted([KNOWN, (0.02, 0.01), (0.04, 0.01), (0.02, 0.01)], leaks=[0.4, 0])
+    assert controller.run() == 3
+    assert controller.last.step == 15
+
+
+def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
+    controller = Scripted([KNOWN, (0.4, 0.1), (0.2, 0.2), (0.02, 0.1)], leaks=[0])
+    assert controller.run() == 3
+    assert controller.rollbacks == 1
+    assert controller.history[3].probability == 0.4  # the restored weights stand for the rolled-back ones
+    assert controller._rate() == 1e-3 * LR_DECREASE
