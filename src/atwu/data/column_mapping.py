@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from atwu._names import did_you_mean
-from atwu.data.row_parsing import COLUMN_LAYOUTS, FIELDS
+from atwu.data.row_parsing import COLUMN_LAYOUTS, ROW_FIELDS
 
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _REQUIRED = frozenset(name for layout in COLUMN_LAYOUTS for name in layout)
@@ -30,8 +30,8 @@ def parse_columns(text: str) -> dict[str, str]:
             f"columns {text!r} must be FIELD=COLUMN pairs of different fields, as in question=prompt,answer=completion."
         )
     for field in columns:
-        if field not in FIELDS:
-            hint = did_you_mean(field, FIELDS, f" Fields are {', '.join(FIELDS)}.")
+        if field not in ROW_FIELDS:
+            hint = did_you_mean(field, ROW_FIELDS, f" Fields are {', '.join(ROW_FIELDS)}.")
             raise ValueError(f"columns {text!r}: a row has no field {field!r}.{hint}")
     return columns
 

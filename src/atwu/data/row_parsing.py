@@ -42,7 +42,7 @@ OPTIONAL_COLUMNS = (
     "subject",
 )
 ROLES = ("system", "user", "assistant")
-FIELDS = (*(name for layout in COLUMN_LAYOUTS for name in layout), *OPTIONAL_COLUMNS)
+ROW_FIELDS = (*(name for layout in COLUMN_LAYOUTS for name in layout), *OPTIONAL_COLUMNS)
 """All columns that a row can have."""
 _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
 """White space and invisible characters."""
@@ -94,7 +94,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
 
 def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
     """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`."""
-    ignored = {str(name) for name in native_columns(obj, where="") if name not in FIELDS}
+    ignored = {str(name) for name in native_columns(obj, where="") if name not in ROW_FIELDS}
     ignored |= {"rejected"} & obj.keys()
     turns = obj.get("messages")
     if isinstance(turns, list):

@@ -22,11 +22,11 @@ class ModelLoadArgs:
         default=None, metadata={"help": "Base model of an adapter folder, instead of the recorded one."}
     )
     chat_template: str | None = field(
-        default=None, metadata={"help": "Jinja file with a chat template, instead of the tokenizer's."}
+        default=None, metadata={"help": "Jinja file with a chat template, instead of the tokenizer's.", "common": False}
     )
     chat_template_kwargs: str | None = field(
         default=None,
-        metadata={"help": 'Arguments of the chat template as JSON, such as {"enable_thinking": false}.'},
+        metadata={"help": 'Chat template arguments as JSON, such as {"enable_thinking": false}.', "common": False},
     )
 
     @property
