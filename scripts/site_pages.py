@@ -8,11 +8,13 @@ and every repository file that a page links to gets a page.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
 import os
 import posixpath
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages."""
     made = {"index.md": ("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))}
     made |= {name: (name, (ROOT / name).read_text(encoding="utf-8")) for name in PROJECT}
-    made |= {"commands.md": ("", commands()), "python.md": ("", python())}
+    made |= {"commands.md": ("", commands()), "python.md": ("", python()), "licences.md": ("", licences())}
     run = os.environ.get("SITE_NOTEBOOKS") == "run"
     for notebook in sorted((ROOT / "docs").rglob("*.ipynb")):
         origin = str(notebook.relative_to(ROOT))
@@ -139,6 +141,30 @@ def commands() -> str:
             run_cli([*name.split(), "--help-all"])
         lines += [f"## atwu {name}", "", "```text", re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue()).strip(), "```", ""]
     return "\n".join(lines)
+
+
+def licences() -> str:
+    """List the licence of every direct dependency, as its package states it."""
+    lines = ["# Licences", "", "atwu: Apache-2.0. Its direct dependencies, as their packages state it:", ""]
+    lines += ["| package | licence | extra |", "|---|---|---|"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra, required in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+        names = [re.split(r"[\[<>=]", each)[0] for each in required if extra != "dev"]
+        lines += [f"| {name} | {licence(name)} | {extra} |" for name in names]
+    return "\n".join(lines)
+
+
+def licence(package: str) -> str:
+    """Return the licence of an installed package: its expression, classifier or first line of text."""
+    try:
+        about = importlib.metadata.metadata(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed where this page was made"
+    classified = [
+        each.rpartition(" :: ")[2] for each in about.get_all("Classifier", []) if each.startswith("License ::")
+    ]
+    stated = about.get("License-Expression") or ", ".join(classified) or (about.get("License") or "").partition("\n")[0]
+    return stated or "not stated"
 
 
 def python() -> str:

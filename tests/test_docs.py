@@ -12,7 +12,7 @@ import pytest
 
 from atwu.cli.app import _command, _split
 from atwu.cli.cli_options import cli_options_of
-from atwu.cli.parse import _read, _with_rest
+from atwu.cli.parse import _read
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import FORGET_OR_RETAIN
 from atwu.evaluation.registry import METRIC_ORDER, find_metric
@@ -83,8 +83,7 @@ def test_options_of_commands_exist(block):
         if not command.startswith("atwu ") or "atwu evaluate ..." in command:
             continue
         name, words = _split(shlex.split(command)[1:])
-        options = cli_options_of(_command(name))
-        _, unknown = _read(_with_rest(_command(name), options), words)
+        _, unknown = _read(cli_options_of(_command(name)), words)
         assert not unknown, command
 
 
@@ -169,3 +168,12 @@ def test_every_module_imports():
             importlib.import_module(module.name)
     for name in atwu.__all__:
         assert getattr(atwu, name) is not None
+
+
+def test_the_licence_page_lists_the_dependencies_of_users():
+    from scripts.site_pages import licences
+
+    page = licences()
+    assert re.search(r"^\| pydantic \| MIT \|  \|$", page, re.M)
+    assert re.search(r"^\| psycopg \| LGPL\S* \| tune \|$", page, re.M)
+    assert "pytest" not in page

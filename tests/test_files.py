@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from atwu import _files as files
-from atwu._files import atomic_sibling, check_writable, file_lock, move, write_text
+from atwu._files import atomic_sibling, check_writable, file_lock, move, sha256_of, write_json, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
@@ -109,3 +110,13 @@ def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):
     for path, message in cases.items():
         with pytest.raises(OSError, match=message):
             check_writable(Path(path), overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "pipe", "folder"])
+def test_a_manifest_names_regular_files_of_its_folder_only(name, tmp_path):
+    folder = tmp_path / "run"
+    (folder / "folder").mkdir(parents=True)
+    os.mkfifo(folder / "pipe")
+    (tmp_path / "outside").write_text("")
+    write_json(folder / "manifest.json", {"files": {name: {"size": 0, "sha256": sha256_of(tmp_path / "outside")}}})
+    assert re.search("outside|not a regular file", str(damage(folder)))

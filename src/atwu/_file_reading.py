@@ -112,14 +112,20 @@ def prefix_errors(path: str | Path | None) -> Iterator[None]:
 # JSON
 
 
-def parse_json(text: str, *, what: str | Path, first_line: int = 1) -> Any:
+def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: bool = False) -> Any:
     """Parse JSON.
+
+    Args:
+        text: the JSON text.
+        what: name of the source, for errors.
+        first_line: number of its first line.
+        foreign: accept what Python writes and other programs read: duplicate keys, NaN, Infinity and any number.
 
     Raises:
         ValueError: invalid JSON or duplicate keys; the message starts with `what` and the line.
     """
     try:
-        return json.loads(text, **_STRICTLY)
+        return json.loads(text, **({} if foreign else _STRICTLY))
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ValueError(f"{what}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from None
@@ -137,6 +143,18 @@ def read_json(path: str | Path) -> Any:
         FileNotFoundError, ValueError: see `file_text` and `parse_json`.
     """
     return parse_json(file_text(path), what=path)
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Parse a file of another program as a JSON object, with everything that Python's parser accepts.
+
+    Raises:
+        FileNotFoundError, ValueError: see `file_text` and `parse_json`; or the file holds something else.
+    """
+    value = parse_json(file_text(path), what=path, foreign=True)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}.")
+    return value
 
 
 def read_upgraded_json(path: str | Path) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import shutil
+import stat
 from pathlib import Path
 
 from atwu._file_reading import read_json
@@ -47,15 +48,19 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
     """
     try:
         files = read_json(folder / MANIFEST_NAME)["files"]
-        written = [(str(name), int(file["size"]), str(file["sha256"])) for name, file in files.items()]
+        written = [(Path(name), int(file["size"]), str(file["sha256"])) for name, file in files.items()]
     except FileNotFoundError:
         return f"{MANIFEST_NAME} is missing"
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return f"{MANIFEST_NAME} cannot be read"
     for name, size, sha256 in written:
-        if ".safetensors" in name and not weights:
+        if ".safetensors" in name.name and not weights:
             continue
+        if name.is_absolute() or ".." in name.parts:
+            return f"{MANIFEST_NAME} names {name}, which is outside"
         try:
+            if not stat.S_ISREG((folder / name).stat().st_mode):
+                return f"{name} is not a regular file"
             if (found := (folder / name).stat().st_size) != size:
                 return f"{name} has {found} bytes, expected {size}"
             if sha256_of(folder / name) != sha256:

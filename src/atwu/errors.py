@@ -33,5 +33,9 @@ class DiskFullError(AtwuError, OSError):
     """A file could not be written because the disk is full; files written before are intact."""
 
 
+class ModelFileError(AtwuError, ValueError):
+    """A file of a model, tokenizer, adapter or scorer cannot be read, or has values that cannot be meant."""
+
+
 class WorkerError(AtwuError):
     """A worker process of a study or search failed."""

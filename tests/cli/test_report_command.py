@@ -83,8 +83,7 @@ def test_several_formats_and_figures_at_once(report, study, tmp_path) -> None:
     assert "<svg" in page
     assert json.loads((tmp_path / "deep" / "report.json").read_text(encoding="utf-8"))["title"] == "Pebbles again"
     assert (tmp_path / "deep" / "report.md").is_file()
-    drawn = [f"{name}.{form}" for name in ("cost", "trade_off") for form in ("pdf", "svg")]
-    assert sorted(path.name for path in figures.iterdir()) == drawn
+    assert sorted(path.name for path in figures.iterdir()) == ["trade_off.pdf", "trade_off.svg"]
 
 
 def test_single_runs_and_result_files_are_accepted(report, study) -> None:
@@ -124,6 +123,12 @@ def test_labels_stay_distinct_when_folders_are_dropped_from_paths(report, tmp_pa
 )
 def test_errors_name_the_mistake(report, study, arguments, message) -> None:
     assert re.search(message, report(study, *arguments, code=2))
+
+
+def test_a_run_without_an_evaluation_names_the_commands_that_work(report, tmp_path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    message = f"{tmp_path} is a run without an evaluation; first: atwu evaluate --model {tmp_path} .*atwu evidence"
+    assert re.search(message, report(tmp_path, code=1))
 
 
 def test_a_report_needs_more_than_reference_models(report, study) -> None:

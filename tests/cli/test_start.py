@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
-from atwu.cli.cli_options import UsageError
+from atwu.cli.cli_options import UsageError, cli_options_of
 from atwu.cli.output import say, stand_out
+from atwu.cli.trainer_options import trainer_options
 from atwu.request.terminal_text import shorten
 
 ASK = """
@@ -37,24 +38,46 @@ def test_the_method_tables_import_no_heavy_package(arguments, kept_out):
     assert done.stdout.rstrip().endswith("imported:")
 
 
-HELP = """
+ANSWERS = """
 import contextlib, io, re, sys
 from atwu.cli.app import COMMANDS, run_cli
+from atwu.cli.cli_options import UsageError
 
 for name in COMMANDS:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        run_cli([*name.split(), "--help"])
-    heavy = [each for each in ("torch", "transformers", "scipy", "pandas", "matplotlib") if each in sys.modules]
-    print(len(re.findall("^  -", printed.getvalue(), re.M)), *heavy)
+    options = []
+    for flag in ("--help", "--help-all"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            run_cli([*name.split(), flag])
+        options.append(len(re.findall("^  -", printed.getvalue(), re.M)))
+    try:
+        run_cli([*name.split(), "--hlep"])
+    except UsageError as error:
+        assert "unknown option --hlep" in str(error), error
+    heavy = {"torch", "transformers", "datasets", "scipy", "pandas", "matplotlib"}.intersection(sys.modules)
+    print(*options, *heavy)
 """
 
 
-def test_help_of_every_command_is_short_and_imports_no_heavy_package():
-    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+def test_help_and_typos_of_every_command_import_no_heavy_package():
+    done = subprocess.run([sys.executable, "-c", ANSWERS], capture_output=True, text=True, check=True)
     for name, line in zip(COMMANDS, done.stdout.splitlines(), strict=True):
-        assert line.isdigit(), (name, line)
-        assert 1 <= int(line) <= 40, (name, line)
+        common, every, *heavy = line.split()
+        assert not heavy, (name, heavy)
+        assert 1 <= int(common) <= 40, name
+        assert (int(every) > 100) == (name in ("unlearn", "finetune", "plan")), name
+
+
+def test_trainer_options_are_those_of_the_installed_transformers():
+    from transformers import TrainingArguments
+
+    read = {option.name: option for option in trainer_options()}
+    defined = {option.name: option for option in cli_options_of(TrainingArguments, without=("output_dir",))}
+    assert list(read) == list(defined)
+    for name, option in defined.items():
+        computed = {"optim": "default", "log_level": "choices", "log_level_replica": "choices"}.get(name)
+        for field in {"kind", "many", "help", "default", "choices"} - {computed}:
+            assert (getattr(read[name], field) or None) == (getattr(option, field) or None), (name, field)
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - DISTRIBUTED))

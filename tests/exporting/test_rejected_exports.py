@@ -10,9 +10,12 @@ import pytest
 
 pytest.importorskip("peft")
 
+from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.exporting import export_run as shipping
 from atwu.exporting.export_run import export
+from atwu.exporting.model_formats import same_tokens
+from atwu.modeling.load import load_tokenizer
 from tests.exporting.exports import exported
 
 REFUSED = [
@@ -90,3 +93,11 @@ def test_an_export_that_loads_differently_is_removed(
     with pytest.raises(AtwuError, match="loaded model"):
         exported(run, "safetensors", tmp_path / "out", rows)
     assert not list(tmp_path.iterdir())
+
+
+def test_tokenizers_are_compared_on_more_than_the_rows(run: Path) -> None:
+    tokenizer, other = load_tokenizer(str(run)), load_tokenizer(str(run))
+    same_tokens(tokenizer, other, [Example.from_qa("Who?", "Orla.")])
+    other.add_special_tokens({"additional_special_tokens": ["<b>"]})
+    with pytest.raises(ValueError, match=r"1 of 7 texts.*it's we'll DON'T"):
+        same_tokens(tokenizer, other, [Example.from_qa("Who?", "Orla.")])

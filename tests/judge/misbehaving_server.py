@@ -4,6 +4,7 @@ The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-
 Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
 that begin with `slow` take 0.1 seconds. The default reply is the rest of a line that contains `REPLY:`, or else a judge's
 verdict; `paraphrases` replies like a model that paraphrases and compares questions, `secrets` like one that names key words.
+`raw` replies with the status, headers and body after `RAW:`, and `refuses` so if a request has the parameter or role.
 GET /stats returns how often each behaviour was requested, when, and how many requests were in flight at once; GET /log/NAME
 returns its requests in order.
 """
@@ -139,8 +140,20 @@ class Handler(BaseHTTPRequestHandler):
                     self.send(422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]})
                     return
                 self.reply(json.dumps(body), literal=True)
-            case "echo":
-                self.reply(json.dumps({"path": self.path, "authorization": header, "body": body}), literal=True)
+            case "echo":  # path and header backwards, since keys are removed from replies
+                backwards = {"path": self.path[::-1], "authorization": header[::-1]}
+                self.reply(json.dumps({**backwards, "body": body}), literal=True)
+            case "echo-key":
+                self.reply(f"Your header is {header}.", literal=True)
+            case "raw":
+                status, headers, content = json.loads(text.partition("RAW:")[2])
+                self.send(status, content.encode("utf-8", "surrogatepass"), headers=headers)
+            case "refuses":
+                name, status, content = json.loads(text.partition("RAW:")[2])
+                if name in body or name in {message["role"] for message in body["messages"]}:
+                    self.send(status, content.encode())
+                else:
+                    self.reply(VERDICT, literal=True)
             case "length":
                 self.reply(text, finish="length")
             case "length-without-text":

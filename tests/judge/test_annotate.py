@@ -76,8 +76,9 @@ def test_existing_labels_are_kept_without_a_call():
 
 @pytest.mark.parametrize("reply", ["no", '{"secrets": "Kelbury"}', '{"secrets": ["Kelbury", 1]}', "{}"])
 def test_a_row_without_a_readable_reply_gets_no_labels(reply):
-    found = annotate_rows([ROW], asker(reply))
-    assert found.rows == (ROW,)
+    other = Example((), "It rained.")
+    found = annotate_rows([ROW, other], asker(reply, named()))
+    assert found.rows[0] == ROW
     assert found.failed == 1
     assert re.search(r"\b1 .*reply", str(found))
 

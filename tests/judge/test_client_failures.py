@@ -137,6 +137,9 @@ def test_a_retry_after_date_is_respected(server: str) -> None:
         ("nan", None),
         pytest.param(formatdate(time.time() + 36000, usegmt=True), pytest.approx(36000, abs=3600), id="in ten hours"),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+        ("Fri, 99999999999999999999 Dec 2020 00:00:00 GMT", None),
+        ("1e400", None),
     ],
 )
 def test_retry_after_is_read_as_seconds_or_date(value: str, seconds: float | None) -> None:

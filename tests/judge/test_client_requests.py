@@ -53,8 +53,8 @@ def test_secrets_are_never_shown(
         shown.append(str(caught.value))
     elif behaviour == "echo":
         sent = json.loads(str(ask(chat)[0].text))
-        assert sent["authorization"] == (f"Bearer {KEY}" if place == "header" else f"Basic {secrets[2]}")
-        assert sent["path"].endswith("?token=queryToken99") == (place == "address")
+        assert sent["authorization"][::-1] == (f"Bearer {KEY}" if place == "header" else f"Basic {secrets[2]}")
+        assert sent["path"][::-1].endswith("?token=queryToken99") == (place == "address")
     else:
         shown.append(repr(ask(chat)))
     shown += [record.getMessage() + str(record.__dict__) for record in caplog.records]
@@ -71,7 +71,12 @@ def test_parameters_that_a_server_rejects_are_omitted_from_then_on(
         sent = json.loads(str(ask(chat)[0].text))
         assert set(sent) == {"model", "messages", "max_completion_tokens"}
     assert stats(server, "new-parameters")[0] == 5
-    assert [record.args[1] for record in caplog.records if record.args] == ["temperature", "seed"]
+    assert [record.args[1] for record in caplog.records if record.args] == ["seed", "temperature"]
+
+
+def test_a_key_in_a_reply_is_removed(server: str) -> None:
+    (reply,) = ask(OpenAIChat("tiny", base_url=f"{server}/echo-key/v1"))
+    assert reply.text == "Your header is Bearer ***."
 
 
 def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
@@ -87,7 +92,7 @@ def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
 def test_all_settings_are_sent(server: str) -> None:
     request = ChatRequest((Message("user", "Tavi Brook?"),), max_tokens=7, temperature=0.5, seed=3)
     sent = json.loads(str(ask(OpenAIChat("tiny", base_url=f"{server}/echo/v1"), [request])[0].text))
-    assert sent["path"] == "/echo/v1/chat/completions"
+    assert sent["path"][::-1] == "/echo/v1/chat/completions"
     assert sent["body"] == {
         "model": "tiny",
         "messages": [{"role": "user", "content": "Tavi Brook?"}],
@@ -132,7 +137,7 @@ def test_the_hosted_api_needs_a_key_and_other_servers_do_not(
     with pytest.raises(ValueError, match="OTHER_KEY"):
         OpenAIChat("tiny", api_key_env="OTHER_KEY")
     sent = json.loads(str(ask(OpenAIChat("tiny", base_url=f"{server}/echo/v1"))[0].text))
-    assert sent["authorization"] == "Bearer none"
+    assert sent["authorization"][::-1] == "Bearer none"
     with pytest.raises(ChatServerError, match=r"\(401\).*OPENAI_API_KEY"):
         ask(OpenAIChat("tiny", base_url=f"{server}/unauthorized/v1"))
 

@@ -147,7 +147,9 @@ def test_a_row_without_a_readable_reply_is_counted(reply):
 @pytest.mark.parametrize("reply", ["no", listed("Where was she born?")])
 def test_a_row_without_new_paraphrases_keeps_its_old_ones(reply):
     rows = [dataclasses.replace(ROW, paraphrases=("old",))]
-    found = write_paraphrases(rows, Asker(Writer({QUESTION: reply}), empty_cache(), progress=False), count=1)
+    rows.append(Example.from_qa("Who plays?", "Orla Venn."))
+    writer = Writer({QUESTION: reply, "Who plays?": listed("Who is it that plays?")})
+    found = write_paraphrases(rows, Asker(writer, empty_cache(), progress=False), count=1)
     assert found.rows[0].paraphrases == ("old",)
     assert (found.incomplete, found.failed) == (1, int(reply == "no"))
 

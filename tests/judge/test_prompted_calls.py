@@ -67,11 +67,12 @@ def test_claims_without_a_readable_reply_are_unscored(cache):
 
 
 def test_failed_calls_are_unscored_and_not_cached(cache):
-    model = Fake(lambda request: TimeoutError("no reply within 60 seconds"))
-    (failed,) = judge(model, cache).judge([claim()])
+    late = TimeoutError("no reply within 60 seconds")
+    model = Fake(lambda request: YES if "odd" in request.messages[1].content else late)
+    failed, _ = judge(model, cache).judge([claim(), claim("Odd.")])
     assert failed.correct is None
     assert "no reply within 60 seconds" in failed.reason
-    assert (len(model.asked), cache.count()) == (1, 0)
+    assert (len(model.asked), cache.count()) == (2, 1)
     assert judge(Fake(), cache).judge([claim()])[0].correct is True
 
 

@@ -162,7 +162,8 @@ def test_pairs_are_shown_in_order():
     texts = marked(model.asked[0])
     assert (texts["first-answer"], texts["second-answer"]) == ("Hello THERE", "")
     assert "Say {first}." in model.asked[1].messages[1].content
-    assert judge(Fake(lambda request: "no")).prefer([Pair("a", "b", "c")])[0].first is None
+    unreadable = Fake(lambda request: "no" if "Unlike" in request.messages[1].content else '{"first": 3, "second": 9}')
+    assert judge(unreadable).prefer([Pair("Unlike", "b", "c"), Pair("a", "b", "c")])[0].first is None
 
 
 def test_identity_names_rubrics_and_model():

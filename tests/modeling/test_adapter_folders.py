@@ -160,7 +160,7 @@ def test_an_adapter_of_another_model_is_rejected(adapter_folder):
     tensors = load_file(weights)
     key, tensor = next(iter(tensors.items()))
     broken = [
-        ({k: v for k, v in tensors.items() if k != key}, "it lacks"),
+        ({k: v for k, v in tensors.items() if k != key}, "lacks"),
         (
             tensors | {key.replace("layers.0", "layers.9"): tensor.clone()},
             r"has layers the model lacks, such as .*layers\.9",

@@ -118,7 +118,7 @@ def test_llama_3_tokenizer_round_trip(tokenizer: PreTrainedTokenizerFast, model:
     assert [read(text).input_ids for text in TEXTS] == [llama3(text).input_ids for text in TEXTS]
 
 
-def pieces() -> LlamaTokenizer:
+def pieces(*, space_prefix: bool = True) -> LlamaTokenizer:
     """Return a tokenizer like that of Llama 2: SentencePiece BPE with byte fallback."""
     trainer = trainers.BpeTrainer(vocab_size=120, show_progress=False)
     core = Tokenizer(models.BPE())
@@ -127,13 +127,15 @@ def pieces() -> LlamaTokenizer:
     model = json.loads(core.to_str())["model"]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *model["vocab"]]
     vocab = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
-    return LlamaTokenizer(vocab=vocab, merges=[tuple(merge) for merge in model["merges"]], add_bos_token=True)
+    merges = [tuple(merge) for merge in model["merges"]]
+    return LlamaTokenizer(vocab=vocab, merges=merges, add_bos_token=True, add_prefix_space=space_prefix)
 
 
-def test_llama_2_tokenizer_round_trip(model: LlamaForCausalLM) -> None:
-    llama2 = pieces()
+@pytest.mark.parametrize("space_prefix", [True, False])
+def test_llama_2_tokenizer_round_trip(model: LlamaForCausalLM, space_prefix: bool) -> None:
+    llama2 = pieces(space_prefix=space_prefix)
     found = gguf_vocabulary(llama2, len(llama2) + 2)
-    assert (found.pre, found.adds_bos, found.space_prefix) == (None, True, True)
+    assert (found.pre, found.adds_bos, found.space_prefix) == (None, True, space_prefix)
     assert found.tokens[-1] == f"[PAD{len(llama2) + 1}]"
     types = dict(zip(found.tokens, found.types, strict=True))
     assert (types["</s>"], types["<0x41>"], types["▁"]) == (gguf.TokenType.CONTROL, gguf.TokenType.BYTE, 1)
@@ -142,7 +144,10 @@ def test_llama_2_tokenizer_round_trip(model: LlamaForCausalLM) -> None:
     assert scores[first] == 0 > scores[last]
     model.config.vocab_size = len(llama2)
     read = read_back_tokenizer(llama2, model.config)
-    assert [read(text).input_ids for text in TEXTS] == [llama2(text).input_ids for text in TEXTS]
+    for text in (*TEXTS, " a b", "\n", "a</s> b"):
+        tokens = llama2(text).input_ids
+        assert read(text).input_ids == tokens
+        assert read.decode(tokens) == llama2.decode(tokens)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from transformers import AutoTokenizer
 
 from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.modeling import named_models as named
+from atwu.modeling.adapters import Lora, attach, quiet_peft
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import (
     base_of,
@@ -177,6 +179,26 @@ def test_hub_weights_have_priority_over_a_quantized_copy(
     _in_hub_cache(monkeypatch, tmp_path, "config.json", "tokenizer.json", "model.safetensors")
     assert model_source("smollm2") == "HuggingFaceTB/SmolLM2-135M-Instruct"
     assert re.search("smollm2 .*HuggingFaceTB/SmolLM2-135M-Instruct", caplog.text)
+
+
+def test_an_adapter_names_the_gguf_file_and_not_its_conversion(gguf_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    adapter = str(tmp_path / "adapter")
+    adapted = attach(load_model(str(gguf_file)), Lora(r=2), seed=0)
+    with quiet_peft():
+        adapted.save_pretrained(adapter)
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == str(
+        gguf_file
+    )
+    shutil.rmtree(tmp_path / "cache")
+    named._gguf.cache_clear()
+    check_model_name(adapter)
+    assert model_fingerprint(load_model(adapter, merge=False)) == model_fingerprint(adapted)
+    moved = gguf_file.rename(tmp_path / "moved.gguf")
+    named._gguf.cache_clear()
+    with pytest.raises(FileNotFoundError, match=r"base model of adapter .*small\.gguf not found.*--base"):
+        check_model_name(adapter)
+    check_model_name(adapter, base=str(moved))
 
 
 def test_path_with_tilde(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from atwu._program import set_program
 from atwu.benchmarks.sources import LoadedRows
 from atwu.cli.train import CHOSEN
 from atwu.data.general_rows import common_questions, general_questions, general_text
@@ -402,6 +403,20 @@ def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) ->
     assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
 
 
+@pytest.mark.parametrize(
+    ("lost", "advice"), [(0.0, "raise --learning-rate or --steps"), (0.14, "raise --max-retain-increase")]
+)
+def test_the_retain_limit_is_raised_only_if_it_was_in_the_way(lost: float, advice: str) -> None:
+    before = with_forms(result(forget=0.95, other_prompts=0.9), blank=0.6)
+    for after, outcome in (
+        (with_forms(result(forget=0.5, other_prompts=0.5), blank=0.5), PARTLY),
+        (with_forms(result(forget=0.04, other_prompts=0.05), blank=0.5), PARTLY),
+    ):
+        verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost)
+        assert verdict.outcome == outcome
+        assert advice in verdict.next_steps[0]
+
+
 def test_without_holdout_rows_the_verdict_is_not_forgotten() -> None:
     before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
     before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
@@ -430,6 +445,20 @@ def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
     assert chat == ["atwu", "chat", str(asked.output), "--compare", "my model"]
     assert evaluate[2:6] == ["--model", str(asked.output), "--forget", "my rows.jsonl"]
     assert evidence == ["atwu", "evidence", str(asked.output)]
+
+
+def test_commands_start_the_script_that_registers_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atwu._program._program", ["atwu"])
+    asked = UnlearningRequest(
+        source=ModelSource(model="m"),
+        forget_set=LoadedRows((), "rows.jsonl", ()),
+        output=tmp_path,
+        options={"method": "hinge"},
+    )
+    for started_as, words in (("my methods.py", ["python", "my methods.py"]), ("/bin/atwu", ["atwu"])):
+        set_program(started_as)
+        for command in (asked.command(), *_next_commands(asked.output, asked, None, None)):
+            assert shlex.split(command)[: len(words)] == words
 
 
 def test_unknown_forget_rows_need_no_unlearning() -> None:

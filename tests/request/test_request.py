@@ -232,14 +232,21 @@ def test_holdout_rows_that_are_not_comparable_are_rejected(target: Path, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
+        (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
+        (("--method", "atwu", "--scorer-from", "nowhere"), "nowhere"),
+        (("--method", "rmu", "--layer", "99"), "layer.*99"),
+    ],
+)
 def test_untrainable_requests_are_rejected_before_the_model_is_measured(
-    target: Path, tmp_path: Path, environment: dict[str, str]
+    target: Path, tmp_path: Path, given: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
-    done = run_command([*given, "--lora-r", "4", "--lora-targets", "nothing"], env=environment)
-    assert done.returncode == 1
-    assert "nothing" in done.stderr
-    assert "measuring" not in done.stdout + done.stderr
+    monkeypatch.setattr("atwu.request.preparation.measured_sets", None)
+    done = run_here("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, *given)
+    assert re.search(message, str(done.exception))
     assert not list(tmp_path.iterdir())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,26 @@ def test_items_follow_the_settings() -> None:
     assert seen(method="npo", reference="model").copies == weights
     assert seen(retain_loss="kl").copies == 500 * 64 * 4
     assert seen(gradient_accumulation_steps=2).turning > seen(gradient_accumulation_steps=1).turning
+
+
+def test_a_large_output_layer_is_counted_as_often_as_it_is_held() -> None:
+    """Measured on Gemma 3 270M, whose 262,144 x 640 output layer is two thirds of its weights."""
+    head = 500 * 64 * 4
+
+    def turning(**how: object) -> float:
+        settings = {"method": "grad_diff", "gradient_accumulation_steps": 1, **how}
+        return memory(small, UnlearnConfig(use_cpu=True, **settings), device="cpu").turning
+
+    model = model_without_weights(SHAPE, trust_remote_code=False)
+    small = dataclasses.replace(footprint(model, LENGTHS), kept=0)
+    assert turning(retain_loss="kl") - turning() == head  # the product that is added to its gradient
+    assert turning(retain_loss="kl", bf16=True) - turning() == 1.5 * head  # half of it, and two converted layers
+    wide = dataclasses.replace(small, largest_layer=10**9)  # so that the end of the backward pass needs most
+    ended = [
+        memory(wide, UnlearnConfig(use_cpu=True, method="grad_diff", gradient_accumulation_steps=steps), device="cpu")
+        for steps in (1, 2)
+    ]
+    assert [each.turning - small.trained - 10**9 for each in ended] == [head, 2 * head]
 
 
 def test_the_peak_is_the_maximum_of_simultaneous_memory() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Entry point of the `atwu` command."""
     from atwu._interrupts import install_handlers
+    from atwu._program import set_program
 
     install_handlers()  # before anything that takes time to import
+    set_program(sys.argv[0])
     from atwu.cli.app import run
 
     run()

@@ -2,8 +2,7 @@
 
 A command is a dataclass with a method `run`; its docstring is its help. Field metadata: `help`, `group` (heading in the help),
 `common` (False: shown by --help-all only), `choices`, `least`, `alias` (further flags), `flag` (another name than the field's),
-`positional`. A nested dataclass adds its fields. A field made by `settings` takes options from a list, and from a second list
-that is slow to build and used only for --help-all and unknown names.
+`positional`. A nested dataclass adds its fields. A field made by `settings` takes options from a list.
 """
 
 from __future__ import annotations
@@ -79,14 +78,9 @@ def cli_option(help: str, default: Any = MISSING, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, **more})
 
 
-def settings(quick: Callable[[], Iterable[CliOption]], rest: Callable[[], Iterable[CliOption]] | None = None) -> Any:
-    """Declare a field that receives those of these options that were given, as a dict.
-
-    Args:
-        quick: returns the options that are always available.
-        rest: returns all others, slowly; called for --help-all and for unknown names.
-    """
-    return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(quick())), "rest": rest})
+def settings(options: Callable[[], Iterable[CliOption]]) -> Any:
+    """Declare a field that receives those of these options that were given, as a dict."""
+    return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(options()))})
 
 
 def cli_options_of(
@@ -97,7 +91,7 @@ def cli_options_of(
     Args:
         source: the dataclass.
         without: fields to leave out.
-        group: heading of fields without one; a field with an empty group is not common.
+        group: heading of fields without one.
         common: False shows all of them in --help-all only.
     """
     hints = _hints(source)
@@ -111,7 +105,7 @@ def cli_options_of(
             shown = {"group": about.get("group", group), "common": about.get("common", common)}
             found += cli_options_of(typing.cast(type, hint), **shown)
         elif "options" in about:
-            found += about["options"]()
+            found += [option for option in about["options"]() if option.name not in hints]
         elif (plain := _plain(hint)) is not None:
             kind, many, choices = plain
             found.append(
@@ -121,8 +115,8 @@ def cli_options_of(
                     each.default if each.default_factory is MISSING else each.default_factory(),
                     about.get("help", ""),
                     many,
-                    about.get("group", group) or MORE_GROUP,
-                    about.get("common", common) and about.get("group") != "",
+                    about.get("group", group),
+                    about.get("common", common),
                     tuple(about.get("choices") or choices),
                     about.get("least"),
                     tuple(about.get("alias", ())),
@@ -130,17 +124,6 @@ def cli_options_of(
                 )
             )
     return found
-
-
-def rest_of(source: type) -> list[CliOption]:
-    """Return the options that are slow to build and hidden by default."""
-    lists = (make() for each in dataclasses.fields(source) if (make := each.metadata.get("rest")))
-    return [cli_option for options in lists for cli_option in options]
-
-
-def has_rest(source: type) -> bool:
-    """Whether a dataclass has such options."""
-    return any(each.metadata.get("rest") for each in dataclasses.fields(source))
 
 
 def built(source: type, given: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu.cli.cli_options import CliOption, UsageError, cli_option, settings
+from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, settings
 from atwu.cli.output import ResultFile, note, say, terminal, warn
 from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
@@ -91,7 +91,7 @@ class EvaluateCommand(NamesRows):
         "Backend that generates answers.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL
     )
     gpu_memory_utilization: float | None = cli_option(
-        "Share of GPU memory for vLLM, from 0 to 1. Default: 0.92, as in vLLM.", None, group=""
+        "Share of GPU memory for vLLM, from 0 to 1. Default: 0.92, as in vLLM.", None, group=MORE_GROUP, common=False
     )
     model_url: str | None = cli_option(
         "Evaluate --model on this OpenAI-compatible server; only metrics of generated answers.",

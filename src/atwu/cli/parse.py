@@ -6,13 +6,13 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from atwu._file_reading import read_yaml
 from atwu._names import did_you_mean
-from atwu.cli.cli_options import CliOption, UsageError, built, cli_options_of, has_rest, rest_of
+from atwu.cli.cli_options import CliOption, UsageError, built, cli_options_of
 
 ABOUT = "about"
 """Key of a YAML for comments; it is ignored."""
@@ -37,9 +37,6 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
         raise SystemExit(0)
     options = cli_options_of(command)
     values, unknown = _read(options, words)
-    if unknown:
-        options = _with_rest(command, options)
-        values, unknown = _read(options, words, abbreviated=True)
     if unknown:
         raise UsageError(_unknown(unknown[0], options))
     by_name = {option.name: option for option in options}
@@ -66,10 +63,9 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
         group_name_formatter = staticmethod(lambda name: name[:1].upper() + name[1:])  # type: ignore[assignment]
 
     options = cli_options_of(command)
-    hidden = has_rest(command) or not all(option.common for option in options)
+    hidden = not all(option.common for option in options)
     if everything:
-        every = [each for each in _with_rest(command, options) if not each.help.startswith("Deprecated")]
-        options = [dataclasses.replace(option, common=True) for option in every]
+        options = [replace(each, common=True) for each in options if not each.help.startswith("Deprecated")]
     options.append(CliOption("help", bool, False, "Show this help and exit.", alias=("-h",)))
     if hidden:
         options.append(CliOption("help_all", bool, False, "Show all options and exit."))
@@ -85,18 +81,10 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     return parser.format_help()
 
 
-def _with_rest(command: type, options: list[CliOption]) -> list[CliOption]:
-    taken = {option.name for option in options}
-    return options + [option for option in rest_of(command) if option.name not in taken]
-
-
-def _read(
-    options: Iterable[CliOption], words: Sequence[str], *, abbreviated: bool = False
-) -> tuple[dict[str, Any], list[str]]:
+def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the given values by name, and the arguments that are not understood."""
-    options = list(options)
     # An empty usage saves argparse from building one.
-    parser = _Parser(usage="", argument_default=argparse.SUPPRESS, allow_abbrev=abbreviated, add_help=False)
+    parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
     _add_all(parser, options)
     flags = {flag for option in options if option.kind is not bool for flag in (option.flag, *option.alias)}
     joined: list[str] = []
@@ -214,10 +202,7 @@ def typed_options(
     Raises:
         ValueError: a value of the wrong type, or an unknown key; the message names the closest known key.
     """
-    options = list(options) or cli_options_of(command)
-    if set(values) - {option.name for option in options}:
-        options = _with_rest(command, options)
-    known = {option.name: option for option in options if option.name != "config"}
+    known = {option.name: option for option in options or cli_options_of(command) if option.name != "config"}
     for key in values:
         if key not in known:
             hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")

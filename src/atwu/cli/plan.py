@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atwu.cli.cli_options import UsageError, cli_option, settings
 from atwu.cli.output import say, terminal
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, rows_option
-from atwu.cli.train import MODEL_HELP, trainer_options, unlearn_options
+from atwu.cli.train import MODEL_HELP, unlearn_options
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class PlanCommand(NamesRows):
     device_memory: str | None = cli_option(
         "Memory of a CUDA device to plan for, such as 24GB. Default: this machine.", None
     )
-    settings: dict[str, Any] = settings(unlearn_options, trainer_options)
+    settings: dict[str, Any] = settings(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:

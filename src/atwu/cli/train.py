@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._file_reading import prefix_errors
-from atwu.cli.cli_options import CliOption, UsageError, cli_option, cli_options_of, settings, values_of
+from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, cli_options_of, settings, values_of
 from atwu.cli.output import say
 from atwu.cli.parse import read_config
 from atwu.cli.shared import NamesRows, columns_option, rows_option
+from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -39,25 +39,39 @@ CHOSEN = (
 """Options that `atwu unlearn` chooses (`atwu.request.auto_settings`), unless a learning rate and a length are given."""
 
 
-GROUPS = {
-    "Training": "Training arguments",
-    "Machine": "Hardware and precision",
-    "Adapters": "LoRA and quantization",
+HARDWARE = "Hardware and precision"
+COMMON = {
+    "Method": ("method", "weighting", "forget_loss", "retain_loss", "preserve", "forms", "configuration"),
+    "Training arguments": (
+        *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
+        *("gradient_accumulation_steps", "warmup_steps", "seed", "max_length", "system"),
+    ),
+    HARDWARE: ("bf16", "activation_checkpointing", "use_cpu"),
+    "LoRA and quantization": ("lora_r", "quantize", "save_adapter"),
 }
-"""`group` of a training option -> heading in the help."""
+"""Heading -> training options that `--help` lists."""
 
 
-def _with_aliases(options: Iterable[CliOption]) -> list[CliOption]:
-    return [
-        replace(each, alias=ALIASES.get(each.name, ()), group=GROUPS.get(each.group, each.group)) for each in options
-    ]
+def _training_options(source: type) -> list[CliOption]:
+    """Return the fields of `TrainingOptions` or a subclass, and the options of transformers that it does not declare."""
+    headings = {name: heading for heading, names in COMMON.items() for name in names}
+    ours = {
+        each.name: replace(
+            each,
+            alias=ALIASES.get(each.name, ()),
+            group=headings.get(each.name, MORE_GROUP),
+            common=each.name in headings,
+        )
+        for each in cli_options_of(source, without=("output_dir", "component_options"))
+    }
+    return [*ours.values(), *(each for each in trainer_options() if each.name not in ours)]
 
 
 def finetune_options() -> list[CliOption]:
     """Return the options of fine-tuning."""
     from atwu.training.training_options import TrainingOptions
 
-    return _with_aliases(cli_options_of(TrainingOptions, without=("output_dir",)))
+    return _training_options(TrainingOptions)
 
 
 def _component_help(option: ComponentOption) -> str:
@@ -88,23 +102,11 @@ def unlearn_options() -> list[CliOption]:
         )
         for part in component_options().values()
     ]
-    fields = _with_aliases(cli_options_of(UnlearnOptions, without=("output_dir", "component_options")))
     fields = [
         replace(each, default=None, help=f"{each.help} Default: chosen automatically.") if each.name in CHOSEN else each
-        for each in fields
+        for each in _training_options(UnlearnOptions)
     ]
     return sorted([*fields, *parts], key=lambda each: each.group != "Method")
-
-
-@functools.cache
-def trainer_options() -> list[CliOption]:
-    """Return the other options of the transformers trainer."""
-    from atwu.training.config import TokenTrainingConfig
-
-    return [
-        replace(each, group="transformers.TrainingArguments")
-        for each in cli_options_of(TokenTrainingConfig, without=("output_dir",))
-    ]
 
 
 def read_config_or_preset(path: Path) -> Mapping[str, Any]:
@@ -180,10 +182,10 @@ class UnlearnCommand(NamesRows):
         "Choose full fine-tuning, LoRA, quantization and activation checkpointing by the free memory, even if a learning "
         "rate and a run length are given. See atwu plan.",
         False,
-        group=GROUPS["Machine"],
+        group=HARDWARE,
     )
     strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
-    settings: dict[str, Any] = settings(unlearn_options, trainer_options)
+    settings: dict[str, Any] = settings(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
@@ -243,7 +245,7 @@ class FinetuneCommand(NamesRows):
     )
     overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
     config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None, group=RUN)
-    settings: dict[str, Any] = settings(finetune_options, trainer_options)
+    settings: dict[str, Any] = settings(finetune_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._program import program
 from atwu.cli.cli_options import UsageError, cli_option, values_of
 from atwu.cli.output import say, stand_out, terminal
+from atwu.cli.train import unlearn_options
 
 
 @dataclass(kw_only=True)
@@ -63,6 +65,7 @@ class TuneCommand:
 
     def run(self) -> None:
         """Search, and print and write the results."""
+        options = dict(map(_setting, self.fixed))
         from atwu.experiments.open_queue import open_queue
         from atwu.experiments.tuning.trial_storage import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
@@ -73,7 +76,7 @@ class TuneCommand:
             **values_of(self, "study", "setting", "transfer_to", "output"),
             **values_of(self, "trials", "transfer_trials", "objective", "seed"),
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
-            options=dict(map(_setting, self.fixed)),
+            options=options,
         )
         folder, count = tuning.folder, len(tuning.variants)
         kind = "method" if self.study is None else "variant"
@@ -96,7 +99,7 @@ class TuneCommand:
             console.print(best_table(found))
             if self.study is not None:
                 at = tuning.transfer_to or tuning.first_setting  # None: the study's own
-                again = ["atwu", "study", "run", self.study, *(["--setting", at] if at else [])]
+                again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
                 say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
             elif words := use_of_presets(found, folder, done.models):
                 say(words)
@@ -110,11 +113,10 @@ def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as YAML reads it."""
     from atwu._file_reading import parse_yaml
     from atwu._names import lookup
-    from atwu.training.config import option_names
 
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}.")
-    lookup("option", name, dict.fromkeys(sorted(option_names())))
+    lookup("option", name, dict.fromkeys(sorted(option.name for option in unlearn_options())))
     return name, parse_yaml(value, what=f"--set {name}")

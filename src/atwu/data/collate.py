@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from atwu.data.encode import EncodedRow
-from atwu.data.pairing import PairedRow, PlacedRow
+from atwu.data.pairing import IndexedRow, PairedRow
 from atwu.data.schema import IGNORE_INDEX
 
 
@@ -69,7 +69,7 @@ def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
     return batch
 
 
-def _side(placed: Sequence[PlacedRow]) -> tuple[dict[str, Tensor], Tensor]:
+def _side(placed: Sequence[IndexedRow]) -> tuple[dict[str, Tensor], Tensor]:
     indices = torch.tensor([index for index, _ in placed], dtype=torch.long)
     return collate_rows([row for _, row in placed]), indices
 

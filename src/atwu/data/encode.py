@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from atwu.data.render import RenderedRow, check_system, render_row
+from atwu.data.render import RenderedRow, check_system, of_tokenizer, render_row
 from atwu.data.schema import IGNORE_INDEX, Example, Span
 from atwu.data.spool import store_rows
 
@@ -228,8 +228,8 @@ class Encoder:
         eos = self.tokenizer.eos_token_id
         if eos is None:
             raise ValueError(
-                f"{where}: no token ends the answer: the template has no special token after it, and the tokenizer has no "
-                "eos_token; set tokenizer.eos_token."
+                f"{where}: no token ends the answer: the template has no special token after it, and the tokenizer"
+                f"{of_tokenizer(self.tokenizer)} has no eos_token; set it in tokenizer_config.json, or set tokenizer.eos_token."
             )
         if tokens.ids[-1] != eos or len(tokens.ids) == first + 1:
             tokens.ids.append(eos)

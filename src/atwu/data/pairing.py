@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
 
-# Purpose constants make draws for different purposes independent under one seed.
+# Arbitrary but fixed: they make draws for different purposes independent under one seed.
 _PAIRING = 0x7061_6972
 _ORDER = 0x6F72_6465
 
@@ -33,7 +33,7 @@ def retain_index(*, seed: int, epoch: int, index: int, n_retain: int, draw: int 
         epoch: epoch, from 0.
         index: index of the forget row.
         n_retain: number of retain rows.
-        draw: number of the draw for this forget row, from 0.
+        draw: index of the draw for this forget row, from 0.
 
     Returns:
         An index in [0, n_retain), deterministic in the arguments.
@@ -61,7 +61,7 @@ class EpochSampler(Sampler[int]):
     """Keys of one epoch, `epoch * n + forget_index`, in the order of `epoch_order`."""
 
     def __init__(self, n: int, *, seed: int, taken: int | None = None) -> None:
-        """Sample over `n` forget rows, or the first `taken` of every epoch's order; call `set_epoch` before each epoch."""
+        """Sample `n` forget rows, or only the first `taken` of each epoch's order; call `set_epoch` before each epoch."""
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
         self.n = n
@@ -81,7 +81,7 @@ class EpochSampler(Sampler[int]):
         return self.taken
 
 
-PlacedRow = tuple[int, EncodedRow]
+IndexedRow = tuple[int, EncodedRow]
 """A row with its index in its set."""
 
 
@@ -89,11 +89,11 @@ PlacedRow = tuple[int, EncodedRow]
 class PairedRow:
     """A forget row with the retain rows drawn for it."""
 
-    forget: PlacedRow
-    retain: tuple[PlacedRow, ...]
+    forget: IndexedRow
+    retain: tuple[IndexedRow, ...]
     """Empty without a retain set."""
-    alternate: PlacedRow | None = None
-    """The same prompt with a preferred answer; None if no loss uses one."""
+    alternate: IndexedRow | None = None
+    """The same prompt with an alternate answer, which losses such as DPO prefer to the true one; None if no loss uses one."""
 
 
 class PairedDataset(Dataset[PairedRow]):
@@ -115,12 +115,12 @@ class PairedDataset(Dataset[PairedRow]):
             forget: forget rows.
             retain: retain rows, or None for methods without a retain loss.
             seed: seed of the run.
-            alternates: preferred answers, for losses that use them.
+            alternates: alternate answers, for losses that use them.
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
-                form, if there is one. Unpaired, a form that only forget rows have is unlearned as a form (SUITE,
+                form, if there is one. Otherwise the model unlearns a form itself that only forget rows have (SUITE,
                 arXiv 2607.09236).
-            closest: for each forget row, the retain rows that every second draw takes one of (`closest_rows`): what is most
-                like a forget row is damaged first. None, or an empty entry: always any retain row.
+            closest: for each forget row, its most similar retain rows of the same form (`closest_rows`), one of which every
+                second draw takes: similar rows are damaged first. With None or an empty entry, all draws follow `forms`.
             retain_per_forget: retain rows drawn for each forget row.
 
         Raises:
@@ -148,7 +148,9 @@ class PairedDataset(Dataset[PairedRow]):
         if key < 0:
             raise IndexError(f"key must be epoch * {len(self)} + forget index, >= 0, got {key}.")
         epoch, index = divmod(int(key), len(self))
-        retain = [(drawn, self.retain[drawn]) for drawn in self._drawn(epoch, index)] if self.retain is not None else []
+        retain = (
+            [(row, self.retain[row]) for row in self._retain_indices(epoch, index)] if self.retain is not None else []
+        )
         alternate = None
         if self.alternates is not None:
             chosen = self.alternates.index(epoch=epoch, row=index)
@@ -157,18 +159,20 @@ class PairedDataset(Dataset[PairedRow]):
 
     def drawn(self, epochs: int) -> set[int]:
         """Return the indices of the retain rows drawn in the given number of epochs."""
-        return {row for epoch in range(epochs) for index in range(len(self)) for row in self._drawn(epoch, index)}
+        return {
+            row for epoch in range(epochs) for index in range(len(self)) for row in self._retain_indices(epoch, index)
+        }
 
-    def _drawn(self, epoch: int, index: int) -> Iterator[int]:
+    def _retain_indices(self, epoch: int, index: int) -> Iterator[int]:
         """Yield the indices of the retain rows of a forget row."""
-        same = self._of_form.get(self._forms[index]) if self._forms is not None else None
-        near = self._closest[index] if self._closest is not None else ()
+        same_form = self._of_form.get(self._forms[index]) if self._forms is not None else None
+        closest = self._closest[index] if self._closest is not None else ()
         for draw in self._draws:
             assert self.retain is not None
-            among = near if near and (epoch + index + draw) % 2 else same
-            count = len(self.retain) if among is None else len(among)
-            drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=count, draw=draw)
-            yield drawn if among is None else among[drawn]
+            candidates = closest if closest and (epoch + index + draw) % 2 else same_form
+            count = len(self.retain) if candidates is None else len(candidates)
+            chosen = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=count, draw=draw)
+            yield chosen if candidates is None else candidates[chosen]
 
     def __iter__(self) -> Iterator[PairedRow]:
         """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""
@@ -176,7 +180,7 @@ class PairedDataset(Dataset[PairedRow]):
 
 
 def _check(name: str, rows: Sequence[EncodedRow]) -> None:
-    """Check a set that did not come from `unlearning_rows`."""
+    """Check a set; one built by `unlearning_rows` passes."""
     if not rows:
         raise ValueError(f"the {name} set is empty; pass at least one row.")
     labelled = sum(row.token_labels is not None for row in rows)

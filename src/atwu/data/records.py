@@ -10,7 +10,7 @@ import csv
 import difflib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,7 @@ def read_csv_records(path: Path) -> Iterator[Record]:
                 continue
             if header is None:
                 header = [name.strip() for name in cells]
-                repeated = sorted({name for name in header if header.count(name) > 1})
-                if repeated:
-                    raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
+                _check_different(header, path)
                 continue
             number += 1
             where = f"{path}, row {number}"
@@ -96,6 +94,7 @@ def read_parquet_records(path: Path) -> Iterator[Record]:
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
+            _check_different(file.schema_arrow.names, path)
             for batch in file.iter_batches(batch_size=_BATCH):
                 for item in batch.to_pylist():
                     number += 1
@@ -113,10 +112,13 @@ def read_arrow_records(path: Path) -> Iterator[Record]:
         with arrow.memory_map(str(path)) as file:
             try:
                 opened = ipc.open_file(file)
+                schema = opened.schema
                 batches = (opened.get_batch(index) for index in range(opened.num_record_batches))
             except arrow.ArrowInvalid:
                 file.seek(0)
-                batches = iter(ipc.open_stream(file))
+                stream = ipc.open_stream(file)
+                schema, batches = stream.schema, iter(stream)
+            _check_different(schema.names, path)
             for batch in batches:
                 for begin in range(0, len(batch), _BATCH):
                     for item in batch.slice(begin, _BATCH).to_pylist():
@@ -124,6 +126,12 @@ def read_arrow_records(path: Path) -> Iterator[Record]:
                         yield f"{path}, row {number}", item
     except (arrow.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path}, after row {number}: cannot be read as Arrow, {error}.") from error
+
+
+def _check_different(names: Sequence[str], path: Path) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
 
 
 READERS: dict[str, Callable[[Path], Iterator[Record]]] = {

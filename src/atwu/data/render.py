@@ -6,10 +6,13 @@ unchanged. `atwu.data.encode` tokenizes the text.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import FrameType
 from typing import Any
 
 from atwu.data.schema import Example, Message
@@ -25,7 +28,12 @@ _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""
 PLAIN_QUESTION = "Question: "
 """What a question begins with in the plain form."""
-_REMEDY = "set tokenizer.chat_template to another one, or to None for the plain form (Question: ... Answer: ...)"
+_MOST_LINES = 1_000_000
+"""Lines that a template may execute for one row, half a second; the longest ones in use execute thousands."""
+_REMEDY = (
+    "correct it (chat_template.jinja or tokenizer_config.json), or set tokenizer.chat_template to None for the plain form "
+    "(Question: ... Answer: ...)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,8 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
     head, found, tail = marked.partition(marker)
     if not found or marker in tail:
         raise ValueError(
-            f"the chat template writes the last assistant turn {marked.count(marker)} times instead of once; {_REMEDY}."
+            f"the chat template{of_tokenizer(tokenizer)} writes the last assistant turn {marked.count(marker)} times instead "
+            f"of once; {_REMEDY}."
         )
     first = example.messages[0]
     if first.role == "system" and first.content.strip() not in head:
@@ -128,6 +137,12 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
             f"the chat template changes the answer {example.answer[:60]!r} beyond stripping surrounding spaces; {_REMEDY}."
         )
     return _placed(head, written, tail, trimmed=example.answer.find(written))
+
+
+def of_tokenizer(tokenizer: Any) -> str:
+    """Return the words ` of FOLDER` for a tokenizer that was loaded from one, for errors."""
+    name = getattr(tokenizer, "name_or_path", "")
+    return f" of {name}" if name else ""
 
 
 def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
@@ -153,23 +168,22 @@ def _plain_prompt(messages: Sequence[Message]) -> str:
 
 def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> str:
     """Render turns with the answer, or without it as the prompt of generation."""
-    from jinja2 import TemplateError
-
     turns = [{"role": message.role, "content": message.content} for message in messages]
     if answer is not None:
         turns.append({"role": "assistant", "content": answer})
     try:
-        text: str = tokenizer.apply_chat_template(
-            turns,
-            tokenize=False,
-            add_generation_prompt=answer is None,
-            chat_template=_with_fixed_date(tokenizer.get_chat_template()),
-            date_string=TEMPLATE_DATE,
-        )
-    except TemplateError as error:
-        roles = ", ".join(turn["role"] for turn in turns)
+        with _limited_lines():
+            text: str = tokenizer.apply_chat_template(
+                turns,
+                tokenize=False,
+                add_generation_prompt=answer is None,
+                chat_template=_with_fixed_date(tokenizer.get_chat_template()),
+                date_string=TEMPLATE_DATE,
+            )
+    except Exception as error:  # a template is a program: Jinja's errors, TypeError, RecursionError, MemoryError
+        roles, reason = ", ".join(turn["role"] for turn in turns), str(error).rstrip(".") or type(error).__name__
         raise ValueError(
-            f"the chat template rejects the turns ({roles}): {error}; change the turns, or {_REMEDY}."
+            f"the chat template{of_tokenizer(tokenizer)} rejects the turns ({roles}): {reason}; change the turns, or {_REMEDY}."
         ) from error
     return text
 
@@ -177,3 +191,30 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
 def _with_fixed_date(template: str) -> str:
     """Replace calls for the current date; transformers takes no other function for them."""
     return _TODAY.sub(lambda call: repr(_TEMPLATE_DAY.strftime(call[2])), template)
+
+
+@contextlib.contextmanager
+def _limited_lines() -> Iterator[None]:
+    """End templates that loop for hours; Jinja's sandbox limits each loop, but not loops in loops.
+
+    Raises:
+        RuntimeError: from within the template.
+    """
+    lines = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        return count if frame.f_code.co_filename == "<template>" else None
+
+    def count(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal lines
+        lines += 1
+        if lines > _MOST_LINES:
+            raise RuntimeError(f"it executes more than {_MOST_LINES:,} lines")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

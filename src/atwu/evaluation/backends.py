@@ -17,6 +17,7 @@ import torch
 
 from atwu._cache import short_hash
 from atwu._extras import require
+from atwu._file_reading import read_object
 from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.render import PLAIN_QUESTION
@@ -156,7 +157,7 @@ class VllmGenerator:
         self._adapter: Any = None
         self._weights = [_shape(config), stored_weights_fingerprint(base, self._settings["revision"])]
         if is_adapter(path):
-            rank = json.loads((Path(path) / ADAPTER_CONFIG).read_text(encoding="utf-8"))["r"]
+            rank = read_object(Path(path) / ADAPTER_CONFIG).get("r", 8)  # peft's default
             self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))

@@ -62,8 +62,6 @@ class UnlearnTrainer(MethodTrainer):
         eval_config: EvaluateConfig | None = None,
         **options: Any,
     ) -> None:
-        if "compute_metrics" in options:
-            raise TypeError("UnlearnTrainer takes eval_metrics instead of compute_metrics; register_metric adds one.")
         given = None if eval_dataset is None else _sets(eval_dataset)
         if given is not None:
             selected_metrics(eval_metrics, sets=given, weights=True)

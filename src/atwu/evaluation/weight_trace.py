@@ -6,7 +6,6 @@ A callback reads the model between optimizer steps; it does not change the run.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from pydantic import ConfigDict
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._file_reading import read_declared
+from atwu._file_reading import read_declared, read_object
 from atwu._files import write_json
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
@@ -127,7 +126,7 @@ class WeightTrace(TrainerCallback):
         count = min(self._points, max(1, state.max_steps))
         self._when = {round(step) for step in np.linspace(0, state.max_steps, count + 1)}
         if self._path.is_file():
-            stored = json.loads(self._path.read_text(encoding="utf-8"))["looks"]
+            stored = read_object(self._path)["looks"]
             self._records = [record for record in stored if record["step"] <= state.global_step]
         self._record(state.global_step)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from atwu._disk_errors import explain_full_disk, format_bytes
 from atwu._files import atomic_sibling, clear_atomic_siblings, plain_modes, sha256_of, versions, write_json
+from atwu._program import program
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
@@ -261,8 +262,8 @@ def _next_commands(model: Path, source: Source, form: Format, forget: str | None
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
-        shlex.join(["atwu", "chat", str(model), "--compare", str(source.path)]),
-        shlex.join(["atwu", "evaluate", "--model", str(model), *options]),
+        shlex.join([*program(), "chat", str(model), "--compare", str(source.path)]),
+        shlex.join([*program(), "evaluate", "--model", str(model), *options]),
         *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._file_reading import read_object
 from atwu._files import write_json
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
@@ -20,6 +20,14 @@ from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
 from atwu.modeling.quantization import BIT_WIDTHS, check_quantization, plain_weights, quantize_model, relative_change
 
+_PROBES = (
+    "  two  spaces,\ttabs and a trailing one ",
+    "In 1789: 3.14, 1,000,000 and 2nd.",
+    "lines\nof\r\n\n  text",
+    "ünï — 東京 مرحبا ☃🎉 é",
+    "it's we'll DON'T x+=1; <b>a_b</b> http://a.b/c?d=e",
+)
+"""Texts that tokenizers are compared on, besides special tokens."""
 EXPORT_FORMATS = ("safetensors", "adapter", *BIT_WIDTHS, "gguf")
 
 
@@ -128,25 +136,29 @@ class Written:
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
-    """Check that two tokenizers agree on rows.
+    """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode.
 
     Raises:
-        ValueError: they do not; names the first row.
+        ValueError: they do not; names the first text.
     """
-    one, two = (Encoder(each).encode_rows(rows, what="rows").rows for each in (tokenizer, other))
-    different = [place for place, (left, right) in enumerate(zip(one, two, strict=True)) if left != right]
+    probes = (*_PROBES, "".join(f"{token} a " for token in tokenizer.get_added_vocab()))
+    texts = [*probes, *((row.question or row.answer) for row in rows)]
+    one, two = (
+        [*(each(text).input_ids for text in probes), *Encoder(each).encode_rows(rows, what="rows").rows]
+        for each in (tokenizer, other)
+    )
+    different = [text for text, left, right in zip(texts, one, two, strict=True) if left != right]
     if different:
-        row = rows[different[0]]
         raise ValueError(
-            f"{len(different)} of {len(rows)} rows are tokenized differently when transformers reads the file, such as "
-            f"{(row.question or row.answer)[:60]!r}; export with --llama-cpp, or as safetensors."
+            f"{len(different)} of {len(texts)} texts are tokenized differently when transformers reads the file, such as "
+            f"{different[0][:60]!r}; export with --llama-cpp, or as safetensors."
         )
 
 
 def _copy_adapter(source: Source, folder: Path) -> None:
     """Copy the adapters; a given base replaces the one they name."""
     shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
-    settings = json.loads((source.path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    settings = read_object(source.path / ADAPTER_CONFIG)
     if source.loading.base is not None:
         base = Path(source.loading.base)
         settings["base_model_name_or_path"] = str(base.absolute()) if base.is_dir() else source.loading.base

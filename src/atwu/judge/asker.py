@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,10 @@ SLICE = 64
 """Minimum requests per batch; between batches, budget and cache are checked."""
 FIRST_REPLIES = 20
 """If none of this many replies is readable, stop."""
+_ADVICE = (
+    "If replies are cut off or unreadable, raise the token limit (reasoning models need thousands), or use another model "
+    "(small ones may not follow the instructions)."
+)
 QUOTED = 80
 """Maximum number of characters quoted from an unreadable reply."""
 
@@ -65,6 +70,8 @@ class Asker:
         self.attempts = attempts
         self.max_tokens = max_tokens
         self.usage = Usage(self.budget)
+        self._answered = threading.Event()
+        """Whether any request was ever answered; also for copies with new counters."""
 
     def with_new_counters(self) -> Asker:
         """Return an asker with the same model, cache and budget, and new counters."""
@@ -96,7 +103,7 @@ class Asker:
 
         Raises:
             BudgetReached: Continuing could exceed the budget.
-            ChatServerError: None of the first replies is readable, or the model's own error.
+            ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: Replies cannot be stored; raised before anything is sent.
         """
         questions = _Questions(self, requests, parse, version)
@@ -104,7 +111,13 @@ class Asker:
             if not questions.send(missing, description):
                 unjudged = sum(isinstance(answer, Unscored) for answer in questions.answers())
                 raise BudgetReached(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
-        return questions.answers()
+        answers = questions.answers()
+        failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
+        if len(failed) < len(answers):
+            self._answered.set()
+        elif failed and not self._answered.is_set():
+            raise ChatServerError(f"none of {len(failed)} requests was answered; the last one: {failed[-1]}. {_ADVICE}")
+        return answers
 
     def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> list[_T | None]:
         """Return answers from the cache, None for those missing. Nothing is sent or counted."""
@@ -230,9 +243,7 @@ class _Questions(Generic[_T]):
         if self._received >= FIRST_REPLIES and not self._any_readable:
             assert isinstance(answer, Unscored)
             raise ChatServerError(
-                f"none of the first {self._received} replies could be read; the last one: {answer.reason}. Raise the token "
-                f"limit (reasoning models need thousands), or use another model (small ones may not follow the "
-                f"instructions)."
+                f"none of the first {self._received} replies could be read; the last one: {answer.reason}. {_ADVICE}"
             )
 
     def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:

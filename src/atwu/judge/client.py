@@ -13,7 +13,7 @@ import itertools
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -226,17 +226,21 @@ class OpenAIChat:
         return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
     async def _try(self, client: Any, request: ChatRequest) -> Reply | CallFailure:
-        """Send once, and again without parameters that the server rejects."""
+        """Send once, and again without what the server seems to reject; it is left out from then on if that helps."""
+        left_out = self._refused
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
-                    body = self._body(request)
+                    body = self._body(request, left_out)
+                    sent = body.keys() | ({"system"} if body["messages"][0]["role"] == "system" else set())
                     try:
                         response = await client.chat.completions.with_raw_response.create(**body)
                         break
                     except self._openai.APIStatusError as error:
-                        if not self._adapt(error, body):
+                        name = refused_parameter(error, self._endpoint, sent)
+                        if name is None:
                             return read_status(error, self._endpoint, self._model)
+                        left_out |= {name}
         except TimeoutError:
             return CallFailure(f"no reply within {self._timeout:g} seconds", billed=True)
         except self._openai.APIConnectionError as error:
@@ -246,29 +250,24 @@ class OpenAIChat:
             return CallFailure(f"the connection was lost ({cause})", billed=True)
         except (ValueError, TypeError) as error:
             return CallFailure(f"the request cannot be sent ({type(error).__name__})", retry=False)
+        for name in sorted(left_out - self._refused - {"max_tokens"}):
+            logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
+        self._refused |= left_out
         outcome = read_completion(response.content, self._model, self._endpoint)
-        left_out = [name for name in ("temperature", "seed") if name not in body]
-        if isinstance(outcome, Reply) and left_out:
-            return replace(outcome, served={**outcome.served, "left_out": left_out})
+        lost = [name for name in ("system", "temperature", "seed") if name in left_out]
+        if isinstance(outcome, Reply) and lost:
+            return replace(outcome, served={**outcome.served, "left_out": lost})
         return outcome
 
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
+    def _body(self, request: ChatRequest, left_out: Set[str]) -> dict[str, Any]:
         settings = {"max_tokens": request.max_tokens, "temperature": request.temperature, "seed": request.seed}
-        kept: dict[str, Any] = {name: value for name, value in settings.items() if name not in self._refused}
+        kept: dict[str, Any] = {name: value for name, value in settings.items() if name not in left_out}
         if "max_tokens" not in kept:
             kept["max_completion_tokens"] = request.max_tokens
         turns = [{"role": message.role, "content": message.content} for message in request.messages]
+        if "system" in left_out and [turn["role"] for turn in turns[:2]] == ["system", "user"]:
+            turns[:2] = [{"role": "user", "content": f"{turns[0]['content']}\n\n{turns[1]['content']}"}]
         return {"model": self._model, "messages": turns, **kept}
-
-    def _adapt(self, error: Any, sent: Mapping[str, Any]) -> bool:
-        """Stop sending a parameter that the server rejects; False if the error is about something else."""
-        name = refused_parameter(error, self._endpoint, sent)
-        if name is None:
-            return False
-        if name not in self._refused and name != "max_tokens":
-            logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
-        self._refused |= {name}
-        return True
 
 
 def _cancelling() -> Callable[[], object]:

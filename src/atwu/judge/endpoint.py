@@ -54,6 +54,12 @@ class Endpoint:
             text = text.replace(secret, "***")
         return re.sub(r"(?i)(bearer)\s+[^\s\"',}]+", r"\1 ***", text)
 
+    def scrub_reply(self, text: str) -> str:
+        """Replace secrets in a model's reply by `***`; short ones, such as a user's name, may be words of it."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***") if len(secret) > 7 else text
+        return text
+
 
 def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
     """Parse an address and read the key from the environment.

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -19,9 +19,18 @@ LONGEST_WAIT = 120.0
 """Maximum seconds to wait at the server's request; a longer wait ends the run."""
 _NO_SUCH_MODEL = re.compile(r"not exist|not found|unknown|invalid|not a valid|no such|pinned", re.IGNORECASE)
 _FLAGGED = re.compile(r"flagged|moderation|content policy", re.IGNORECASE)
-_UNSUPPORTED = re.compile(
-    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|forbidden", re.IGNORECASE
-)
+_OPTIONAL = {
+    "max_tokens": re.compile(r"max_completion_tokens"),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
+    # Chat templates without a system turn, such as those of Gemma and Mistral.
+    "system": re.compile(
+        r"\bsystem\W+(role|message|turn)|role\W+system\b|roles must alternate|only user", re.IGNORECASE
+    ),
+}
+"""What a request can do without, and how messages of servers name it; these differ too much to be listed."""
+_MOST_TOKENS = 10**9
+"""A larger count is an error of the server, and would overflow what is computed from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     body = body if isinstance(body, dict) else {}
     usage = body.get("usage")
     counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
-    prompt, completion = (count if type(count) is int and count > 0 else 0 for count in counts)
+    prompt, completion = (count if type(count) is int and 0 < count <= _MOST_TOKENS else 0 for count in counts)
 
     def useless(message: str, *, retry: bool = True, billed: bool = True) -> CallFailure:
         has_tokens = bool(prompt or completion)
@@ -65,8 +74,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     try:
         choice = body["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
-        text = message.get("content") or message.get("refusal") or message.get("content")
-        text = _joined_parts(text) if isinstance(text, list) else text
+        text = _joined(message.get("content")) or message.get("refusal") or _joined(message.get("content"))
     except (AttributeError, IndexError, KeyError, TypeError):
         if body.get("error"):
             return useless(f"the server returned an error: {_server_message(body['error'], endpoint)}", billed=False)
@@ -74,20 +82,18 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     if text is not None and not isinstance(text, str):
         return useless("the reply's content is not text")
     if text or (text == "" and finish not in ("length", "content_filter")):
-        named = {name: body[name] for name in ("model", "system_fingerprint") if isinstance(body.get(name), str)}
+        named = {
+            name: endpoint.scrub_reply(body[name])
+            for name in ("model", "system_fingerprint")
+            if isinstance(body.get(name), str)
+        }
         served = {name: value for name, value in named.items() if value and value != model}
-        return Reply(text, None, prompt, completion, served=served)
+        return Reply(endpoint.scrub_reply(text), None, prompt, completion, served=served)
     if finish == "length":
         return Reply(None, CUT_OFF, prompt, completion, cut=True)
     if finish == "content_filter":
         return useless("the server's content filter blocked the reply", retry=False, billed=False)
     return useless("the reply has no content")
-
-
-def _joined_parts(parts: list[Any]) -> Any:
-    """Return the text of a content that is a list of parts; the list itself if none is text."""
-    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return "".join(texts) if texts else parts
 
 
 def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
@@ -119,29 +125,47 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
     return CallFailure(words, retry=retry, wait_seconds=seconds, rate_limited=status == 429 or seconds is not None)
 
 
-def refused_parameter(error: Any, endpoint: Endpoint, sent: Mapping[str, Any]) -> str | None:
-    """Return the optional request parameter that a server rejects, if any."""
-    message = _server_message(error.body, endpoint)
-    if error.status_code not in (400, 422) or not _UNSUPPORTED.search(message):
+def refused_parameter(error: Any, endpoint: Endpoint, sent: Set[str]) -> str | None:
+    """Return what a server may reject of a request that can do without it, if any.
+
+    Args:
+        error: the server's error.
+        endpoint: the server.
+        sent: what was sent of `max_tokens`, `temperature`, `seed` and `system` (a system turn).
+    """
+    if error.status_code == 500:  # of llama.cpp, if a chat template rejects the system turn
+        sent = sent & {"system"}
+    elif error.status_code not in (400, 422):
         return None
-    if "max_tokens" in sent and "max_completion_tokens" in message:
-        return "max_tokens"
-    optional = (name for name in ("temperature", "seed") if name in sent)
-    return next((name for name in optional if re.search(rf"\b{name}\b", message)), None)
+    message = _server_message(error.body, endpoint)
+    named = (name for name, words in _OPTIONAL.items() if error.param == name or words.search(message))
+    return next((name for name in named if name in sent), None)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a server asks to wait, given as seconds or as a date (RFC 9110, section 10.2.3)."""
-    value = str(headers.get("retry-after") or "").strip()
-    try:
-        seconds = float(value)
-    except ValueError:
+    """Return the seconds a server asks to wait, given as milliseconds, seconds or a date (RFC 9110, section 10.2.3)."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = str(headers.get(name) or "").strip()
         try:
-            date = email.utils.parsedate_to_datetime(value)
+            seconds = float(value) * unit
         except ValueError:
-            return None
-        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
+            try:
+                date = email.utils.parsedate_to_datetime(value)
+            except (ValueError, OverflowError):
+                continue
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
+        if math.isfinite(seconds):
+            return max(seconds, 0.0)
+    return None
+
+
+def _joined(content: Any) -> Any:
+    """Return the text of a content that is a list of parts, without thoughts; other contents as they are."""
+    if not isinstance(content, list):
+        return content
+    found = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in found if isinstance(text, str)]
+    return "".join(texts) if texts else content
 
 
 def _server_message(body: Any, endpoint: Endpoint) -> str:

@@ -39,7 +39,7 @@ class UnlearningLoss:
     preserve: Tensor | None
     """Preserve loss without `preserve_weight`, a scalar; None without a preserve loss."""
     token_weights: Tensor
-    """Weight of each forget token, without gradient; 0 on tokens that are not counted."""
+    """Weight of each forget token, without gradient; 0 outside the loss mask."""
     terms: LossTerms
     """Inputs of the forget loss."""
     factor: Tensor | None
@@ -49,12 +49,12 @@ class UnlearningLoss:
 
     @property
     def logps(self) -> Tensor:
-        """Log-probability of each forget token, with gradient; 0 on tokens that are not counted."""
+        """Log-probability of each forget token, with gradient; 0 outside the loss mask."""
         return self.terms.logps
 
     @property
     def mask(self) -> Tensor:
-        """True on counted forget tokens."""
+        """The loss mask: True on forget tokens that the loss reads."""
         return self.terms.mask
 
 
@@ -85,7 +85,7 @@ def micro_batch_loss(
     counts, inputs = batch_counts or NormalizationCounts(), inputs or LossInputs(Reference())
     rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
-    if loss.trained_answer == "alternate":  # the alternate answer takes the place of the forget answer from here on
+    if loss.trained_answer == "alternate":  # train on the alternate answer; from here rows["forget"] holds it
         rows["forget"] = rows.pop("alternate")
     comparisons = {"forget": loss.comparison(rows["forget"], inputs)}
     preserver = recipe.preserver
@@ -129,9 +129,11 @@ def micro_batch_loss(
         total = total + recipe.factors.retain_weight * retain_term
     preserve_term = None
     if preserver is not None:
-        given = weights.detach()
-        spared = 1 - given / given.amax(dim=1, keepdim=True).clamp_min(torch.finfo(given.dtype).tiny)
-        preserve_term = token_mean(spared * preserver.values(out), out.mask, count=counts.forget_tokens)
+        forget_weights = weights.detach()
+        largest = forget_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(forget_weights.dtype).tiny)
+        preserve_term = token_mean(
+            (1 - forget_weights / largest) * preserver.values(out), out.mask, count=counts.forget_tokens
+        )
         total = total + preserver.preserve_weight * preserve_term
     return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)
 

@@ -8,6 +8,7 @@ logits.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,14 +57,6 @@ class Comparison:
             reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
         return self.distance(logps, reference, None if self.ids is None else self.ids[span].to(logps.device))
 
-    def ready(self, dtype: torch.dtype) -> Comparison:
-        """Return a copy with the teacher's output layer in the dtype of matrix products, to convert it only once."""
-        if self.teacher is None or self.teacher.head is None:
-            return self
-        return dataclasses.replace(
-            self, teacher=dataclasses.replace(self.teacher, head=_cast(self.teacher.head, dtype))
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
@@ -88,9 +81,16 @@ class Comparisons:
         return torch.stack([own, torch.cat(pieces)], dim=1)
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
-        """See `Comparison.ready`."""
-        segments = tuple((place, None if each is None else each.ready(dtype)) for place, each in self.segments)
-        return dataclasses.replace(self, segments=segments)
+        """Return a copy with the teachers' output layer, of which all share one, in the dtype of matrix products."""
+        cast = functools.cache(lambda weight: weight.to(dtype))
+
+        def converted(each: Comparison | None) -> Comparison | None:
+            if each is None or each.teacher is None or each.teacher.head is None:
+                return each
+            head = dataclasses.replace(each.teacher.head, weight=cast(each.teacher.head.weight))
+            return dataclasses.replace(each, teacher=dataclasses.replace(each.teacher, head=head))
+
+        return dataclasses.replace(self, segments=tuple((place, converted(each)) for place, each in self.segments))
 
 
 def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block_elements: int | None = None) -> Tensor:

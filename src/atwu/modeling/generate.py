@@ -182,7 +182,7 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froze
     for value in (tokenizer.eos_token_id, own, template_terminal(tokenizer)):
         if value is not None:
             ends.update(value if isinstance(value, list | tuple) else [value])
-    return frozenset(int(token) for token in ends)
+    return frozenset(int(token) for token in ends if token >= 0)
 
 
 def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:

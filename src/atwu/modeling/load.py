@@ -6,7 +6,6 @@ like a model; its base model is the one recorded in the adapter config.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,22 @@ from typing import Any
 import torch
 
 from atwu._extras import require
-from atwu._file_reading import read_json
+from atwu._file_reading import read_object
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
+from atwu.errors import ModelFileError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.loading_report import check_complete
+from atwu.modeling.loading_report import check_complete, check_finite, check_generation
+from atwu.modeling.model_files import (
+    CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER,
+    check_files,
+    explain_damage,
+    read_tensors,
+)
 from atwu.modeling.named_models import expand_home, model_source
 from atwu.modeling.quantization import (
     BIT_WIDTHS,
@@ -63,7 +71,7 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     check_as_written(Path(expand_home(name)))
     if is_adapter(name):
         _check_adapter(name)
-        _check_base(name, base_of(name, base=base))
+        _check_base(name, base)
         return
     if base is not None:
         raise ValueError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
@@ -75,9 +83,10 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
         siblings = os.listdir(path.parent) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, siblings, shown=lambda close: str(path.parent / close))
         raise FileNotFoundError(f"model {name!r} not found: there is no such folder.{hint}")
-    if not (path / "config.json").is_file():
+    if not (path / CONFIG).is_file():
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
-        raise FileNotFoundError(f"{name} contains no model: config.json is missing.{unfinished}")
+        raise FileNotFoundError(f"{name} contains no model: {CONFIG} is missing.{unfinished}")
+    check_files(path)
     if weights and not list(path.glob("*.safetensors")):
         raise FileNotFoundError(
             f"{name} contains no .safetensors weights; other formats are not loaded because they can run code."
@@ -89,8 +98,10 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
 
 def stored_bits(name: str) -> str | None:
     """Return `4bit` or `8bit` for a model folder with weights quantized by bitsandbytes, otherwise None."""
-    path = Path(expand_home(name)) / "config.json"
-    settings = json.loads(path.read_text(encoding="utf-8")).get("quantization_config") if path.is_file() else None
+    path = Path(expand_home(name)) / CONFIG
+    settings = read_object(path).get("quantization_config") if path.is_file() else None
+    if settings is not None and not isinstance(settings, dict):
+        raise ModelFileError(f"{path}: quantization_config must be an object, got {settings!r:.40}; restore the file.")
     if not settings or settings.get("quant_method") != "bitsandbytes":
         return None
     return "8bit" if settings.get("load_in_8bit") else "4bit"
@@ -117,13 +128,16 @@ def base_of(name: str, *, base: str | None = None) -> str:
         return model_source(base)
     recorded = _adapter_settings(name).get("base_model_name_or_path")
     if not isinstance(recorded, str) or not recorded:
-        raise ValueError(f"adapter {name} does not record its base model; set it with base= (--base).")
+        raise ValueError(
+            f"adapter {name} does not record its base model (base_model_name_or_path in {ADAPTER_CONFIG}); set it with base= "
+            "(--base)."
+        )
     if _is_path(recorded) and not Path(recorded).is_absolute():
         raise ValueError(
             f"adapter {name} records its base model as the relative path {recorded!r}, whose start is unknown; "
             "set the base model with base= (--base)."
         )
-    return recorded
+    return model_source(recorded)
 
 
 def load_tokenizer(
@@ -146,9 +160,11 @@ def load_tokenizer(
     if is_adapter(name) and not (Path(expand_home(name)) / "tokenizer_config.json").is_file():
         revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
-    tokenizer = AutoTokenizer.from_pretrained(
-        model_source(name), trust_remote_code=trust_remote_code, revision=revision
-    )
+    source = model_source(name)
+    check_files(source)
+    with explain_damage(source, TOKENIZER):
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
+        tokenizer("a")  # values of a wrong type fail when they are used
     set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
 
@@ -159,11 +175,10 @@ def load_config(
     """Load the configuration of a model, or of an adapter's base model."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(
-        base_of(name, base=base),
-        trust_remote_code=trust_remote_code,
-        revision=base_revision(name, revision, base),
-    )
+    source, revision = base_of(name, base=base), base_revision(name, revision, base)
+    check_files(source)
+    with explain_damage(source, CONFIG):
+        return AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
 
 
 def load_model(
@@ -193,7 +208,7 @@ def load_model(
         ValueError, FileNotFoundError, ImportError: see the message; no weights were loaded, unless an adapter turns out
             not to fit its base model.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
@@ -203,7 +218,10 @@ def load_model(
     if adapter:
         require("peft", extra="lora")
     source = base_of(name, base=base)
-    try:
+    if (Path(source) / GENERATION_CONFIG).is_file():
+        with explain_damage(source, GENERATION_CONFIG):
+            GenerationConfig.from_pretrained(source)
+    with explain_damage(source, CONFIG):
         read: Any = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
@@ -211,16 +229,13 @@ def load_model(
             revision=base_revision(name, revision, base),
             use_safetensors=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # for a report with their names; `check_complete` rejects them
             **weights,
         )
-    except RuntimeError as error:
-        if "ignore_mismatched_sizes" not in str(error):
-            raise
-        raise ValueError(
-            f"{source}: tensors of the checkpoint have other shapes than its config.json gives; restore the two files."
-        ) from error
     model, report = read
     check_complete(report, source)
+    check_finite(model, source)
+    check_generation(model, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
@@ -232,17 +247,25 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
         ValueError: names or shapes of the adapter's layers do not match the model.
     """
     peft, name = require("peft", extra="lora"), expand_home(name)
-    config = peft.LoraConfig.from_pretrained(name)
-    config.inference_mode = True
-    try:
-        with quiet_peft(), torch.random.fork_rng(devices=[]):
+    _check_rank(Path(name))
+    with quiet_peft(), torch.random.fork_rng(devices=[]):
+        with explain_damage(name, ADAPTER_CONFIG):
+            config = peft.LoraConfig.from_pretrained(name)
+            config.inference_mode = True
             adapted = peft.PeftModelForCausalLM(model, config)
+        try:
             report = adapted.load_adapter(name, "default", torch_device=str(model.device))
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(f"adapter {name} does not fit {model.name_or_path}: {error}") from error
+        except (ValueError, RuntimeError) as error:
+            raise ModelFileError(
+                f"adapter {name} does not fit {model.name_or_path} (r in {ADAPTER_CONFIG}, shapes in {ADAPTER_WEIGHTS}): "
+                f"{error}"
+            ) from error
     for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
         if keys:
-            raise ValueError(f"adapter {name} does not fit {model.name_or_path}: it {what} {keys[0]}.")
+            raise ModelFileError(
+                f"adapter {name} does not fit {model.name_or_path}: {ADAPTER_WEIGHTS} {what} {keys[0]}; restore it, or correct "
+                f"target_modules in {ADAPTER_CONFIG}."
+            )
     if merge and unmergeable(adapted) is None:
         return merge_adapters(adapted)
     return adapted
@@ -258,8 +281,9 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
     size = int(config.get_text_config().vocab_size)
     if largest >= size:
         raise ValueError(
-            f"tokenizer and model of {name!r} do not match: the tokenizer has token ids up to {largest}, the model only "
-            f"{size} embeddings; use a folder in which both were saved."
+            f"tokenizer and model of {name!r} do not match: the tokenizer (tokenizer.json, tokenizer_config.json) has token "
+            f"ids up to {largest}, the model only {size} embeddings (vocab_size in config.json); use a folder in which both "
+            "were saved."
         )
 
 
@@ -295,26 +319,41 @@ def _is_path(name: str) -> bool:
 
 def _adapter_settings(name: str) -> dict[str, Any]:
     path = Path(expand_home(name)) / ADAPTER_CONFIG
-    settings = read_json(path)
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(settings).__name__}.")
-    return settings
+    return read_object(path)
+
+
+def _check_rank(folder: Path) -> None:
+    """Check that a rank can be meant, before peft allocates matrices of this size."""
+    rank, largest = (
+        _adapter_settings(str(folder)).get("r"),
+        max((max(value.shape, default=0) for value in read_tensors(folder / ADAPTER_WEIGHTS).values()), default=0),
+    )
+    if isinstance(rank, int) and rank > largest:
+        raise ModelFileError(
+            f"{folder / ADAPTER_CONFIG}: the rank r is {rank}, more than any size in {ADAPTER_WEIGHTS}; restore the two files."
+        )
 
 
 def _check_adapter(name: str) -> None:
     kind = _adapter_settings(name).get("peft_type")
     if kind != "LORA":
-        raise ValueError(f"{name} contains an adapter of type {kind}; only LoRA adapters (LORA) can be loaded.")
+        raise ValueError(
+            f"{name} contains an adapter of type {kind} (peft_type in {ADAPTER_CONFIG}); only LoRA adapters (LORA) can be "
+            "loaded."
+        )
     if not (Path(expand_home(name)) / ADAPTER_WEIGHTS).is_file():
         raise FileNotFoundError(
             f"{name} contains no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
         )
 
 
-def _check_base(name: str, base: str) -> None:
-    if is_adapter(base):
-        raise ValueError(f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first.")
+def _check_base(name: str, given: str | None) -> None:
     try:
+        base = base_of(name, base=given)
+        if is_adapter(base):
+            raise ValueError(
+                f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first."
+            )
         check_model_name(base)
     except FileNotFoundError as error:
         raise FileNotFoundError(

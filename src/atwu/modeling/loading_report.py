@@ -1,9 +1,18 @@
-"""Refuse checkpoints whose tensors do not fit their configuration; transformers would fill gaps with random numbers."""
+"""Reject loaded models that are not what was saved.
+
+transformers fills gaps of a checkpoint with random numbers, and neither it nor safetensors looks at values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import torch
+from torch import nn
+
+from atwu.errors import ModelFileError
+from atwu.modeling.model_files import explain_damage
 
 
 def check_complete(report: Mapping[str, Any], source: str) -> None:
@@ -15,8 +24,14 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
         source: name of the checkpoint in errors.
 
     Raises:
-        ValueError: tensors are missing or belong to no layer.
+        ModelFileError: tensors are missing, belong to no layer, or have another shape.
     """
+    if wrong := sorted(report.get("mismatched_keys") or ()):
+        name, found, expected = wrong[0]
+        raise ModelFileError(
+            f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(found)}, "
+            f"expected {tuple(expected)}{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; restore the two files."
+        )
     missing, unexpected = (sorted(report.get(f"{kind}_keys") or ()) for kind in ("missing", "unexpected"))
     if not missing and not unexpected:
         return
@@ -25,7 +40,61 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
         for kind, names in (("missing", missing), ("in no layer of the model", unexpected))
         if names
     ]
-    raise ValueError(
+    raise ModelFileError(
         f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(found)}. Missing tensors would "
         "be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
     )
+
+
+def check_finite(model: nn.Module, source: str) -> None:
+    """Check the weights of a model, by sums, which take a fraction of the time that reading them took.
+
+    Raises:
+        ModelFileError: a weight or a rotary frequency is NaN or infinite.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
+            continue  # quantized, or not in memory
+        if not parameter.sum(dtype=torch.float32).isfinite():
+            raise ModelFileError(
+                f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its .safetensors "
+                "file."
+            )
+    for name, buffer in model.named_buffers():
+        if name.endswith("inv_freq") and not buffer.isfinite().all():
+            raise ModelFileError(
+                f"{source}: the rotary frequencies of config.json (rope_theta in rope_parameters) are NaN or infinite; restore "
+                "the file."
+            )
+
+
+def check_generation(model: Any, source: str) -> None:
+    """Check the end tokens of the generation settings.
+
+    Raises:
+        ModelFileError: an end token is not a token of the model.
+    """
+    given = None if model.generation_config is None else model.generation_config.eos_token_id
+    size = int(model.config.get_text_config().vocab_size)
+    for token in given if isinstance(given, list) else [given]:
+        # Below 0: no end token, by a custom of older checkpoints.
+        if token is not None and (type(token) is not int or token >= size):
+            raise ModelFileError(
+                f"{source}: eos_token_id (generation_config.json or config.json) is {given!r:.60}, expected ids below {size}; "
+                "restore the file."
+            )
+
+
+def check_output(model: Any, source: str) -> None:
+    """Check that a model computes numbers: settings of its config.json may make them NaN.
+
+    Raises:
+        ModelFileError: it fails, or a logit is NaN.
+    """
+    with torch.no_grad(), explain_damage(source, "config.json"):
+        logits = model(input_ids=torch.tensor([[0, 1]], device=model.device)).logits  # the first has rotary angle 0
+    if logits.isnan().any():
+        raise ModelFileError(
+            f"{source}: the model's logits are NaN, although its weights are not; restore config.json (rope_parameters, "
+            "epsilon of the norms)."
+        )

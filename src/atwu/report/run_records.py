@@ -180,6 +180,11 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
             result = read_result(path)
             label, seed = _named(result, None, None)
             _add(RunRecord(public_text(label), seed, None, result), found, references)
+        elif (path / RECORD_NAME).is_file():
+            raise FileNotFoundError(
+                f"{path} is a run without an evaluation; first: atwu evaluate --model {path} --forget ROWS --retain ROWS "
+                f"--output {path / EVAL_NAME} (its verdict, if it has one: atwu evidence {path})."
+            )
         elif results := sorted(path.glob("*.json")):
             for result in map(read_result, results):
                 label, seed = _of_study(result.model)

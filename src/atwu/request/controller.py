@@ -1,8 +1,9 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data.
-While progress is slow, the learning rate doubles. When the loss on retained data rises above its limit, the best weights
-are restored and the learning rate is halved. Training ends once the forget rows are no better known than holdout rows.
+If progress is slow and less than half of the retain limit is used, the learning rate is doubled. When the loss on retained
+data rises above its limit, the best weights are restored and the learning rate is halved. Training ends once the forget rows
+are no better known than holdout rows and greedy answers do not state them.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ MIN_PROGRESS = 0.08
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
-"""Number of evaluations after which a run ends that has not reached its goals; a rollback counts as one more."""
+"""A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
 MAX_AT_GOAL = 6
-"""Number of evaluations at the goal after which a run ends although greedy answers still show some rows: a single word, such as
-"Asia" in "East Asia", may never go, and further training only does damage."""
-USUAL_EVALUATIONS = 8
+"""Number of evaluations at the goal after which a run ends although greedy answers still state some facts: a single word, such
+as "Asia" in "East Asia", may never disappear, and further training only does damage."""
+EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
 HISTORY_SCHEMA: Final = "atwu.history/2"
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
@@ -73,7 +74,7 @@ class Leak:
     """Facts that greedy answers still state although the other goals are reached."""
 
     excess: float
-    """Recall above its goal, above 0."""
+    """Recall minus its goal, above 0."""
     text: str
     """The recall and its goal, for the progress line."""
 
@@ -83,9 +84,9 @@ class TrainingHistory:
     """All evaluations of a run, as its history file stores them."""
 
     eval_steps: tuple[EvaluationRecord, ...]
-    """Evaluations in order; a key of the file."""
+    """All evaluations in order; the file format fixes the name."""
     kept_step: int
-    """Step whose weights the run left."""
+    """Step whose weights the run ended with."""
     rollbacks: int
     retain_loss_increase: float | None
     """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
@@ -159,14 +160,14 @@ class AdaptiveController(TrainerCallback):
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.history: list[EvaluationRecord] = []
         self.best: EvaluationRecord | None = None
-        """The evaluation step closest to the goal among those within the limit, of several at the goal that with the smallest
-        leak; the later one of a tie."""
+        """The evaluation step closest to the goal among those within the limit, among several at the goal the one with
+        the smallest leak; ties go to the later one."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
         trainer.stateful.append(self)
         trainer.eval_every = every
         if stop:
-            trainer.expected_steps = USUAL_EVALUATIONS * every
+            trainer.expected_steps = EXPECTED_EVALUATIONS * every
 
     # Called by the trainer
 
@@ -190,7 +191,7 @@ class AdaptiveController(TrainerCallback):
         if remaining <= 0:
             leak = self._from_first_process(self._find_leak)
             measured = self.history[-1] = dataclasses.replace(measured, leak=0.0 if leak is None else leak.excess)
-        if self.best is None or self._rank(measured) <= self._rank(self.best):
+        if self.best is None or self._sort_key(measured) <= self._sort_key(self.best):
             self._keep(measured)
         if remaining <= 0:
             if leak is not None:
@@ -257,19 +258,19 @@ class AdaptiveController(TrainerCallback):
         )
 
     def _from_first_process(self, measure: Callable[[], _T]) -> _T:
-        """Return what the first process measures, so that all processes decide alike; sharded weights are read together."""
+        """Return what the first process measures, so that all processes decide alike; with sharded weights all measure."""
         return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
 
     def _measure(self, step: int) -> EvaluationRecord:
         model = self.trainer.model
         with self.trainer.accelerator.autocast():
-            read = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
-            kept = [read_tokens(model, rows) for rows in self.rows.retain]
+            forget = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
+            retain = [read_tokens(model, rows) for rows in self.rows.retain]
         return EvaluationRecord(
             step,
-            max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in read),
-            max(_mean(key_token_accuracy(row, tokens) for row, tokens in rows) for rows in read),
-            tuple(-float(np.mean(np.concatenate([row.logps for row in rows]))) for rows in kept),
+            max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in forget),
+            max(_mean(key_token_accuracy(row, tokens) for row, tokens in rows) for rows in forget),
+            tuple(-float(np.mean(np.concatenate([row.logps for row in rows]))) for rows in retain),
             self._rate(),
         )
 
@@ -278,8 +279,8 @@ class AdaptiveController(TrainerCallback):
         with full_precision(self.trainer.model):
             return self.rows.find_leak(self.trainer.model)
 
-    def _rank(self, measured: EvaluationRecord) -> tuple[float, float]:
-        """Return the order of evaluations within the limit, best first."""
+    def _sort_key(self, measured: EvaluationRecord) -> tuple[float, float]:
+        """Return a sort key for evaluations within the limit; smaller is better."""
         return self.remaining(measured), measured.leak or 0.0
 
     def retain_loss_increase(self, measured: EvaluationRecord) -> float:
@@ -291,7 +292,7 @@ class AdaptiveController(TrainerCallback):
 
     @property
     def last(self) -> EvaluationRecord:
-        """The evaluation step of the weights that training left."""
+        """The evaluation step of the weights that training ended with."""
         return (self.best if self.stop else None) or self.history[-1]
 
     def remaining(self, measured: EvaluationRecord) -> float:
@@ -303,7 +304,7 @@ class AdaptiveController(TrainerCallback):
     def _expected(self, measured: EvaluationRecord) -> int:
         """Estimate the step at which the goal is reached at the pace so far."""
         done = 1 - self.remaining(measured)
-        guess = measured.step / done if done > 0.1 else max(USUAL_EVALUATIONS * self.every, 2 * measured.step)
+        guess = measured.step / done if done > 0.1 else max(EXPECTED_EVALUATIONS * self.every, 2 * measured.step)
         return max(round(guess), measured.step + self.every)
 
     def _roll_back(self, control: Any, increase: float) -> None:
@@ -328,7 +329,7 @@ class AdaptiveController(TrainerCallback):
         return float(scheduler.base_lrs[0]) if scheduler is not None else float(self.trainer.args.learning_rate)
 
     def _scale(self, factor: float, reason: str) -> None:
-        """Change the learning rate from the next step on; the state of the scheduler, and so checkpoints, hold it."""
+        """Change the learning rate from the next step on; the scheduler state, and therefore each checkpoint, contains it."""
         scheduler = self.trainer.lr_scheduler
         scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
         for group in self.trainer.optimizer.param_groups:

@@ -46,8 +46,10 @@ from atwu.request.verdict import (
     read_request_verdict,
 )
 from atwu.training.config import UnlearnConfig
-from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer
+from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
+from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import Say
+from atwu.training.unlearn_run import check_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def prepare(
     for choice in choices:
         say(f"  {choice}")
     training = UnlearnConfig(**chosen_options(request, choices))
-    check_training(request.source, training)
+    check_run(request.source, training, OutputFolder(request.output, overwrite=overwrite), tokenizer=tokenizer)
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     related, neighbours = related_rows(network, tokenizer, request.rows, system=config.system)

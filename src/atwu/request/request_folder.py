@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from atwu._file_reading import read_declared
+from atwu._file_reading import read_declared, read_object
 from atwu._files import file_digest, file_lock, is_atomic_sibling, write_json
 from atwu._manifest import RECORD_NAME
 from atwu._renamed import current_set, upgrade
@@ -209,7 +209,7 @@ class RequestFolder:
 
     def run(self) -> dict[str, Any]:
         """Return the record of the training run."""
-        return upgrade(json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8")))
+        return upgrade(read_object(self.output / RECORD_NAME))
 
     # Writing
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._cache import cache_folder, writable_folder
+from atwu._program import program
 from atwu.benchmarks.sources import LoadedRows, load_rows, with_columns
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
@@ -307,9 +308,9 @@ def _next_commands(output: Path, request: UnlearningRequest, retain: str | None,
     """Return the commands to run next."""
     sets = flags({"forget": request.forget, "retain": retain, "system": system})
     return (
-        shlex.join(["atwu", "chat", str(output), "--compare", str(request.source.model)]),
-        shlex.join(["atwu", "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
-        shlex.join(["atwu", "evidence", str(output)]),
+        shlex.join([*program(), "chat", str(output), "--compare", str(request.source.model)]),
+        shlex.join([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
+        shlex.join([*program(), "evidence", str(output)]),
     )
 
 

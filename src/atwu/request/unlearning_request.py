@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from atwu._program import program
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
@@ -130,7 +131,7 @@ class UnlearningRequest(RequestOptions):
 
     def command(self) -> str:
         """Return the command line of the same request."""
-        words = ["atwu", "unlearn"]
+        words = [*program(), "unlearn"]
         if self.ledger_context is None:
             words += ["--model", str(self.source.model), "--output", str(self.output)]
         else:

@@ -83,6 +83,11 @@ SET_NAMES = {
 """Set -> its title."""
 
 
+_COSTLIER = "raise --max-retain-increase"
+_FURTHER = "raise --learning-rate or --steps (the retain loss is far from its limit)"
+"""Advice to forget more, if the retain loss increase is above half its limit, and if it is below."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerPair:
     """One question with the answers before and after unlearning."""
@@ -254,7 +259,11 @@ def decide_verdict(
         retain_loss_metric(retain_loss_increase, max_retain_increase),
     )
     outcome, reason, advice = _outcome(
-        before, after, damage=_damage(metrics, increase, max_retain_increase), forms=forms
+        before,
+        after,
+        damage=_damage(metrics, increase, max_retain_increase),
+        forms=forms,
+        further=_FURTHER if increase < max_retain_increase / 2 else _COSTLIER,
     )
     steps = (*filter(None, [advice]), *next_commands)
     cost = retain_loss_sentence(increase, max_retain_increase)
@@ -283,9 +292,9 @@ def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
 
 
 def _outcome(
-    before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult]
+    before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult], further: str
 ) -> tuple[str, str, str]:
-    """Return outcome, reason and advice."""
+    """Return outcome, reason and advice, of which `further` is how training would forget more."""
     leaks = [each for each in forms if each.after is not None and each.after > FORM_LIMIT]
     still, other_prompts = (
         ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
@@ -306,7 +315,7 @@ def _outcome(
     if still:
         outcome = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
         reason = f"Forget rows are still better known than holdout rows the model never saw ({still})."
-        return outcome, reason, "raise --max-retain-increase, or give more and closer rows with --retain"
+        return outcome, reason, f"{further}, or give more and closer rows with --retain"
     if other_prompts:
         reason = (
             "Forget rows are forgotten as written; with other prompts they are still better known than holdout rows "
@@ -316,7 +325,7 @@ def _outcome(
     if leaks:
         which = ", ".join(f"{each.form.replace('_', ' ')} {each.after:.2f}" for each in leaks)
         reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which})."
-        advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or raise --max-retain-increase"
+        advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or {further}"
         return PARTLY, reason, advice
     asked = f" in any of {len(forms)} forms of the question" if forms else ""
     return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""

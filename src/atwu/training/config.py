@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 import os
 import types
@@ -18,7 +19,7 @@ from transformers import TrainingArguments
 from atwu._names import lookup
 from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
-from atwu.methods.component_registry import component_options, load_plugins, named_component
+from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
@@ -74,7 +75,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         # transformers would disable the bar together with its own log lines
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
-        check_sharding(self)
+        check_sharding(self, quantized=self.quantize is not None)
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)
@@ -99,8 +100,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     def _check_lora(self) -> None:
         if self.lora() is not None:
             return
-        unset = {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0, "quantize": None, "save_adapter": False}
-        for name, default in unset.items():
+        for name, default in {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0}.items():
             if getattr(self, name) != default:
                 raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
 
@@ -165,9 +165,25 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         }
 
 
-@dataclass(kw_only=True)
+def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
+    """Return the signature of a configuration: `output_dir`, then its other fields by name, then further options."""
+    fields = dict(inspect.signature(config).parameters)
+    first = fields.pop("output_dir").replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature([first, *(each.replace(kind=each.KEYWORD_ONLY) for each in fields.values()), *further])
+
+
 class FinetuneConfig(TokenTrainingConfig):
-    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
+    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch.
+
+    Args:
+        output_dir: folder for the checkpoints of the trainer.
+        options: fields of `TrainingOptions` and `TrainingArguments`.
+    """
+
+    __signature__ = _signature(TokenTrainingConfig)
+
+    def __init__(self, output_dir: str | None = None, **options: Any) -> None:
+        super().__init__(output_dir=output_dir, **options)
 
 
 @dataclass(kw_only=True)
@@ -186,6 +202,7 @@ class UnlearnConfig(_UnlearnFields):
     `configuration`.
 
     Args:
+        output_dir: folder for the checkpoints of the trainer.
         component_options: options of components as a mapping, equivalent to keywords.
         options: fields (`UnlearnOptions`, `TrainingArguments`) and options of components.
 
@@ -193,7 +210,16 @@ class UnlearnConfig(_UnlearnFields):
         ValueError: unknown name or invalid value.
     """
 
-    def __init__(self, *, component_options: Mapping[str, Any] | None = None, **options: Any) -> None:
+    __signature__ = _signature(_UnlearnFields, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD))
+
+    def __init__(
+        self, output_dir: str | None = None, *, component_options: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        options["output_dir"] = output_dir
+        kinds: Mapping[str, ComponentKind] = {"weighting": "weighting", "forget_loss": "forget loss"}
+        for name, kind in kinds.items():
+            if options.get(name) is not None:  # a plain function declares options, so it is named before they are read
+                options[name] = named_component(kind, options[name])
         known = option_names()
         fields = {field.name for field in dataclasses.fields(_UnlearnFields) if field.init}
         for name in {*options, *(component_options or {})} - known:
@@ -203,10 +229,6 @@ class UnlearnConfig(_UnlearnFields):
         super().__init__(component_options=given, **{name: value for name, value in options.items() if name in fields})
 
     def __post_init__(self) -> None:
-        if self.weighting is not None:
-            self.weighting = named_component("weighting", self.weighting)
-        if self.forget_loss is not None:
-            self.forget_loss = named_component("forget loss", self.forget_loss)
         self._check_choices()
         read_forms(self.forms)
         decided = self.recipe()

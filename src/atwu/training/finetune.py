@@ -29,10 +29,11 @@ from atwu.training.load_to_train import (
     load_checked_tokenizer,
     load_to_train,
     space_needed,
+    with_lora,
 )
 from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import JsonLog, Say, logged, silent
-from atwu.training.token_trainer import TokenTrainer
+from atwu.training.token_trainer import EVALUATE_INSTEAD, TokenTrainer
 from atwu.training.training_rows import RowsInput, encode_dataset, report_rows, warn_about_rows, without_labels
 
 
@@ -60,6 +61,7 @@ class FinetuneTrainer(TokenTrainer):
         args: the configuration.
         train_dataset: rows of any kind that `encode_dataset` takes.
         processing_class: the model's tokenizer.
+        peft_config: a `LoraConfig` to use instead of `lora_*` of `args`.
         callbacks: transformers callbacks.
         kwargs: other arguments of `TokenTrainer`; `say` receives status messages, one line each.
     """
@@ -74,9 +76,13 @@ class FinetuneTrainer(TokenTrainer):
         *,
         train_dataset: RowsInput,
         processing_class: Any = None,
+        peft_config: Any = None,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
+        if kwargs.get("eval_dataset") is not None:
+            self.evaluate()
+        args = args if peft_config is None else with_lora(args, peft_config)
         encoded = encode_dataset(
             train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
         )
@@ -92,6 +98,10 @@ class FinetuneTrainer(TokenTrainer):
             **kwargs,
         )
         self.sets = {"training": encoded}
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a TypeError that names `atwu.evaluate`."""
+        raise TypeError(f"FinetuneTrainer does not evaluate: leave eval_dataset out, and {EVALUATE_INSTEAD}.")
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}

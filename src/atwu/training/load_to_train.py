@@ -91,6 +91,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
         raise ValueError("a run resumes from its own last checkpoint automatically; leave resume_from_checkpoint out.")
     if source.dtype == "float16" and not config.lora_r:
         raise ValueError("float16 weights cannot be trained; use --dtype float32 --fp16, or bfloat16.")
+    check_adapter_options(config)
     if config.lora_r == 0:
         if isinstance(config, UnlearnConfig) and config.reference == "adapters":
             raise ValueError("reference='adapters' needs LoRA; set lora_r (for example 16), or use cache or model.")
@@ -121,6 +122,17 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
     return sum(4 * int(parameter.numel()) for parameter in adapted.parameters() if parameter.requires_grad)
 
 
+def check_adapter_options(config: TokenTrainingConfig) -> None:
+    """Reject options of adapters without adapters, which a trainer also takes as `peft_config`.
+
+    Raises:
+        ValueError: the message names the option and what to do.
+    """
+    for name, given in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
+        if given and not config.lora_r:
+            raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
+
+
 def load_checked_tokenizer(source: ModelSource) -> Any:
     """Load the tokenizer and check it against the model's vocabulary."""
     name = str(source.model or source.tokenizer)
@@ -140,7 +152,8 @@ def with_lora(config: Config, given: Any) -> Config:
         what = f"got {type(given).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
         raise ValueError(f"peft_config must be a LoraConfig, {what}; set adapters in one place only.")
     plain, default = given.to_dict(), peft.LoraConfig().to_dict()
-    known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters", "task_type", "inference_mode"}
+    known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters"}
+    known |= {"task_type", "inference_mode", "base_model_name_or_path"}  # the last is set by peft at the first use
     if others := sorted(name for name in plain if name not in known and plain[name] != default[name]):
         raise ValueError(f"peft_config sets {', '.join(others)}, which is not supported.")
     targets = given.target_modules
@@ -192,6 +205,7 @@ def load_to_train(source: ModelSource, config: TokenTrainingConfig, say: Say = s
     Raises:
         ValueError: the weights cannot be trained.
     """
+    check_adapter_options(config)
     model = load_source(source, config, say)
     fingerprint, lora = model_fingerprint(model), lora_of(config, model)
     if lora is not None:
@@ -205,8 +219,17 @@ def load_to_train(source: ModelSource, config: TokenTrainingConfig, say: Say = s
 
 
 def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
-    """Prepare a model that is already in memory: add the run's adapters, unless it has some."""
-    lora = None if adapters_of(model) is not None else lora_of(config, model)
+    """Prepare a model that is already in memory: add the run's adapters, unless it has some.
+
+    Raises:
+        ValueError: options of adapters without adapters, or `quantize`, which needs the model by name.
+    """
+    if config.quantize is not None:
+        raise ValueError("quantize needs a model by name; pass its name instead of the loaded model.")
+    adapted = adapters_of(model) is not None
+    if not adapted:
+        check_adapter_options(config)
+    lora = None if adapted else lora_of(config, model)
     fingerprint = model_fingerprint(unwrap(model))
     return LoadedModel(with_adapters(model, config), lora, None, fingerprint)
 

@@ -65,9 +65,13 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
     weights = float(model.weights)
     if config.quantize is not None:
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes
-    copies = 0.0
+    copies, compared = 0.0, 0.0
     if isinstance(config, UnlearnConfig):
         needs = set(config.recipe().needs)
+        if "reference_distributions" in needs:
+            half = config.bf16 or config.fp16
+            # Autocast converts the output layer and that of the reference; the gradient adds products of its size.
+            compared = model.embedding * (half + (0 if config.lora_r else 0.5 if half else 1))
         if config.reference == "model" and any(need.startswith("reference_") for need in needs):
             copies += weights
         elif "reference_distributions" in needs and not config.lora_r:
@@ -83,8 +87,10 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         activations += model.inputs + model.largest_layer - model.of_layers
         activations += weights / 2 if config.bf16 and not config.lora_r else 0  # autocast keeps converted weights
     head = model.embedding if not config.lora_r else 0
-    begun = activations + head + BLOCKS + (model.trained if config.gradient_accumulation_steps > 1 else 0)
-    ended = model.trained + model.largest_layer + (head if model.tied else 0)
+    accumulates = config.gradient_accumulation_steps > 1
+    begun = activations + head + compared + BLOCKS + (model.trained if accumulates else 0)
+    # The gradient of the input embeddings is dense, beside that of a tied output layer and the accumulated one.
+    ended = model.trained + model.largest_layer + head * (model.tied + accumulates)
     return Memory(
         process=PROCESS.get(device, PROCESS["cpu"]),
         weights=weights,

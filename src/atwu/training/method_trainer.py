@@ -33,6 +33,7 @@ from atwu.training.load_to_train import (
 )
 from atwu.training.precompute import PrecomputedTables, precomputed_tables, result_inputs
 from atwu.training.progress import Say, logged
+from atwu.training.reference_tables import OriginalModel, reference_folder
 from atwu.training.scorer_steps import ScorerSteps, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
@@ -149,8 +150,27 @@ class MethodTrainer(TokenTrainer):
     @functools.cached_property
     def precomputed(self) -> PrecomputedTables:
         """Tables indexed by row; computed once, from the original model."""
-        with self.args.main_process_first(desc="precomputed reference values"):
-            return precomputed_tables(self)
+        args = self.args
+        start = OriginalModel(
+            unwrap(self.loaded.model),
+            reference_folder(args.cache_dir),
+            self.accelerator.autocast,
+            "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
+            progress=not args.disable_tqdm and args.process_index == 0,
+            fingerprint=self.loaded.fingerprint,
+            stays=not self.sharded,
+        )
+        with args.main_process_first(desc="precomputed reference values"):
+            return precomputed_tables(
+                start,
+                self.rows,
+                cast(PairedDataset, self.train_dataset),
+                args,
+                recipe=self.recipe,
+                scorer=self.scorer,
+                refusal_ids=self.refusal_ids,
+                say=self.say,
+            )
 
     def _prepare_run(self) -> None:
         _ = self.precomputed  # before the first step, and before the model is sharded
@@ -268,12 +288,24 @@ def _counted(batch: Mapping[str, Tensor]) -> float:
     return float(TokenBatch.of(batch).mask.sum())
 
 
+_INSTEAD = {
+    "train_dataset": "forget_dataset and retain_dataset",
+    "tokenizer": "processing_class",
+    "model_init": "a model",
+    "data_collator": "rows of text",
+    "compute_loss_func": "forget_loss=function in UnlearnConfig",
+    "compute_metrics": "eval_metrics, to which register_metric adds a name,",
+    "preprocess_logits_for_metrics": "eval_metrics",
+}
+"""Argument of transformers' `Trainer` -> what to give here."""
+
+
 def _checked(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
     """Return the configuration; arguments of transformers' `Trainer` that do not apply raise an error that names the
     right one."""
     if args is not None and not isinstance(args, UnlearnConfig):
         raise TypeError(f"args must be an UnlearnConfig (a subclass of TrainingArguments), got {type(args).__name__}.")
-    for name, right in (("train_dataset", "forget_dataset and retain_dataset"), ("tokenizer", "processing_class")):
+    for name, right in _INSTEAD.items():
         if name in further:
             raise TypeError(f"UnlearnTrainer takes {right} instead of {name}.")
     if forget is None:

@@ -28,7 +28,7 @@ from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.modeling.adapters import adapters_of
+from atwu.modeling.adapters import adapters_of, quiet_peft
 from atwu.modeling.device import emulates_bfloat16
 from atwu.modeling.generate import set_end_ids
 from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
@@ -40,6 +40,9 @@ from atwu.training.run_key import run_key
 from atwu.training.run_record import Timing, push, write_result
 from atwu.training.sharding import gathered, repeats, shard_model
 from atwu.training.training_rows import RowSet
+
+EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
+"""Advice where transformers' evaluation does not apply."""
 
 
 class TokenTrainer(Trainer):
@@ -91,7 +94,7 @@ class TokenTrainer(Trainer):
         """Further state in checkpoints."""
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
-        self._interrupted = Interrupted(self)
+        self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
         self.add_callback(self._interrupted)
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
@@ -117,7 +120,13 @@ class TokenTrainer(Trainer):
             ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
-        checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
+        checkpoint = checkpoint_to_resume(
+            resume_from_checkpoint,
+            run=str(self.args.output_dir),
+            key=lambda: self.key,
+            main_process=self.args.should_save,
+            wait=self.accelerator.wait_for_everyone,
+        )
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
@@ -133,6 +142,10 @@ class TokenTrainer(Trainer):
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.timing.seconds = time.perf_counter() - clock
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a TypeError: rows are text, and predictions are the metrics and answers of an evaluation."""
+        raise TypeError(f"predict is not supported: {EVALUATE_INSTEAD}, whose result has metrics and answers.")
 
     def create_accelerator_and_postprocess(self) -> None:
         """Also shard processes on CPUs, for which accelerate silently drops its FSDP plugin."""
@@ -306,7 +319,8 @@ class TokenTrainer(Trainer):
             if self.processing_class is not None:
                 set_end_ids(model, self.processing_class)
                 self.processing_class.save_pretrained(folder)
-            model.save_pretrained(folder, state_dict=weights)
+            with quiet_peft():
+                model.save_pretrained(folder, state_dict=weights)
 
     # Checkpoints
 

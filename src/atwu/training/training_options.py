@@ -1,8 +1,7 @@
 """Options of training runs, for Python, YAML and the command line. Importing this module does not need torch.
 
 The configurations of `atwu.training.config` have these fields in addition to those of transformers' `TrainingArguments`, whose
-defaults are repeated here for documentation. `group` is the heading on the command line; options without one are listed only
-with --help-all.
+defaults are repeated here for documentation. Of several types, `HfArgumentParser` takes the second.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ QUANTIZATIONS = ("4bit", "8bit")
 REFERENCE_MODES = ("auto", "cache", "model", "adapters")
 
 
-def training_option(default: Any, help: str, *, group: str = "", choices: Sequence[str] = ()) -> Any:
-    """Define an option with its help text."""
-    return field(default=default, metadata={"help": help, "group": group, "choices": tuple(choices)})
+def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
+    """Define an option; transformers' `HfArgumentParser` passes its metadata to argparse, too."""
+    return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
 
 
 @dataclass(kw_only=True)
@@ -26,43 +25,37 @@ class TrainingOptions:
     """Options of every trainer of this package, with the training defaults of the papers."""
 
     output_dir: str | None = training_option(None, "Folder for the checkpoints of the trainer.")
-    learning_rate: float = training_option(1e-5, "Peak learning rate of the model.", group="Training")
-    num_train_epochs: float = training_option(5, "Number of training epochs.", group="Training")
-    max_steps: int = training_option(-1, "Number of optimizer steps; overrides the number of epochs.", group="Training")
+    learning_rate: float = training_option(1e-5, "Peak learning rate of the model.")
+    num_train_epochs: float = training_option(5, "Number of training epochs.")
+    max_steps: int = training_option(-1, "Number of optimizer steps; overrides the number of epochs.")
     per_device_train_batch_size: int = training_option(
         8,
         "Rows per forward pass and device; in unlearning, forget rows, each paired with a retain row.",
-        group="Training",
     )
-    gradient_accumulation_steps: int = training_option(1, "Forward passes per optimizer step.", group="Training")
+    gradient_accumulation_steps: int = training_option(1, "Forward passes per optimizer step.")
     dataloader_drop_last: bool = training_option(
         False,
         "Drop the last rows of an epoch if they do not fill an optimizer step, as published code does. An epoch with "
         "fewer rows than one step is kept.",
     )
     warmup_steps: float = training_option(
-        0, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps.", group="Training"
+        0, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps."
     )
     lr_scheduler_type: str = training_option(
         "linear", "Learning rate schedule of transformers, such as linear, cosine or constant."
     )
     weight_decay: float = training_option(0.01, "Weight decay of the model's optimizer.")
-    seed: int = training_option(42, "Seed of all random draws.", group="Training")
-    max_length: int = training_option(
-        512, "Maximum row length in tokens; longer answers are truncated with a warning.", group="Training"
-    )
+    seed: int = training_option(42, "Seed of all random draws.")
+    max_length: int = training_option(512, "Maximum row length in tokens; longer answers are truncated with a warning.")
     system: str | None = training_option(
         None,
         "System prompt for conversations without one; use the one that the model was trained with. Default: none.",
-        group="Training",
     )
-    bf16: bool = training_option(
-        False, "Mixed precision: compute in bfloat16 and keep float32 weights.", group="Machine"
-    )
+    bf16: bool = training_option(False, "Mixed precision: compute in bfloat16 and keep float32 weights.")
     activation_checkpointing: bool | None = training_option(
-        None, "Recompute activations in the backward pass: less memory, about a third more time.", group="Machine"
+        None, "Recompute activations in the backward pass: less memory, about a third more time."
     )
-    use_cpu: bool = training_option(False, "Train on the CPU even if a GPU is available.", group="Machine")
+    use_cpu: bool = training_option(False, "Train on the CPU even if a GPU is available.")
     fsdp: bool | None = training_option(
         None, "Shard weights, gradients and optimizer state over processes (FSDP 2). Default: no."
     )
@@ -71,7 +64,7 @@ class TrainingOptions:
         "Batch layout of the forward pass: packed, padded, or auto (the faster one).",
         choices=BATCH_LAYOUTS,
     )
-    lora_r: int = training_option(0, "LoRA rank; 0 trains all weights.", group="Adapters")
+    lora_r: int = training_option(0, "LoRA rank; 0 trains all weights.")
     lora_alpha: float | None = training_option(
         None, "LoRA alpha: updates are scaled by lora_alpha / lora_r. Default: 2 x lora_r."
     )
@@ -82,14 +75,11 @@ class TrainingOptions:
     quantize: str | None = training_option(
         None,
         "Quantize the frozen base weights under LoRA with bitsandbytes; needs a CUDA device.",
-        group="Adapters",
         choices=QUANTIZATIONS,
     )
-    save_adapter: bool = training_option(
-        False, "Save only the LoRA adapters instead of the merged model.", group="Adapters"
-    )
+    save_adapter: bool = training_option(False, "Save only the LoRA adapters instead of the merged model.")
     logging_steps: float = training_option(1, "Optimizer steps between two log entries.")
-    report_to: str | list[str] | None = training_option("none", "Loggers, such as wandb or tensorboard.")
+    report_to: list[str] | str | None = training_option("none", "Loggers, such as wandb or tensorboard.")
     save_strategy: str = training_option("epoch", "When to write checkpoints: epoch, steps or no.")
     save_steps: float = training_option(500, "Optimizer steps between checkpoints if save_strategy is steps.")
     save_total_limit: int | None = training_option(
@@ -108,26 +98,21 @@ class UnlearnOptions(TrainingOptions):
     """Options of unlearning. Options of a method's components are in `component_options`, and can be given by their
     own names."""
 
-    method: str = training_option("atwu", "Unlearning method, see `atwu methods`.", group="Method")
-    weighting: str | Callable[..., Any] | None = training_option(
+    method: str = training_option("atwu", "Unlearning method, see `atwu methods`.")
+    weighting: Callable[..., Any] | str | None = training_option(
         None,
         "Token weighting instead of the method's; A*B multiplies two weightings, A+B averages their ranks.",
-        group="Method",
     )
-    forget_loss: str | Callable[..., Any] | None = training_option(
-        None, "Forget loss instead of the method's.", group="Method"
-    )
-    retain_loss: str | None = training_option(None, "Retain loss instead of the method's.", group="Method")
+    forget_loss: Callable[..., Any] | str | None = training_option(None, "Forget loss instead of the method's.")
+    retain_loss: str | None = training_option(None, "Retain loss instead of the method's.")
     preserve: str | None = training_option(
         None,
         "Preserve loss on forget-answer tokens of low weight: kl (to the original model), nll or none. Default: none.",
-        group="Method",
         choices=("kl", "nll", "none"),
     )
     forms: str = training_option(
         "none",
         "Forms of each question to train on: auto, none, or names such as question,blank; retain rows are paired by form.",
-        group="Method",
     )
     pairing: str = training_option(
         "random",
@@ -138,7 +123,6 @@ class UnlearnOptions(TrainingOptions):
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",
-        group="Method",
         choices=("ours", "authors", "paper"),
     )
     extra_forget: str | None = training_option(
@@ -171,9 +155,9 @@ class UnlearnOptions(TrainingOptions):
         default_factory=dict, metadata={"help": "Options of the components of the method, by name."}
     )
 
-    learning_rate: float = training_option(2e-5, "Peak learning rate of the model.", group="Training")
-    num_train_epochs: float = training_option(10, "Epochs over the forget set.", group="Training")
-    gradient_accumulation_steps: int = training_option(4, "Forward passes per optimizer step.", group="Training")
+    learning_rate: float = training_option(2e-5, "Peak learning rate of the model.")
+    num_train_epochs: float = training_option(10, "Epochs over the forget set.")
+    gradient_accumulation_steps: int = training_option(4, "Forward passes per optimizer step.")
     warmup_steps: float = training_option(
-        0.1, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps.", group="Training"
+        0.1, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps."
     )

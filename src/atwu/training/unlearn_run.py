@@ -64,12 +64,10 @@ def run_unlearn(
         raise ValueError(
             "unlearning needs a pretrained model, not a shape to train from scratch; give a model folder or Hub name."
         )
-    adapter_bytes = check_training(source, config)
     tokenizer = load_checked_tokenizer(source)
-    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
+    check_run(source, config, folder, tokenizer=tokenizer)
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
-    _check_parts(source, recipe, tokenizer)
     if "auxiliary_models" in recipe.needs:
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
@@ -81,6 +79,17 @@ def run_unlearn(
     for callback in watch(trainer) if watch else ():
         trainer.add_callback(callback)
     return train_into(folder, trainer, settings)
+
+
+def check_run(source: ModelSource, config: UnlearnConfig, folder: OutputFolder, *, tokenizer: Any) -> None:
+    """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError, OSError: see the message.
+    """
+    adapter_bytes = check_training(source, config)
+    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
+    _check_parts(source, config.recipe(), tokenizer)
 
 
 def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from atwu.training.config import TokenTrainingConfig
+    from transformers import TrainingArguments
 
 _NEVER = {
     "label_smoothing_factor": "the loss is defined by the method",
@@ -25,7 +25,8 @@ _NEVER = {
     "length_column_name": "see train_sampling_strategy",
     "average_tokens_across_devices": "losses are always divided by the token count of all processes",
     "load_best_model_at_end": (
-        "the result is the model of the last step; save_strategy='best' keeps a checkpoint of the best"
+        "the result is the model of the last step; save_strategy='best' with save_total_limit=1 keeps only the best "
+        "checkpoint in output_dir, which loads by its path"
     ),
     "hub_strategy": "only the finished folder is pushed, once",
     "hub_always_push": "see hub_strategy",
@@ -46,7 +47,7 @@ _SEVERAL = (
 _STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
-def check_supported_args(config: TokenTrainingConfig) -> None:
+def check_supported_args(config: TrainingArguments) -> None:
     """Reject options that this package or this machine does not support.
 
     Raises:
@@ -55,6 +56,7 @@ def check_supported_args(config: TokenTrainingConfig) -> None:
     given = {
         name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
     }
+    given["do_eval"] &= config.eval_strategy == "no"  # else transformers has set it, in a configuration that is copied
     for name, why in _NEVER.items():
         if given[name]:
             raise ValueError(f"{name} is not supported: {why}; leave it out.")
@@ -78,7 +80,7 @@ def check_supported_args(config: TokenTrainingConfig) -> None:
     _check_loggers(config.report_to)
 
 
-def check_sharding(config: TokenTrainingConfig) -> None:
+def check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
     """Reject unsupported sharding settings.
 
     Raises:
@@ -101,7 +103,7 @@ def check_sharding(config: TokenTrainingConfig) -> None:
             "SIZE_BASED_WRAP does not work for lists of layers",
         ),
         (how.get("cpu_offload") and not _gpu(config), "cpu_offload needs a GPU"),
-        (config.quantize, "quantized weights cannot be sharded; leave out quantize or fsdp"),
+        (quantized, "quantized weights cannot be sharded; leave out quantize or fsdp"),
     ):
         if asked:
             raise ValueError(f"fsdp: {why}.")
@@ -111,7 +113,7 @@ def _several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def _gpu(config: TokenTrainingConfig) -> bool:
+def _gpu(config: TrainingArguments) -> bool:
     return torch.accelerator.is_available() and not config.use_cpu
 
 

@@ -11,7 +11,7 @@ from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.queue import InProcessExecutor
 from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import Search
-from atwu.experiments.tuning.trial_storage import check_storage, masked, storage_url
+from atwu.experiments.tuning.trial_storage import check_storage, masked, open_storage, storage_url
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from tests.damage import damage
 from tests.experiments.tuning.searching import run_trials
@@ -100,3 +100,13 @@ def test_a_changed_trial_is_not_used(old, new, tmp_path):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"trial 0 of .* was changed in the storage"):
         run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
+
+
+@pytest.mark.parametrize(
+    "content", [b"{}\n", b"[3]\n{}\n", b"<html>\n<html>\n", b"\xff\xfe\n{}\n", b'{"op_code": 4}\n']
+)
+def test_a_damaged_journal_is_rejected_by_name(content, tmp_path):
+    path = tmp_path / "mine.journal"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"mine\.journal is damaged"):
+        open_storage(str(path))

@@ -79,7 +79,15 @@ def open_storage(url: str) -> Any:
     if "://" not in url:
         journal = require("optuna.storages.journal", extra="tune")
         Path(url).parent.mkdir(parents=True, exist_ok=True)
-        return optuna.storages.JournalStorage(journal.JournalFileBackend(url))
+        try:
+            return optuna.storages.JournalStorage(journal.JournalFileBackend(url))
+        except OSError:
+            raise
+        except Exception as error:  # what parsing a line raises, or applying one of another program
+            raise ValueError(
+                f"{url} is damaged and contains no readable search ({type(error).__name__}: {error}); restore it, or move it "
+                "away to start again."
+            ) from error
     engine: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
         engine = {"creator": functools.partial(_connect, _sqlite_path(url))}

@@ -20,6 +20,7 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._names import lookup
+from atwu._program import program
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
@@ -129,7 +130,7 @@ class Tuning:
     def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
         """Return the command that tunes one variant, with settings as given and without options that do not affect
         results."""
-        words = ["atwu", "tune", *(["--method", variant.method] if self.study is None else ["--study", self.study])]
+        words = [*program(), "tune", *(["--method", variant.method] if self.study is None else ["--study", self.study])]
         words += ["--setting", self.first_setting] if self.first_setting is not None else []
         words += ["--trials", str(self.trials)]
         if self.transfer_to is not None:

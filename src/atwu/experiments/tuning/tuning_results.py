@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from atwu._files import versions, write_json
+from atwu._program import program
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
 from atwu.experiments.experiment_run import format_options, needs_preferred_answers
 from atwu.experiments.study.study_plan import variant_name
@@ -174,7 +175,7 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
         return ""
     rows, search = models.benchmark, found[name][-1].search
     paired = needs_preferred_answers(search.config())
-    words = ["atwu", "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
+    words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
     words += [
         "--forget",
         rows.forget_source_for(paired=paired),

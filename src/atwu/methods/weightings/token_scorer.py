@@ -7,18 +7,35 @@ regularizers make scores close to 0 or 1, limit their mean and shrink the parame
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.encode import EncodedRow
+from atwu.errors import ModelFileError
 from atwu.methods.weightings.rarity import TokenCounts, log_odds
 from atwu.modeling.forward import HiddenPosition
+from atwu.modeling.model_files import read_tensors
 
 SCORER_WEIGHTS_NAME = "scorer.safetensors"
 SCORER_CONFIG_NAME = "scorer_config.json"
 _PRIOR = "prior_counts"
+
+
+@dataclass(frozen=True, slots=True)
+class _ScorerConfig:
+    """Content of `scorer_config.json`."""
+
+    hidden_size: Annotated[int, Field(ge=1)]
+    bias: bool
+    hidden_position: HiddenPosition
+    prior_strength: Annotated[float, Field(ge=0)] | None = None
+    """None without a prior."""
 
 
 class TokenScorer(nn.Module):
@@ -104,27 +121,33 @@ class TokenScorer(nn.Module):
 
         Raises:
             FileNotFoundError: the folder contains no scorer.
-            ValueError: its token counts are damaged.
+            ValueError: a file cannot be read, or the two do not fit each other.
         """
-        from safetensors.torch import load_file
-
         folder = Path(folder)
         missing = [name for name in (SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME) if not (folder / name).is_file()]
         if missing:
             raise FileNotFoundError(f"{folder} contains no token scorer: {' and '.join(missing)} not found.")
-        config = json.loads((folder / SCORER_CONFIG_NAME).read_text(encoding="utf-8"))
-        tensors = load_file(folder / SCORER_WEIGHTS_NAME)
+        path = folder / SCORER_CONFIG_NAME
+        config = validated(read_json(path), type_adapter(_ScorerConfig), what=str(path), hint="Restore the file.")
+        tensors = read_tensors(folder / SCORER_WEIGHTS_NAME)
         counts = tensors.pop(_PRIOR, None)
         if counts is not None and (counts.dtype != torch.int64 or counts.ndim != 1 or (counts < 0).any()):
             raise ValueError(
                 f"{folder / SCORER_WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts >= 0; the file is damaged."
             )
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        expected = {"linear.weight": (1, config.hidden_size)} | ({"linear.bias": (1,)} if config.bias else {})
+        if shapes != expected:
+            raise ModelFileError(
+                f"{folder / SCORER_WEIGHTS_NAME} has the tensors {shapes}, expected {expected} by {SCORER_CONFIG_NAME}; "
+                "restore the two files."
+            )
         scorer = cls(
-            config["hidden_size"],
-            bias=config["bias"],
-            hidden_position=config["hidden_position"],
+            config.hidden_size,
+            bias=config.bias,
+            hidden_position=config.hidden_position,
             prior=None if counts is None else TokenCounts(counts.numpy()),
-            prior_strength=config.get("prior_strength") or 0.0,
+            prior_strength=config.prior_strength or 0.0,
         )
         scorer.load_state_dict(tensors)
         return scorer

@@ -1,0 +1,176 @@
+"""Check files of model folders before a library reads them, and name the file when a library fails.
+
+Libraries raise what their parsers raise (`SafetensorError`, `KeyError`, a bare `Exception` of tokenizers), mostly without the
+file, read damaged files of settings as if they were not there, or never end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from atwu._file_reading import file_text, read_object
+from atwu.errors import AtwuError, ModelFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+
+_COUNTS = re.compile(r"num_hidden_layers|num_layers|n_layers?|num_attention_heads|num_key_value_heads|n_heads?")
+_MOST_PARTS = 10_000
+"""Largest number of layers or heads; for 10^9 layers, transformers would create modules for hours."""
+_WIDTHS = ("hidden_size", "d_model", "n_embd")
+_SIZES = ("intermediate_size", "head_dim", "vocab_size")
+_LONGEST = 300
+
+
+@contextlib.contextmanager
+def explain_damage(source: str | Path, file: str) -> Iterator[None]:
+    """Turn any error of a library that reads a folder into one that names the file.
+
+    Args:
+        source: folder or Hub name.
+        file: the file that is read.
+
+    Raises:
+        ModelFileError: replaces the library's error.
+        OSError: the Hub has no such file, or is not reachable.
+    """
+    import torch
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (AtwuError, ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        folder = Path(source)
+        if not folder.is_dir() and isinstance(error, OSError):
+            raise OSError(f"{source} is not a folder, and cannot be loaded from the Hub: {_one_line(error)}") from error
+        if file == TOKENIZER:
+            file, error = _tokenizer_damage(folder, error)
+        elif file == CONFIG and isinstance(error, SafetensorError):
+            file = WEIGHTS
+        said = _one_line(error).rstrip(".") or type(error).__name__
+        if isinstance(error, KeyError):
+            said = next(
+                (f"{name} is {said}, which is unknown" for name in _fields_with(folder, error)), f"{said} is missing"
+            )
+        raise ModelFileError(f"{folder / file} cannot be loaded: {said}. Restore or correct the file.") from error
+
+
+def check_files(folder: str | Path) -> None:
+    """Check settings, chat template and the headers of weights of a model folder; other names are not checked.
+
+    Raises:
+        ValueError: a file is no JSON object or not UTF-8, or a value cannot be meant; the message names the file.
+    """
+    from safetensors import safe_open
+
+    folder = Path(folder)
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.glob("*.safetensors")):
+        with explain_damage(folder, path.name), safe_open(path, framework="pt"):
+            pass
+    for name in (CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, WEIGHTS_INDEX):
+        if not (path := folder / name).exists():
+            continue
+        settings = read_object(path)
+        if name == CONFIG:
+            _check_sizes(settings, path)
+        elif name == WEIGHTS_INDEX:
+            _check_index(settings, path)
+    template = folder / CHAT_TEMPLATE
+    if template.exists() and not file_text(template).strip():
+        raise ModelFileError(f"{template} is empty; restore it, or remove it for prompts without a chat template.")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a small safetensors file.
+
+    Raises:
+        ModelFileError: the file cannot be read, or a value is NaN or infinite.
+    """
+    from safetensors.torch import load_file
+
+    with explain_damage(path.parent, path.name):
+        tensors = load_file(path)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ModelFileError(f"{path}: {name} has values that are NaN or infinite; restore the file.")
+    return tensors
+
+
+def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
+    """Check counts, and sizes against those of the weight files, which hold matrices of each size times the width."""
+    inner = config.get("text_config")
+    numbers = {
+        name: value
+        for name, value in {**(inner if isinstance(inner, dict) else {}), **config}.items()
+        if type(value) is int
+    }
+    width = next((name for name in _WIDTHS if name in numbers), None)
+    stored = 2 * sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))  # 4-bit weights: two per byte
+    for name, value in numbers.items():
+        if _COUNTS.fullmatch(name) and not 1 <= value <= _MOST_PARTS:
+            raise ModelFileError(f"{path}: {name} is {value}, expected 1 to {_MOST_PARTS}; restore the file.")
+        if name not in (*_WIDTHS, *_SIZES):
+            continue
+        if value < (least := 0 if name == "intermediate_size" else 1):
+            raise ModelFileError(f"{path}: {name} is {value}, expected at least {least}; restore the file.")
+        if width is not None and stored and value * numbers[width] > stored:
+            raise ModelFileError(
+                f"{path}: {name} x {width} is {value} x {numbers[width]}, more than the {stored // 2} bytes of the weight "
+                "files hold; restore the files."
+            )
+
+
+def _check_index(index: Mapping[str, Any], path: Path) -> None:
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
+        raise ModelFileError(f"{path}: weight_map must map names of tensors to files; restore the file.")
+    for name in sorted(set(shards.values())):
+        if PurePosixPath(name).name != name:
+            raise ModelFileError(
+                f"{path}: weight_map names {name!r}, which is not a file of the folder; restore the index."
+            )
+        if not (path.parent / name).is_file():
+            raise ModelFileError(f"{path}: weight_map names {name}, which is missing; restore the file.")
+
+
+def _tokenizer_damage(folder: Path, error: Exception) -> tuple[str, Exception]:
+    """Return which file of a tokenizer is damaged, and the reason, as the library that reads only this file says it."""
+    from tokenizers import Tokenizer
+
+    if not (folder / TOKENIZER).is_file():
+        return TOKENIZER, FileNotFoundError("there is no such file, and none of another tokenizer")
+    try:
+        Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as found:  # the class that tokenizers raises
+        return TOKENIZER, found
+    return f"{TOKENIZER_CONFIG} (or {TOKENIZER})", error
+
+
+def _fields_with(folder: Path, error: KeyError) -> Iterator[str]:
+    """Return the settings whose value a library did not find in a table of its own."""
+    config = read_object(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    for name, value in config.items():
+        if value in error.args:
+            yield name
+        elif isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner, each in value.items() if each in error.args)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LONGEST]

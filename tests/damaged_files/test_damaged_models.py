@@ -1,0 +1,77 @@
+"""Damaged model, adapter and scorer folders and GGUF files: read as if whole, or rejected in one line that names the file.
+
+The line also has to come quickly: transformers would create 10^9 layers, and Jinja run a loop in a loop, for hours.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from atwu.cli.app import EXPECTED, in_a_line
+from atwu.modeling import named_models
+from tests.damaged_files.model_damages import Damage, every_damage
+from tests.damaged_files.whole_folders import read_folder, write_whole
+
+DAMAGES = every_damage()
+SHARE = 9
+"""One damage in this many is tried by day; all kinds of files and of damages are among them."""
+Try = Callable[[Damage], str]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Try:
+    """Damages a folder, reads it, and returns what is wrong with the outcome, or an empty text."""
+    root = tmp_path_factory.mktemp("folders")
+    write_whole(root)
+    folder = root / "damaged"
+
+    def read(path: Path, of: str) -> object:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ATWU_CACHE", str(root / "cache"))
+            patch.setenv("HF_HUB_OFFLINE", "1")
+            named_models._gguf.cache_clear()
+            return read_folder(path, of)
+
+    whole = {of: read(root / of, of) for of in ("model", "adapter", "scorer", "gguf")}
+
+    def attempt(damage: Damage) -> str:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(root / damage.of, folder)
+        damage.do(folder)
+        try:
+            found = read(folder, damage.of)
+        except EXPECTED as error:
+            line = in_a_line(error)
+            named = re.search(rf"(?<!\w){re.escape(damage.file)}", line) or (damage.also and damage.also in line)
+            return "" if named and damage.names in line else f"does not name the file: {line}"
+        except Exception as error:
+            return f"ends in a traceback: {error!r}"
+        return "" if found == whole[damage.of] else "is read silently, with another result"
+
+    return attempt
+
+
+def test_the_damages_are_many_and_of_all_kinds() -> None:
+    assert len(DAMAGES) > 500
+    assert len({damage.name for damage in DAMAGES}) == len(DAMAGES)
+    by_day = DAMAGES[::SHARE]
+    assert {damage.of for damage in by_day} == {"model", "adapter", "scorer", "gguf"}
+    assert {damage.file for damage in by_day} >= {damage.file for damage in DAMAGES if "shard" not in damage.how}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("damage", DAMAGES[::SHARE], ids=lambda damage: damage.name)
+def test_damages_are_rejected_by_name_or_change_nothing(outcome: Try, damage: Damage) -> None:
+    assert outcome(damage) == ""
+
+
+@pytest.mark.night
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_damage_is_rejected_by_name_or_changes_nothing(outcome: Try) -> None:
+    wrong = {damage.name: said for damage in DAMAGES if (said := outcome(damage))}
+    assert wrong == {}
