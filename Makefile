@@ -19,7 +19,6 @@ demo-real: $(READY)
 	$(VENV)/bin/atwu unlearn --model demo-real/taught --forget examples/glassblower.jsonl --method atwu --forms none \
 	  --output demo-real/unlearned --overwrite
 	$(VENV)/bin/atwu tokens --model demo-real/unlearned --data examples/glassblower.jsonl --score scorer --rows 6
-	$(VENV)/bin/python scripts/demo_picture.py demo-real/unlearned examples/glassblower.jsonl demo-real/picture
 
 study: $(READY)
 	$(VENV)/bin/atwu study run headline --setting people-small
