@@ -76,7 +76,7 @@ class Steering(WeightedDistance):
         search=Range(0.5, 10.0),
         help="length of RMU's steering vector; larger changes hidden states more",
     )
-    layer: float = _layer()
+    layer: int = _layer()
 
     def reads_layer(self, layers: int) -> int:
         return min(int(self.layer), layers - 1)
@@ -99,7 +99,7 @@ class Activation(RetainLoss):
     needs = ("retain", "reference_activations")
     reduction = "row_means"
     reads_head = False
-    layer: float = _layer()
+    layer: int = _layer()
 
     def reads_layer(self, layers: int) -> int:
         return min(int(self.layer), layers - 1)
