@@ -48,11 +48,6 @@ def hits(share: float, *what: object) -> tuple[float, ...]:
     return tuple(100.0 * float(v) for v in rng(*what).random(len(SUBJECTS)) < share)
 
 
-def curve(area: float, points: int = 30) -> dict[str, Any]:
-    fpr = np.linspace(0, 1, points)
-    return {"auroc": area, "fpr": fpr.tolist(), "tpr": (fpr ** ((1 - area) / area)).tolist()}
-
-
 def result(
     name: str,
     *,
@@ -124,9 +119,6 @@ def result(
         versions={"atwu": "0.1.0", "torch": "2.13.0"},
         references=dict(zip(("original", "retain-only"), (found.fingerprint for found in references), strict=False)),
         cost={"generated_tokens": 1200.0, "judge_usd": 0.12 + 0.01 * left},
-        curves={
-            "pooled_roc": {score: curve(0.9 if score == "scorer" else 0.6) for score in SCORES[0 if scorer else 1 :]}
-        },
         warnings=(f"{name}: answers of 1 row are unscored.",) if left > 0.5 else (),
     )
 

@@ -18,14 +18,10 @@ from atwu.methods.recipe import recipe
 from atwu.report import figures
 from atwu.report.colour_scale import contrast
 from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
-from atwu.report.figures.attacks import Panel, after_value, before_value
-from atwu.report.figures.cost import format_duration
-from atwu.report.figures.figure import FIGURE_FORMATS
-from atwu.report.figures.figure_style import ACCENT, COLOURS, INK, series_of, slug, styled
-from atwu.report.figures.label_placement import spread_apart
-from atwu.report.figures.token_scores import density, own_scores
+from atwu.report.figures.attacks import Panel, before_value
+from atwu.report.figures.curves import curve
+from atwu.report.figures.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, slug, styled
 from atwu.report.figures.trade_off import pareto
-from atwu.report.figures.training_curves import curve
 from atwu.report.figures.uplift import UQ, without_scores
 from atwu.report.run_records import Records
 
@@ -149,7 +145,7 @@ def test_marks_of_a_label_have_its_class_and_a_tooltip(drawn) -> None:
 def test_figures_do_not_depend_on_the_users_matplotlib_style(records, tmp_path, monkeypatch) -> None:
     import matplotlib
 
-    chosen = ("auroc_progression", "cost")
+    chosen = ("auroc_progression", "training_curves")
     monkeypatch.setattr(figures, "FIGURES", {name: FIGURES[name] for name in chosen})
     first = save_figures(records, tmp_path / "one")
     with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.fonttype": "path"}):
@@ -259,42 +255,6 @@ def test_control_characters_in_labels(build_records) -> None:
     assert any("a\ufffd\ufffd\ufffd" in (text or "") for text in root.itertext())
 
 
-def test_the_own_score_of_a_method_is_that_of_its_weighting(records) -> None:
-    assert own_scores(records) == {"atwu": "scorer", "wga": "saturation"}
-    unrecorded = tuple(dataclasses.replace(run, run=None) for run in records.runs)
-    assert own_scores(dataclasses.replace(records, runs=unrecorded))["atwu"] == "scorer"
-    assert (
-        own_scores(dataclasses.replace(records, runs=(dataclasses.replace(records.runs[0], run={"recipe": None}),)))
-        == {}
-    )
-
-
-def test_ridges_have_unit_mass_and_stay_within_bounds() -> None:
-    for values in ([0.5, 0.6, 0.8], [1.0, 1.0, 0.98], [0.3]):
-        heights = density(values)
-        assert np.trapezoid(heights, np.linspace(0, 1, len(heights))) == pytest.approx(1, abs=0.02)
-
-
-def test_ridges_are_ordered_by_mean(drawn, records) -> None:
-    names = [text.get_text() for text in drawn["auroc_ridge"].figure.axes[0].get_yticklabels()]
-    assert names == ["atwu", "wga"]
-    values = [
-        value
-        for run in records.of("wga")
-        for value in run.result.rows["forget"].metrics["auroc_saturation"]
-        if value is not None
-    ]
-    assert f"{fmean(values):.3f} over 23 × 2 rows" in drawn["auroc_ridge"].tips["series-wga--mean"]
-    first, second = records.of("wga")
-    rows = first.result.rows["forget"]
-    metrics = {**rows.metrics, "auroc_saturation": (None,) * 4 + rows.metrics["auroc_saturation"][4:]}
-    sets = {**first.result.rows, "forget": dataclasses.replace(rows, metrics=metrics)}
-    first = dataclasses.replace(first, result=dataclasses.replace(first.result, rows=sets))
-    figure = FIGURES["auroc_ridge"](dataclasses.replace(records, runs=(first, second)))
-    assert "over 20–23 × 2 rows" in figure.tips["series-wga--mean"]
-    assert all(box.x1 <= figure.figure.get_size_inches()[0] * figure.figure.dpi for _, _, box in texts(figure))
-
-
 def test_progression_is_the_mean_over_seeds(drawn, records) -> None:
     lines = {line.get_gid(): line for line in drawn["auroc_progression"].figure.axes[0].lines}
     first, second = (run.trace.auroc["holdout"] for run in records.of("atwu"))
@@ -325,25 +285,9 @@ def test_a_diverging_line_does_not_flatten_the_others(records) -> None:
 
 
 def test_values_before_an_attack_use_the_same_rows(records) -> None:
-    panel = Panel("extraction_strength", "extraction_strength@relearn_forget", "")
+    panel = Panel("extraction_strength", "extraction_strength@relearn_forget")
     expected = fmean(fmean(run.result.rows["forget"].metrics["extraction_strength"][12:]) for run in records.of("npo"))
     assert before_value(records.of("npo"), panel) == pytest.approx(expected)
-
-
-def test_values_after_an_attack_use_the_same_rows(records) -> None:
-    panel = Panel("J_P", "J_P@int8", "")
-    runs = []
-    for run in records.of("npo"):
-        rows = run.result.rows["forget"]
-        metrics = {**rows.metrics, "J_P": (None, None, *rows.metrics["J_P"][2:])}
-        sets = {**run.result.rows, "forget": dataclasses.replace(rows, metrics=metrics)}
-        runs.append(dataclasses.replace(run, result=dataclasses.replace(run.result, rows=sets)))
-    cell = records.results["npo"].sets["forget"]["J_P@int8"]
-    found = after_value(runs, panel, cell)
-    assert found.value == pytest.approx(fmean(fmean(run.result.rows["forget"].metrics["J_P@int8"][2:]) for run in runs))
-    assert found.low <= found.value <= found.high
-    assert (cell.n, found.n) == (24, 22)
-    assert after_value(records.of("npo"), panel, cell) is cell
 
 
 def test_every_attack_has_a_panel(drawn) -> None:
@@ -360,25 +304,3 @@ def test_every_attack_has_a_panel(drawn) -> None:
         "quantized: 8 bits",
         "quantized: 4 bits",
     ]
-    assert drawn["attack_families"].tips.keys() == {
-        f"series-{label}--leak_prefix_injection" for label in ("atwu", "wga", "npo")
-    }
-
-
-def test_cost_is_per_run(drawn) -> None:
-    assert drawn["cost"].tips["series-atwu--time"] == "atwu: training time 14.5 s"
-    assert drawn["cost"].tips["series-npo--memory"] == "npo: peak memory 0.55 GB"
-    assert drawn["cost"].tips["series-npo--judge"] == "npo: judge $0.13"
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(9.94, "9.9 s"), (150, "2.5 min"), (9000, "2.5 h")])
-def test_durations_are_formatted(seconds, shown) -> None:
-    assert format_duration(seconds) == shown
-
-
-def test_names_of_lines_are_moved_as_little_as_possible() -> None:
-    assert spread_apart([5.0, 5.0, 50.0], 10, low=0, high=100) == [0.0, 10.0, 50.0]
-    assert spread_apart([50.0, 52.0], 10, low=0, high=100) == [46.0, 56.0]
-    assert spread_apart([99.0, 100.0, 98.0], 10, low=0, high=100) == [90.0, 100.0, 80.0]
-    assert spread_apart([3.0, 1.0, 2.0], 10, low=0, high=10) == [10.0, 0.0, 5.0]
-    assert spread_apart([], 10, low=0, high=1) == []

@@ -13,9 +13,7 @@ import pytest
 from rich.console import Console
 
 from atwu.evaluation.result import MetricValue
-from atwu.report.export_formats import REPORT_SCHEMA, WRITERS, to_csv, to_json
-from atwu.report.latex import tex, to_latex
-from atwu.report.markdown import escaped, to_markdown
+from atwu.report.export_formats import REPORT_SCHEMA, WRITERS, escaped, tex, to_csv, to_json, to_latex, to_markdown
 from atwu.report.report_table import degradation_notes, headline_metrics, report_table
 from atwu.report.run_records import Records, read_records
 from atwu.report.terminal_tables import headline_table
@@ -134,7 +132,7 @@ def test_marks(records) -> None:
     assert marks["wga", "FQ"] == "second"
     assert marks["atwu", "mia_auc_loss"] == ""  # neither way is better
     assert marks["original", "win_rate"] == ""
-    assert degradation_notes(records, table) == ["npo: win rate 40.0 is below 45: generation is degraded."]
+    assert degradation_notes(table) == ["npo: win rate 40.0 is below 45: generation is degraded."]
     markdown = markdown_rows(to_markdown(records))
     column = [name for _, name in headline_metrics(records)].index("win_rate")
     assert markdown["npo"][column].startswith("40.0 (!) ± 0.0")
@@ -178,6 +176,7 @@ def test_latex_is_well_formed(build_records) -> None:
     body = re.sub(r"\\[{}]", "", text)
     assert body.count("{") == body.count("}")
     assert r"rho\_50\% \& \{more\} \#1" in text
+    assert r"method & UQ $\uparrow$ & ES$_{F}$ $\downarrow$ & ES$_{R}$ $\uparrow$ & ES$_{\Delta}$ $\uparrow$ & " in text
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         assert rule in text
     columns = re.search(r"\\begin\{tabular\}\{(l r*|lr+)\}", text)[1]

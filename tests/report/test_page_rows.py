@@ -12,9 +12,8 @@ import pytest
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.weight_trace import Trace, TracedRow
-from atwu.report.page.answers_section import answers
 from atwu.report.page.report_page import render_report_page
-from atwu.report.page.words_section import traced
+from atwu.report.page.row_sections import answers, traced
 from atwu.report.run_records import Records
 from tests.report.conftest import Page
 

@@ -47,7 +47,7 @@ class CompareCommand:
     def _results(self) -> None:
         """Compare single results, or the methods of one study."""
         from atwu.evaluation.result import read_result
-        from atwu.report.markdown import panel_markdown
+        from atwu.report.export_formats import panel_markdown
         from atwu.report.metric_labels import PANEL
         from atwu.report.report_table import table_of
         from atwu.report.terminal_tables import differences_table, panel_table

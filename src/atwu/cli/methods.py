@@ -24,9 +24,9 @@ class MethodsCommand:
         from rich.console import Console
 
         from atwu._names import lookup
+        from atwu.cli.methods_listing import explain_method, list_methods, method_as_plain
         from atwu.methods.component_registry import load_plugins
         from atwu.methods.method_table import METHODS
-        from atwu.report.methods_listing import explain_method, list_methods, method_as_plain
 
         load_plugins()
         console = Console(markup=False, highlight=False, emoji=False)

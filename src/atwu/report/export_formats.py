@@ -4,17 +4,139 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
-from atwu.report.latex import to_latex
-from atwu.report.markdown import to_markdown
-from atwu.report.report_table import DATA, headline_metrics
+import pandas as pd
+from pydantic import ConfigDict, TypeAdapter
+
+from atwu.evaluation.result import STRICT, EvalResult
+from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.report_table import DATA, Table, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.report.run_records import Records
+from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
 from atwu.training.model_card import public_command, public_record
 
-REPORT_SCHEMA_NAME = "atwu.report/1"
+_MARKDOWN = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
+_MARKDOWN_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
+_LATEX = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\textcolor{red}{%s}", "": "%s"}
+_LATEX_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "underlined: second", "degraded": "red: degraded"}
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "–": "--",
+        "−": "$-$",
+        "Δ": r"$\Delta$",
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        "½": r"$\tfrac12$",
+        "…": r"\ldots{}",
+    }
+)
+
+
+def to_markdown(records: Records, keys: Sequence[MetricKey] | None = None, *, intervals: bool = True) -> str:
+    """Format the table in GitHub Markdown: best **bold**, second *italic*, degraded (!); followed by its caption."""
+    table = report_table(records, keys)
+    caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND, intervals=intervals))
+    notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(table))
+    return f"{models_markdown(table, intervals=intervals)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
+
+
+def models_markdown(table: Table, *, intervals: bool = False) -> str:
+    """One row per model, one column per metric."""
+    rows = zip(map(table.shown, table.labels), _markdown_cells(table, intervals).values, strict=True)
+    return _markdown("method", [head.text for head in table.heads], rows)
+
+
+def panel_markdown(table: Table, *, intervals: bool = True) -> str:
+    """One row per metric, one column per model."""
+    cells = _markdown_cells(table, intervals)
+    rows = ((head.full, [head.count, *cells[head.key]]) for head in table.heads)
+    return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
+
+
+def _markdown(first: str, heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Format a table; its cells are Markdown, its headers and names are plain text."""
+    text = [[first, *map(escaped, heads)], ["---", *["---:"] * len(heads)]]
+    text += [[escaped(name), *cells] for name, cells in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in text)
+
+
+def _markdown_cells(table: Table, intervals: bool) -> pd.DataFrame:
+    def write(cell: Any) -> str:
+        spread, told = cell.spread and f"± {cell.spread}", cell.told and f"({cell.told})"
+        parts = [_MARKDOWN[cell.mark].format(cell.number), spread, intervals and cell.interval, told]
+        return " ".join(part for part in parts if part)
+
+    return table.cells(write, MISSING_CELL)
+
+
+def escaped(text: str) -> str:
+    """Escape text for Markdown, on one line."""
+    return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))
+
+
+def to_latex(records: Records) -> str:
+    """Format the table: best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
+    table = report_table(records)
+    numbers = table.cells(_latex_cell, "--")
+    intervals = table.cells(lambda cell: cell.interval and rf"{{\tiny {_minus(cell.interval)}}}")
+    names = pd.Series({label: tex(table.shown(label)) for label in table.labels})
+    for below in table.ruled:
+        names[below] = rf"\midrule {names[below]}"
+    numbers.insert(0, "", names)
+    intervals.insert(0, "", "")
+    rows = pd.concat([numbers, intervals[(intervals != "").any(axis=1)]]).loc[list(table.labels)]
+    rows.columns = ["method", *(_latex_head(head.text) for head in table.heads)]
+    caption = [*report_caption(records, table, _LATEX_LEGEND), *degradation_notes(table)]
+    text: str = rows.to_latex(
+        index=False,
+        escape=False,
+        column_format="l" + "r" * len(table.keys),
+        position="t",
+        caption=" ".join(tex(part.rstrip(".")) + "." for part in caption),
+    )
+    size = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
+    return "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n" + text.replace("\n", f"\n{size}\n", 1)
+
+
+def tex(text: str) -> str:
+    """Escape text for LaTeX."""
+    return text.replace("\n", " ").translate(_TEX)
+
+
+def _latex_head(name: str) -> str:
+    """Format a name and its arrow, with the subscripts of metrics."""
+    parts = SUBSCRIPT.split(name)
+    lows = [rf"$_{{{low}}}$".replace("Δ", r"\Delta") for low in parts[2::3]]
+    named = zip(parts[::3], [*parts[1::3], ""], [*lows, ""], strict=True)
+    return "".join(tex(before) + base + low for before, base, low in named)
+
+
+def _latex_cell(cell: Any) -> str:
+    text = _LATEX[cell.mark] % _minus(cell.number)
+    text += rf"$_{{\pm {cell.spread}}}$" if cell.spread else ""
+    return text + (rf" {{\tiny ({cell.told})}}" if cell.told else "")
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "$-$")
 
 
 def to_csv(records: Records) -> str:
@@ -36,7 +158,7 @@ def to_json(records: Records) -> str:
     Values per row and curves are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
     """
     plain: dict[str, Any] = {
-        "schema": REPORT_SCHEMA_NAME,
+        "schema": "atwu.report/1",
         "title": records.title,
         "study": _study(records),
         "headline": [list(key) for key in headline_metrics(records)],
@@ -66,40 +188,32 @@ def _study(records: Records) -> dict[str, Any]:
     return plain if command is None else plain | {"command": public_command(str(command))}
 
 
+@dataclass(frozen=True)
+class _Run:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    label: str
+    seed: int | None
+    result: EvalResult
+    run: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class _Report:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    schema: Literal["atwu.report/1"]
+    title: str
+    study: dict[str, Any]
+    headline: list[MetricKey]
+    results: dict[str, EvalResult]
+    runs: list[_Run]
+
+
 REPORT_SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
+    **TypeAdapter(_Report).json_schema(mode="serialization"),
     "title": "Report of atwu report --format json",
-    "type": "object",
-    "required": ["schema", "title", "study", "headline", "results", "runs"],
-    "additionalProperties": False,
-    "properties": {
-        "schema": {"const": REPORT_SCHEMA_NAME},
-        "title": {"type": "string"},
-        "study": {"type": "object"},
-        "headline": {
-            "type": "array",
-            "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
-        },
-        "results": {"type": "object", "additionalProperties": {"$ref": "#/$defs/result"}},
-        "runs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["label", "seed", "result", "run"],
-                "additionalProperties": False,
-                "properties": {
-                    "label": {"type": "string"},
-                    "seed": {"type": ["integer", "null"]},
-                    "result": {"$ref": "#/$defs/result"},
-                    "run": {"type": ["object", "null"]},
-                },
-            },
-        },
-    },
-    "$defs": {
-        "result": {key: value for key, value in EVAL_SCHEMA.items() if key not in ("$schema", "$defs")},
-        **EVAL_SCHEMA["$defs"],
-    },
 }
 """JSON Schema of `to_json`."""
 

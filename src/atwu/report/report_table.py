@@ -21,8 +21,7 @@ from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_n
 from atwu.evaluation.warnings import degraded
 from atwu.report.merge_studies import NO_BUDGET, reasons
 from atwu.report.metric_labels import HEADLINE, LEADING_METRICS, head_name
-from atwu.report.model_standing import standing_note as standing_told
-from atwu.report.model_standing import standings
+from atwu.report.model_standing import standing_note, standings
 from atwu.report.table_values import REFERENCE_MODELS, Mark, MetricKey
 from atwu.training.model_card import public_text
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
 """Data columns; the others control the display."""
-_COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "reference", "mark")
+_COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "lost", "reference")
 
 
 def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = None) -> pd.DataFrame:
@@ -42,49 +41,46 @@ def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = 
 
     Returns:
         One row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
-        `interval` and `told` (`2 of 3 seeds`) are text; `mark` is best, second, degraded or empty.
+        `interval`, `told` (`2 of 3 seeds`) and `lost` (how a general ability is degraded) are text; `place` is the rank
+        among unlearned models, and `mark` is best, second, degraded or empty.
     """
+    original = results.get("original")
     rows: list[dict[str, Any]] = []
     for label, result in results.items():
-        count = (runs or {}).get(label, 1)
+        count, reference = (runs or {}).get(label, 1), label in REFERENCE_MODELS
+        lost = {} if reference else {(split, name): said for split, name, said in degraded(result, original)}
         for split, metric, cell in measured_numbers(result):
             text = {
                 "number": format_number(cell.value, cell.digits),
                 "spread": "" if cell.seed_std is None else format_number(cell.seed_std, cell.digits),
                 "interval": format_interval(cell),
                 "told": f"{cell.seeds} of {count} seeds" if cell.seeds < count else "",
-                "reference": label in REFERENCE_MODELS,
+                "lost": lost.get((split, metric), ""),
+                "reference": reference,
             }
             rows.append({"label": label, "set": split, "metric": metric} | dataclasses.asdict(cell) | text)
-    frame = pd.DataFrame(rows, columns=_COLUMNS)
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"reference": bool})
     numbers = ["value", "low", "high", "seed_std"]
     frame[numbers] = frame[numbers].astype(float)
-    return frame.assign(mark=_marks(frame, results, standings(results)))
+    return _ranked(frame, standings(results))
 
 
-def _marks(frame: pd.DataFrame, results: Mapping[str, EvalResult], out: Collection[str]) -> list[str]:
-    """Rank by printed values: equal ones share a place, and with only two models only one is marked.
+def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
+    """Add `place` and `mark`: equal printed values share a place, and with only two models only one is marked.
 
     Args:
         out: models that are not ranked.
     """
-    marks: dict[tuple[str, str, str], str] = dict.fromkeys(zip(frame.label, frame.set, frame.metric, strict=True), "")
-    ranked = frame[~frame.reference.astype(bool) & (frame.told == "") & ~frame.label.isin(list(out))]
-    columns: dict[MetricKey, dict[str, float]] = {}
-    for row in ranked[ranked.direction != "none"].itertuples():
-        columns.setdefault((row.set, row.metric), {})[row.label] = float(row.number)
-    up = set(zip(frame.set, frame.metric, frame.direction == "up", strict=True))
-    for key, numbers in columns.items():
-        places = sorted({number for number in numbers.values() if number == number}, reverse=(*key, True) in up)
-        for label, number in numbers.items() if len(places) > 1 else ():
-            if number == places[0]:
-                marks[label, *key] = "best"
-            elif number == places[1] and len(numbers) > 2:
-                marks[label, *key] = "second"
-    for name in frame.label[~frame.reference.astype(bool)].unique():
-        for split, metric, _ in degraded(results[name], results.get("original")):
-            marks[name, split, metric] = "degraded"
-    return list(marks.values())
+    unranked = frame.reference | frame.label.isin(list(out)) | (frame.told != "") | (frame.direction == "none")
+    ranked = frame[~unranked]
+    number = ranked.number.astype(float)
+    columns = [ranked.set, ranked.metric]
+    place = number.where(ranked.direction == "down", -number).groupby(columns).rank("min")
+    runner_up = place.where(place > 1).groupby(columns).transform("min")
+    mark = pd.Series("", frame.index)
+    mark[place.index[(place == 1) & runner_up.notna()]] = "best"
+    mark[place.index[(place == runner_up) & (place.groupby(columns).transform("size") > 2)]] = "second"
+    return frame.assign(place=place, mark=mark.where(frame.lost == "", "degraded"))
 
 
 def report_metrics(frame: pd.DataFrame) -> list[MetricKey]:
@@ -127,10 +123,10 @@ class Table:
     """`tidy` numbers of these metrics."""
     keys: list[MetricKey]
     labels: Sequence[str]
+    out: Mapping[str, str]
+    """Models other than references that are not ranked, and why in a word (`standing`)."""
     names: Mapping[MetricKey, str] = field(default_factory=dict)
     """Names of metrics, if different from `head_name`."""
-    out: Mapping[str, str] = field(default_factory=dict)
-    """Models other than references that are not ranked, and why in a word (`standing`)."""
 
     def shown(self, label: str) -> str:
         """A model's name, with the reason why it is not ranked."""
@@ -138,9 +134,9 @@ class Table:
 
     @property
     def ruled(self) -> list[str]:
-        """References followed by a method; a rule is drawn between the two."""
+        """Models below a rule: a method that follows references."""
         pairs = itertools.pairwise(self.labels)
-        return [label for label, below in pairs if label in REFERENCE_MODELS and below not in REFERENCE_MODELS]
+        return [label for above, label in pairs if above in REFERENCE_MODELS and label not in REFERENCE_MODELS]
 
     def only(self, keys: Sequence[MetricKey]) -> Table:
         """The same with some metrics, in this order."""
@@ -188,7 +184,7 @@ class Table:
         if TASKS in set(bracketed):
             said.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
-        return said + ([", ".join(shown).capitalize()] if shown else []) + standing_told(self.out)
+        return said + ([", ".join(shown).capitalize()] if shown else []) + standing_note(self.out)
 
 
 def table_of(
@@ -199,7 +195,7 @@ def table_of(
 ) -> Table:
     """Return the table of some results; `runs` as for `tidy`."""
     frame = tidy(results, runs=runs)
-    table = Table(frame, report_metrics(frame), list(results), out=standings(results))
+    table = Table(frame, report_metrics(frame), list(results), standings(results))
     return table if keys is None else table.only(keys)
 
 
@@ -222,25 +218,16 @@ def headline_metrics(records: Records) -> list[MetricKey]:
 def leading_metric(records: Records) -> MetricKey | None:
     """The metric that ranks methods; None if no metric has a direction."""
     frame = records.table.frame
-    ranked = frame[~frame.reference.astype(bool) & (frame.direction != "none")]
+    ranked = frame[~frame.reference & (frame.direction != "none")]
     there = set(zip(ranked.set, ranked.metric, strict=True))
     return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in there), None)
 
 
-def common_counts(table: Table) -> dict[str, str]:
-    """The most common number of rows of each set, as text; derived numbers included."""
-    counts: dict[str, list[str]] = {}
-    for head in table.heads:
-        counts.setdefault(head.key[0], []).append(head.count)
-    return {split: max(found, key=found.count) for split, found in counts.items()}
-
-
 def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], **shown: bool) -> list[str]:
     """Caption of a report's table: `Table.caption` with its title, rows, missing runs, and the tuning budget."""
-    frame = table.frame[table.frame.set != OVERALL]
-    rows = [f"{split} n={format_range(part.n)}" for split, part in frame.groupby("set", sort=False)]
-    order = {split: place for place, (split, _) in reversed(list(enumerate(table.keys)))}
-    rows.sort(key=lambda told: order[told.partition(" n=")[0]])
+    counts = {split: part.n for split, part in table.frame.groupby("set")}
+    sets = dict.fromkeys(split for split, _ in table.keys if split in counts and split != OVERALL)
+    rows = [f"{split} n={format_range(counts[split])}" for split in sets]
     asked = [
         count
         for each in records.results.values()
@@ -259,15 +246,10 @@ def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], **
     ]
 
 
-def degradation_notes(records: Records, table: Table) -> list[str]:
+def degradation_notes(table: Table) -> list[str]:
     """One sentence per degraded general ability of a method in the table."""
-    results = records.results
-    return [
-        f"{name}: {sentence}"
-        for name in records.labels
-        for split, metric, sentence in degraded(results[name], results.get("original"))
-        if (split, metric) in table.keys
-    ]
+    lost = table.frame[table.frame.lost != ""]
+    return [f"{label}: {sentence}" for label, sentence in zip(lost.label, lost.lost, strict=True)]
 
 
 def left_out(records: Records) -> dict[str, str]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -20,15 +22,7 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.report_table import (
-    Head,
-    Table,
-    common_counts,
-    degradation_notes,
-    report_caption,
-    report_table,
-    table_of,
-)
+from atwu.report.report_table import Head, Table, degradation_notes, report_caption, report_table, table_of
 from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
 
 if TYPE_CHECKING:
@@ -36,8 +30,8 @@ if TYPE_CHECKING:
     from atwu.judge.agreement import AgreementResult
     from atwu.report.run_records import Records
 
-_GAP = 3
-"""Spaces between two columns of the table."""
+_STYLES: Mapping[str, str] = {"best": "bold green", "second": "italic", "degraded": "red", "": ""}
+_MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second", "degraded": "red: degraded"}
 _NAME = 34
 """Maximum length of a row name on one line, if it can be broken."""
 
@@ -48,8 +42,8 @@ class TerminalRow:
 
     name: Text
     cells: Sequence[Text] = ()
-    end: bool = False
-    """Whether it ends a group of rows."""
+    ruled: bool = False
+    """Whether it is below a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +53,24 @@ class SplitTable:
     first: str
     heads: Sequence[Text]
     rows: Sequence[TerminalRow]
-    said: Sequence[str] = field(default=())
+    said: Sequence[str] = ()
     """Sentences below the table, without full stops."""
     title: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the parts, then the notes."""
+        """Render as many columns per part as fit, then the notes."""
         if self.title:
             yield Text(self.title, "bold")
-        for places in self._parts(options.max_width):
-            yield self._part(places)
+        places: list[int] = []
+        for place in range(len(self.heads)):
+            wider = self._part([*places, place])
+            if places and Measurement.get(console, options.update_width(10_000), wider).maximum > options.max_width:
+                yield self._part(places)
+                places = []
+            places.append(place)
+        yield self._part(places)
         if self.said:
             yield Text(" ".join(f"{sentence}." for sentence in self.said), "dim")
-
-    def _parts(self, width: int) -> list[list[int]]:
-        names = max((_wide(name) for name in [Text(self.first), *map(self._name, self.rows)]), default=0) + _GAP
-        parts: list[list[int]] = [[]]
-        used = names
-        for place, head in enumerate(self.heads):
-            needed = max([_wide(head), *(_wide(row.cells[place]) for row in self.rows if row.cells)]) + _GAP
-            if parts[-1] and used + needed > width:
-                parts.append([])
-                used = names
-            parts[-1].append(place)
-            used += needed
-        return parts
 
     def _part(self, places: Sequence[int]) -> RichTable:
         grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
@@ -91,25 +78,19 @@ class SplitTable:
         for place in places:
             grid.add_column(self.heads[place], justify="right", no_wrap=True)
         for row in self.rows:
-            grid.add_row(self._name(row), *(row.cells[place] for place in places if row.cells), end_section=row.end)
+            if row.ruled:
+                grid.add_section()
+            grid.add_row(_broken(row.name), *(row.cells[place] for place in places if row.cells))
         return grid
 
-    @staticmethod
-    def _name(row: TerminalRow) -> Text:
-        """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
-        text = row.name.plain
-        place = text.rfind("@")
-        if len(text) <= _NAME or place <= 0:
-            return row.name
-        return Text.assemble(row.name[:place], "\n", " " * (4 if text[:1] == " " else 2), row.name[place:])
 
-
-def _wide(text: Text) -> int:
-    return max((line.cell_len for line in text.split("\n", allow_blank=True)), default=0)
-
-
-_STYLES: Mapping[str, str] = {"best": "bold green", "second": "italic", "degraded": "red", "": ""}
-_MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second", "degraded": "red: degraded"}
+def _broken(name: Text) -> Text:
+    """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
+    text = name.plain
+    place = text.rfind("@")
+    if len(text) <= _NAME or place <= 0:
+        return name
+    return Text.assemble(name[:place], "\n", " " * (4 if text[:1] == " " else 2), name[place:])
 
 
 def _text(cell: Any, *, intervals: bool) -> Text:
@@ -124,7 +105,7 @@ def headline_table(records: Records) -> SplitTable:
     """Headline table of a report for `rich.console.Console.print`; other formats include intervals."""
     table = report_table(records)
     said = report_caption(records, table, _MARKS, intervals=False, spreads=False)[1:]
-    said += [note.rstrip(".") for note in degradation_notes(records, table)]
+    said += [note.rstrip(".") for note in degradation_notes(table)]
     if (table.frame.interval != "").any():
         said.append("Intervals: atwu report FOLDER --format md, or --output report.html")
     return _models(table, said)
@@ -142,7 +123,7 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
     rows = []
     for label in table.labels:
         name = Text(table.shown(label), "dim" if label in REFERENCE_MODELS or label in table.out else "")
-        rows.append(TerminalRow(name, list(cells.loc[label]), end=label in table.ruled))
+        rows.append(TerminalRow(name, list(cells.loc[label]), ruled=label in table.ruled))
     return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
 
 
@@ -154,23 +135,28 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
     """
     table = table_of(results, keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
-    usual = common_counts(table)
+    counts: dict[str, list[str]] = {}
+    for head in table.heads:
+        counts.setdefault(head.key[0], []).append(head.count)
+    usual = {split: max(found, key=found.count) for split, found in counts.items()}
     rows: list[TerminalRow] = []
+    group = ""
     for place, head in enumerate(table.heads):
-        split = head.key[0]
-        if keys is None and (place == 0 or table.keys[place - 1][0] != split):
-            rows.append(
-                TerminalRow(Text(split if split == OVERALL else f"{split} (n = {usual[split]})", "bold underline"))
-            )
-        name = Text(head.full if keys is not None else f"  {head.full.removeprefix(f'{split} ')}")
-        if head.count != usual[split]:
-            name.append(f" (n = {head.count})", "dim")
-        end = keys is None and place + 1 < len(table.keys) and table.keys[place + 1][0] != split
-        rows.append(TerminalRow(name, list(cells.iloc[:, place]), end=end))
+        name, split = head.full, head.key[0]
+        if keys is None:
+            name = f"  {name.removeprefix(f'{split} ')}"
+            if split != group:
+                title = split if split == OVERALL else f"{split} (n = {usual[split]})"
+                rows.append(TerminalRow(Text(title, "bold underline"), ruled=place > 0))
+        group = split
+        other = f" (n = {head.count})" if head.count != usual[split] else ""
+        rows.append(TerminalRow(Text.assemble(name, (other, "dim")), list(cells.iloc[:, place])))
     heads = [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results]
-    counts = f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"
-    said = ([counts] if keys is not None and usual else []) + table.caption(_MARKS)
-    return SplitTable("metric", heads, rows, said)
+    said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"] if keys and usual else []
+    return SplitTable("metric", heads, rows, said + table.caption(_MARKS))
+
+
+_READ_DIFFERENCES = ("[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero")
 
 
 def differences_table(
@@ -196,8 +182,7 @@ def differences_table(
         known = (cell_of(result, head.key) for result in results.values())
         digits = next((cell.digits for cell in known if cell is not None), 3)
         rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.key), digits) for each in found.values()]))
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
-    return SplitTable("metric", list(map(Text, found)), rows, said, title=f"difference to {to}")
+    return SplitTable("metric", list(map(Text, found)), rows, _READ_DIFFERENCES, title=f"difference to {to}")
 
 
 def studies_table(
@@ -224,7 +209,7 @@ def studies_table(
             TerminalRow(Text(f"  {name}"), [_difference(cell, digits) for cell in cells])
             for name, cells in found.items()
         ]
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero", "Mean: unweighted over studies"]
+    said = (*_READ_DIFFERENCES, "Mean: unweighted over studies")
     return SplitTable("study", list(map(Text, models)), rows, said, title=f"difference to {to}")
 
 
@@ -244,31 +229,25 @@ def _difference(estimate: Estimate | None, digits: int) -> Text:
     return Text.assemble(number, (f" [{signed(low)}, {signed(high)}]", "dim"))
 
 
+def _grid(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable:
+    columns = (Column(name, justify="right", no_wrap=True) for name in numbers)
+    return RichTable(*names, *columns, title=Text(title), title_justify="left")
+
+
 def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
     """Table with one row for all cases and one for each kind."""
-    table = RichTable(title=Text(title), title_justify="left")
-    for column in ("cases", "n", "unscored", "accuracy", "kappa", "false yes", "false no"):
-        table.add_column(column, justify="left" if column == "cases" else "right")
-
-    def line(name: str, part: AgreementResult, *, interval: bool) -> None:
-        accuracy = "–" if part.accuracy is None else f"{part.accuracy:.3f}"
-        if interval and part.interval is not None:
-            low, high = part.interval
-            accuracy += f" [{low:.3f}, {high:.3f}]"
+    table = _grid(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
+    for name, part in {"all": found, **found.kinds}.items():
+        accuracy = MISSING_CELL if part.accuracy is None else f"{part.accuracy:.3f}"
+        kappa = ""
+        if part is found:
+            accuracy += "" if part.interval is None else " [{:.3f}, {:.3f}]".format(*part.interval)
+            kappa = "" if part.kappa is None else f"{part.kappa:.3f}"
         table.add_row(
-            name,
-            str(part.n),
-            str(part.unscored),
-            accuracy,
-            f"{part.kappa:.3f}" if interval and part.kappa is not None else "",
-            str(part.false_positives),
-            str(part.false_negatives),
+            *(Text(name), str(part.n), str(part.unscored), accuracy, kappa),
+            *(str(part.false_positives), str(part.false_negatives)),
+            end_section=part is found,
         )
-
-    line("all", found, interval=True)
-    table.add_section()
-    for kind, part in found.kinds.items():
-        line(kind, part, interval=False)
     return table
 
 
@@ -286,18 +265,16 @@ def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str)
 
 def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
     """Table with one row per layer and position; the best printed held-out value is bold, including ties."""
-    table = RichTable(title=Text(title), title_justify="left")
-    for column in ("layer", "position"):
-        table.add_column(column, no_wrap=True)
-    for column in ("held-out AUROC ↑", "train AUROC", "rows"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = _grid(title, ["layer", "position"], ["held-out AUROC ↑", "train AUROC", "rows"])
     best = max(f"{result.auroc.mean:.3f}" for result in results)
-    for place, result in enumerate(results):
-        mean = f"{result.auroc.mean:.3f}"
-        train = "–" if result.train_auroc is None else f"{result.train_auroc:.3f}"
+    layer = results[0].layer
+    for result in results:
+        if result.layer != layer:
+            table.add_section()
+        layer, mean = result.layer, f"{result.auroc.mean:.3f}"
+        train = MISSING_CELL if result.train_auroc is None else f"{result.train_auroc:.3f}"
         table.add_row(
             *(str(result.layer), result.position, f"{mean} ± {result.auroc.std:.3f}", train, str(result.auroc.n)),
             style="bold" if mean == best else None,
-            end_section=place + 1 < len(results) and results[place + 1].layer != result.layer,
         )
     return table

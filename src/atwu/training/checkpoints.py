@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, write_json
 from atwu._manifest import MANIFEST_NAME, damage, write_manifest
 from atwu.training.run_key import KEY_NAME, key_differences
-
-if TYPE_CHECKING:
-    from atwu.training.token_trainer import TokenTrainer
 
 STAGING = ".incomplete"
 """Sub-folders of a run: for the checkpoint being written, and for old ones being removed."""
@@ -56,12 +53,22 @@ def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
 
-def checkpoint_to_resume(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool | None) -> str | None:
-    """Return the checkpoint to resume from, or None to start from the beginning.
+def checkpoint_to_resume(
+    asked: str | os.PathLike[str] | bool | None,
+    *,
+    run: str,
+    key: Callable[[], Mapping[str, Any]],
+    main_process: bool,
+    wait: Callable[[], object],
+) -> str | None:
+    """Return the checkpoint to resume from, or None to start from the beginning; called in every process.
 
     Args:
-        trainer: trainer of the run, before its first step; called in every process.
         asked: a checkpoint; or True for the newest intact one of the run, or None if all are damaged.
+        run: folder of the run.
+        key: returns the key of the run.
+        main_process: whether this process removes damaged checkpoints.
+        wait: waits for all processes.
 
     Raises:
         ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
@@ -72,20 +79,19 @@ def checkpoint_to_resume(trainer: TokenTrainer, asked: str | os.PathLike[str] | 
         if (wrong := damage(Path(asked))) is not None:
             raise ValueError(f"{asked} is damaged ({wrong}); resume from another checkpoint.")
         return os.fspath(asked)
-    run = str(trainer.args.output_dir)
     if last_checkpoint(run) is None:
         raise ValueError(f"{run} contains no checkpoint to resume from.")
-    trainer.accelerator.wait_for_everyone()
-    if trainer.args.should_save:
+    wait()
+    if main_process:
         drop_damaged(run)
-    trainer.accelerator.wait_for_everyone()
+    wait()
     if (last := last_checkpoint(run)) is None:
         return None
     named = Path(last) / KEY_NAME
-    key: dict[str, Any] = read_object(named) if named.exists() else {}
-    if key != trainer.key:
+    written, own = read_object(named) if named.exists() else {}, key()
+    if written != own:
         raise ValueError(
-            f"{last} belongs to another run, which differs in {key_differences(key, trainer.key)}; set another "
+            f"{last} belongs to another run, which differs in {key_differences(written, own)}; set another "
             f"output_dir, or continue from it anyway: train(resume_from_checkpoint={last!r})."
         )
     return last

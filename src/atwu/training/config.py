@@ -45,7 +45,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         # transformers would disable the bar together with its own log lines
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
-        check_sharding(self)
+        check_sharding(self, quantized=self.quantize is not None)
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)

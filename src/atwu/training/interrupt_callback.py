@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._interrupts import DeferredSignal, end_process
 
-if TYPE_CHECKING:
-    from atwu.training.token_trainer import TokenTrainer
-
 
 class Interrupted(TrainerCallback):
-    """Save a checkpoint after the step in which any process received a signal, then end the run."""
+    """Save a checkpoint after the step in which any process received a signal, then end the run.
 
-    def __init__(self, trainer: TokenTrainer) -> None:
-        self._trainer = trainer
+    Args:
+        sum_over_processes: sums a tensor over all processes.
+        wait: waits for all processes.
+    """
+
+    def __init__(self, sum_over_processes: Callable[[Tensor], Tensor], wait: Callable[[], object]) -> None:
+        self._sum, self._wait = sum_over_processes, wait
         self.held: DeferredSignal | None = None
         """Deferred signal during training; None if no checkpoints are written."""
         self._ending = False
@@ -26,10 +30,10 @@ class Interrupted(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.held is not None:
             came = torch.tensor(float(self.held.number is not None), device=args.device)
-            if self._trainer.sum_over_processes(came) > 0:
+            if self._sum(came) > 0:
                 self._ending = control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._ending and self.held is not None:
-            self._trainer.accelerator.wait_for_everyone()
+            self._wait()
             end_process(self.held.number or signal.SIGTERM, "checkpoint saved")

@@ -33,6 +33,7 @@ from atwu.training.load_to_train import (
 )
 from atwu.training.precompute import PrecomputedTables, precomputed_tables, result_inputs
 from atwu.training.progress import Say, logged
+from atwu.training.reference_tables import OriginalModel, reference_folder
 from atwu.training.scorer_steps import ScorerSteps, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
@@ -149,8 +150,27 @@ class MethodTrainer(TokenTrainer):
     @functools.cached_property
     def precomputed(self) -> PrecomputedTables:
         """Tables indexed by row; computed once, from the original model."""
-        with self.args.main_process_first(desc="precomputed reference values"):
-            return precomputed_tables(self)
+        args = self.args
+        start = OriginalModel(
+            unwrap(self.loaded.model),
+            reference_folder(args.cache_dir),
+            self.accelerator.autocast,
+            "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
+            progress=not args.disable_tqdm and args.process_index == 0,
+            fingerprint=self.loaded.fingerprint,
+            stays=not self.sharded,
+        )
+        with args.main_process_first(desc="precomputed reference values"):
+            return precomputed_tables(
+                start,
+                self.rows,
+                cast(PairedDataset, self.train_dataset),
+                args,
+                recipe=self.recipe,
+                scorer=self.scorer,
+                refusal_ids=self.refusal_ids,
+                say=self.say,
+            )
 
     def _prepare_run(self) -> None:
         _ = self.precomputed  # before the first step, and before the model is sharded

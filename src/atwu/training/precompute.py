@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,12 +30,10 @@ from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.layers import decoder_layers
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import ReferenceSpec, TokenTable
-from atwu.modeling.single_pass import unwrap
-from atwu.training.reference_tables import OriginalModel, References, prepare_references, reference_folder
+from atwu.training.config import UnlearnConfig
+from atwu.training.progress import Say
+from atwu.training.reference_tables import OriginalModel, References, prepare_references
 from atwu.training.training_rows import UnlearningRows, planned_epochs
-
-if TYPE_CHECKING:
-    from atwu.training.method_trainer import MethodTrainer
 
 AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
@@ -95,29 +93,38 @@ def result_inputs(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def precomputed_tables(trainer: MethodTrainer) -> PrecomputedTables:
-    """Compute the tables that training steps use, from the original model."""
-    args, recipe, rows = trainer.args, trainer.recipe, trainer.rows
-    start = OriginalModel(
-        unwrap(trainer.model),  # type: ignore[arg-type]
-        reference_folder(args.cache_dir),
-        trainer.accelerator.autocast,
-        "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
-        progress=not args.disable_tqdm and args.process_index == 0,
-        fingerprint=trainer.loaded.fingerprint,
-        stays=not trainer.sharded,
-    )
+def precomputed_tables(
+    start: OriginalModel,
+    rows: UnlearningRows,
+    pairs: PairedDataset,
+    args: UnlearnConfig,
+    *,
+    recipe: Recipe,
+    scorer: TokenScorer | None,
+    refusal_ids: tuple[int, ...],
+    say: Say,
+) -> PrecomputedTables:
+    """Compute the tables that training steps use, from the original model.
+
+    Args:
+        start: the original model.
+        rows: rows of the run.
+        pairs: the same rows, paired.
+        args: the configuration.
+        recipe: the method.
+        scorer: the token scorer, whose prior gives offsets.
+        refusal_ids: refusal tokens that are the target of the forget loss.
+        say: receives one line of text per stage.
+    """
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
-    pairs, drawn = cast(PairedDataset, trainer.train_dataset), None
+    drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
         drawn = pairs.drawn(planned_epochs(args, len(pairs)))
-    with _whole_on(args.device, start.model, recipe, wanted) if trainer.sharded else nullcontext():
+    with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start)
-        references = prepare_references(start, wanted, rows.encoded, mode=args.reference, drawn=drawn, say=trainer.say)
+        references = prepare_references(start, wanted, rows.encoded, mode=args.reference, drawn=drawn, say=say)
     forget = rows.forget.rows
-    return PrecomputedTables(
-        references, fixed, text_table(forget), prior_offsets(trainer.scorer, forget), trainer.refusal_ids
-    )
+    return PrecomputedTables(references, fixed, text_table(forget), prior_offsets(scorer, forget), refusal_ids)
 
 
 @contextmanager

@@ -6,12 +6,12 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol
 
 from atwu._files import versions
-
-if TYPE_CHECKING:
-    from atwu.training.token_trainer import TokenTrainer
+from atwu.training.config import TokenTrainingConfig
+from atwu.training.load_to_train import LoadedModel
+from atwu.training.training_rows import RowSet
 
 KEY_NAME = "run_key.json"
 NOT_RESULT = frozenset(
@@ -32,15 +32,42 @@ _PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulat
 floating-point rounding."""
 
 
-def packages(trainer: TokenTrainer) -> dict[str, str]:
+class KeyedRun(Protocol):
+    """What identifies the run of a trainer."""
+
+    @property
+    def command(self) -> str:
+        """Command of the same run."""
+
+    @property
+    def args(self) -> TokenTrainingConfig:
+        """The configuration."""
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The original model."""
+
+    @property
+    def sets(self) -> Mapping[str, RowSet]:
+        """Training sets by name."""
+
+    @property
+    def processing_class(self) -> Any:
+        """The tokenizer; None if rows are tokens."""
+
+    def inputs(self) -> dict[str, str]:
+        """Digests of what the run reads besides model and rows."""
+
+
+def packages(trainer: KeyedRun) -> dict[str, str]:
     """Return the versions of the packages that affect a run's numbers."""
     further = ["peft"] * (trainer.loaded.lora is not None) + ["bitsandbytes"] * bool(trainer.args.quantize)
     return versions() | {name: importlib.metadata.version(name) for name in further}
 
 
-def run_key(trainer: TokenTrainer) -> dict[str, Any]:
+def run_key(trainer: KeyedRun) -> dict[str, Any]:
     """Return the key of a run, as plain JSON."""
-    config, tokenizer = trainer.args, cast(Any, trainer.processing_class)
+    config, tokenizer = trainer.args, trainer.processing_class
     plain = None if tokenizer is None else tokenizer.backend_tokenizer.to_str()
     key = {
         "command": trainer.command,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from atwu._file_reading import read_object
 from atwu._files import plain_modes, write_json, write_text
@@ -18,15 +18,12 @@ from atwu.modeling.adapters import adapters_of, merge_adapters
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
+from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import ModelSource, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.output_folder import LOG_NAME, RECORD_SCHEMA
 from atwu.training.progress import log_text
-from atwu.training.run_key import packages
-
-if TYPE_CHECKING:
-    from atwu.training.config import TokenTrainingConfig
-    from atwu.training.token_trainer import TokenTrainer
+from atwu.training.run_key import KeyedRun, packages
 
 
 @dataclass(slots=True)
@@ -40,7 +37,27 @@ class Timing:
     """Optimizer step it resumed from."""
 
 
-def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
+class TrainedRun(KeyedRun, Protocol):
+    """What the files of a run are written from: its trainer, after training."""
+
+    timing: Timing
+    state: Any
+    """State of transformers' `Trainer`."""
+    model: Any
+    accelerator: Any
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the weights are sharded."""
+
+    def recorded(self) -> dict[str, Any]:
+        """Additional entries of `run.json`."""
+
+    def write_weights(self, model: Any, folder: Path) -> None:
+        """Write a model (None: skip) and its extra files; called in every process."""
+
+
+def run_record(trainer: TrainedRun, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
     """Return the record of a run after training, as in `run.json`, with its settings as given."""
     config, loaded, timing = trainer.args, trainer.loaded, trainer.timing
     adapted = adapters_of(loaded.model) is not None
@@ -74,7 +91,7 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
     }
 
 
-def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, Any], use_up: bool) -> None:
+def write_result(trainer: TrainedRun, folder: Path, *, settings: Mapping[str, Any], use_up: bool) -> None:
     """Write the model with tokenizer and scorer, log, model card and, last, the record; called in every process.
 
     Adapters are merged unless the configuration keeps them separate. Sharded weights are gathered on disk, and the main
@@ -99,7 +116,7 @@ def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, 
     write_json(folder / RECORD_NAME, record)
 
 
-def _write_weights(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> Any:
+def _write_weights(trainer: TrainedRun, folder: Path, *, use_up: bool) -> Any:
     """Write the model files; returns the model in the main process, None in others."""
     config, sharded = trainer.args, trainer.sharded
     own = trainer.accelerator.unwrap_model(trainer.model)

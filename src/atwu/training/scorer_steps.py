@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
 from atwu.methods.alternation import ScorerAlternation
@@ -16,10 +17,41 @@ from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.modes import eval_mode
+from atwu.training.precompute import PrecomputedTables
 from atwu.training.training_rows import UnlearningRows
 
-if TYPE_CHECKING:
-    from atwu.training.method_trainer import MethodTrainer
+
+class ScoredRun(Protocol):
+    """What the training of a scorer reads of its trainer."""
+
+    args: Any
+    model: Any
+    state: Any
+    """State of transformers' `Trainer`."""
+    recipe: Recipe
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the weights are sharded."""
+
+    @property
+    def precomputed(self) -> PrecomputedTables:
+        """Tables indexed by row."""
+
+    def get_train_dataloader(self) -> Any:
+        """Batches of one epoch."""
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        """Move a batch to the device."""
+
+    def micro_batch_loss(self, model: nn.Module, inputs: Mapping[str, Any], recipe: Recipe) -> UnlearningLoss:
+        """Compute the loss of one micro-batch under a recipe."""
+
+    def sum_over_processes(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes."""
+
+    def add_part(self, name: str, value: Tensor) -> None:
+        """Add to a value that is logged per optimizer step."""
 
 
 def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
@@ -71,7 +103,7 @@ class ScorerSteps(TrainerCallback):
         ValueError: the joint procedure with a sharded model.
     """
 
-    def __init__(self, trainer: MethodTrainer, scorer: TokenScorer) -> None:
+    def __init__(self, trainer: ScoredRun, scorer: TokenScorer) -> None:
         assert trainer.recipe.scores is not None
         self._trainer, self._scorer, self._how = trainer, scorer, trainer.recipe.scores
         if trainer.sharded and self._how.scorer_procedure == "joint":
@@ -101,7 +133,6 @@ class ScorerSteps(TrainerCallback):
             recipe, retain_loss="none", retainer=None, preserve="none", preserver=None, weighters=weighters
         )
         training, model = self._alternation(recipe), trainer.model
-        assert model is not None
         with eval_mode(model), torch.no_grad():
             for batch in trainer.get_train_dataloader():
                 inputs = trainer._prepare_inputs(batch)

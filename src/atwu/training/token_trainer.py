@@ -93,7 +93,7 @@ class TokenTrainer(Trainer):
         """Further state in checkpoints."""
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
-        self._interrupted = Interrupted(self)
+        self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
         self.add_callback(self._interrupted)
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
@@ -119,7 +119,13 @@ class TokenTrainer(Trainer):
             ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
-        checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
+        checkpoint = checkpoint_to_resume(
+            resume_from_checkpoint,
+            run=str(self.args.output_dir),
+            key=lambda: self.key,
+            main_process=self.args.should_save,
+            wait=self.accelerator.wait_for_everyone,
+        )
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from atwu.training.config import TokenTrainingConfig
+    from transformers import TrainingArguments
 
 _NEVER = {
     "label_smoothing_factor": "the loss is defined by the method",
@@ -47,7 +47,7 @@ _SEVERAL = (
 _STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
-def check_supported_args(config: TokenTrainingConfig) -> None:
+def check_supported_args(config: TrainingArguments) -> None:
     """Reject options that this package or this machine does not support.
 
     Raises:
@@ -80,7 +80,7 @@ def check_supported_args(config: TokenTrainingConfig) -> None:
     _check_loggers(config.report_to)
 
 
-def check_sharding(config: TokenTrainingConfig) -> None:
+def check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
     """Reject unsupported sharding settings.
 
     Raises:
@@ -103,7 +103,7 @@ def check_sharding(config: TokenTrainingConfig) -> None:
             "SIZE_BASED_WRAP does not work for lists of layers",
         ),
         (how.get("cpu_offload") and not _gpu(config), "cpu_offload needs a GPU"),
-        (config.quantize, "quantized weights cannot be sharded; leave out quantize or fsdp"),
+        (quantized, "quantized weights cannot be sharded; leave out quantize or fsdp"),
     ):
         if asked:
             raise ValueError(f"fsdp: {why}.")
@@ -113,7 +113,7 @@ def _several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def _gpu(config: TokenTrainingConfig) -> bool:
+def _gpu(config: TrainingArguments) -> bool:
     return torch.accelerator.is_available() and not config.use_cpu
 
 

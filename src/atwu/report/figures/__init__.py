@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from atwu.report.figures.attacks import attack_families, attacks
-from atwu.report.figures.auroc_progression import auroc_progression
-from atwu.report.figures.cost import cost
+from atwu.report.figures.attacks import attacks
+from atwu.report.figures.curves import auroc_progression, training_curves
 from atwu.report.figures.figure import FIGURE_FORMATS, DrawnFigure
-from atwu.report.figures.token_scores import auroc_ridge, pooled_roc
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
-from atwu.report.figures.training_curves import training_curves
 from atwu.report.figures.uplift import uplift
 from atwu.report.run_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
-    draw.__name__: draw
-    for draw in (
-        *(trade_off, trade_off_judged, uplift, auroc_ridge, pooled_roc, auroc_progression),
-        *(training_curves, attacks, attack_families, cost),
-    )
+    draw.__name__: draw for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks)
 }
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 

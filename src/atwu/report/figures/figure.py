@@ -1,22 +1,159 @@
-"""The type of a drawn figure, and its conversion to files and page elements."""
+"""The type, look and file formats of figures: matplotlib with one style file, readable on light and dark pages.
+
+Each label has the same colour, marker and dash in all figures of a report, so that colour is never the only cue. The hues
+are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from atwu._cache import short_hash
+from atwu._extras import require
 from atwu._file_reading import printable
-from atwu.report.figures.figure_style import INK, Series, series_of, styled
 from atwu.report.run_records import Records
+from atwu.report.table_values import REFERENCE_MODELS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+INK = "#0b0d0e"
+"""Foreground, also in the style file; becomes the text colour of the page."""
+ACCENT = "#d55e00"
+"""Colour of the highlighted label."""
+COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
+"""Colours of the other labels, in turn."""
+MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+REFERENCE_MARKERS = {"original": "s", "retain-only": "D"}
+REFERENCE_DASHES = {"original": (0, (5, 2)), "retain-only": (0, (1, 1.6))}
+GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+"""Dashes of guide lines: chance, a Pareto front."""
+
+FIGURE_WIDTH = 5.5
+"""Inches: the text width of a one-column paper."""
+MUTED = 0.66
+"""Opacity of secondary text."""
+
+_LONGEST = 32
+"""Maximum number of characters of a drawn label."""
+
+_STYLE = Path(__file__).with_name("report.mplstyle")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Style of one label in all figures."""
+
+    label: str
+    colour: str
+    marker: str
+    dashes: Any
+    focus: bool = False
+    reference: bool = False
+
+    @property
+    def name(self) -> str:
+        """The label as drawn, on one line."""
+        label = " ".join(printable(self.label).split())
+        return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+
+    @property
+    def width(self) -> float:
+        """Line width in points."""
+        return 2.2 if self.focus else 1.2
+
+    @property
+    def weight(self) -> str:
+        """Font weight of the name."""
+        return "bold" if self.focus else "normal"
+
+    @property
+    def order(self) -> float:
+        """Drawing order."""
+        return 5.0 if self.focus else 3.0
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments of lines."""
+        return {
+            "color": self.colour,
+            "linewidth": self.width,
+            "linestyle": self.dashes,
+            "marker": self.marker,
+            "markersize": 4,
+            "zorder": self.order,
+        }
+
+    def gid(self, part: str) -> str:
+        """Return the id of one of its marks: `series-LABEL--PART`."""
+        return f"series-{slug(self.label)}--{part}"
+
+
+def series_of(records: Records, focus: str | None) -> dict[str, Series]:
+    """Return the style of every label and reference."""
+    found = {
+        role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
+        for role in REFERENCE_MODELS
+    }
+    for place, label in enumerate(label for label in records.labels if label != focus):
+        styles = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
+        found[label] = Series(label, *styles)  # type: ignore[arg-type]
+    if focus in records.labels:
+        found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
+    return found
+
+
+def slug(label: str) -> str:
+    """Return a label as part of an SVG id or CSS class; different labels give different results."""
+    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
+    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
+
+
+@contextmanager
+def styled(*, salt: str = "") -> Iterator[None]:
+    """Context with the settings under which figures are drawn and saved, independent of the user's.
+
+    Args:
+        salt: makes the ids of a figure unique on a page.
+    """
+    matplotlib = require("matplotlib", extra="report")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        with matplotlib.rc_context({"svg.hashsalt": f"atwu {salt}"}, fname=_STYLE):
+            yield
+
+
+def new_figure(height: float) -> Figure:
+    """Create an empty figure of a height in inches, without a window; its margins adapt to the content."""
+    figure: Figure = require("matplotlib.figure", extra="report").Figure(figsize=(FIGURE_WIDTH, height))
+    return figure
+
+
+def name_rows(axes: Axes, series: Sequence[Series]) -> None:
+    """Label the rows on the left of the axes, from the top."""
+    axes.set_yticks(range(len(series)), [one.name for one in series])
+    mark_names(axes.get_yticklabels(), series)
+    axes.set_ylim(len(series) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def mark_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
+    """Make the name of the highlighted label bold, and give every name its id."""
+    for text, one in zip(texts, series, strict=True):
+        text.set(fontweight=one.weight, gid=one.gid("name"))
+
 
 FIGURE_FORMATS = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from atwu._extras import require
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult, MetricValue, format_interval, format_number
-from atwu.report.figures.figure import FigureDraft, report_figure
-from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_figure
-from atwu.report.figures.label_placement import place_names
-from atwu.report.model_standing import DESTROYED, standings
+from atwu.report.figures.figure import (
+    GUIDE,
+    INK,
+    MUTED,
+    FigureDraft,
+    Series,
+    mark_names,
+    new_figure,
+    report_figure,
+)
+from atwu.report.model_standing import DESTROYED
 from atwu.report.run_records import Records
 from atwu.report.table_values import MetricKey, cell_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +87,8 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
 
 def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> FigureDraft | str:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
-    broken = {
-        name: points.pop(name)
-        for name, word in standings(records.results).items()
-        if word == DESTROYED and name in points
-    }
+    destroyed = [name for name, word in records.table.out.items() if word == DESTROYED and name in points]
+    broken = {name: points.pop(name) for name in destroyed}
     if not any(label in points for label in records.labels):
         points, broken = points | broken, {}
     ranked = [label for label in records.labels if label in points]
@@ -95,7 +105,7 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
     seeds = []
     sheet = new_figure(5.2 if crowded else 4.1)
     axes = sheet.subplots()
-    grid(axes)
+    axes.grid(True)
     for name, point in points.items():
         one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
@@ -131,7 +141,7 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
     side = "right" if up[0] else "left"
     axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
     first = sorted(points, key=lambda name: (not styles[name].focus, styles[name].reference, name not in front))
-    place_names(axes, {styles[name]: _xy(points[name]) for name in first}, avoid=seeds)
+    _name_points(axes, {styles[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
         f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % "
         "bootstrap intervals over subjects. Open marks are reference models. The dashed line is the Pareto front: "
@@ -141,6 +151,43 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
         places = (f"{name} at {_place(point)}" for name, point in broken.items())
         caption += f" Not drawn, because less than half of the retained knowledge is left: {', '.join(places)}."
     return sheet, caption, tips
+
+
+def _name_points(
+    axes: Axes, names: Mapping[Series, tuple[float, float]], *, avoid: Sequence[tuple[float, float]]
+) -> None:
+    """Write names next to their points, in this order: close, without overlap, inside the axes.
+
+    Args:
+        avoid: further points that no name should cover.
+    """
+    points, marks = np.array(list(names.values())), np.array([*names.values(), *avoid])
+    for order in (None, "largest"):  # the longest names first if one has no room in the given order
+        _, _, texts, lines = require("textalloc", extra="report").allocate(
+            axes,
+            *points.T,
+            [one.name for one in names],
+            *(None, *marks.T),
+            textsize=8,
+            fontweight=[one.weight for one in names],
+            textcolor=INK,
+            linecolor=INK,
+            linewidth=0.5,
+            plot_kwargs={"alpha": 0.4},
+            margin=0.006,
+            min_distance=0.01,
+            max_distance=0.45,
+            nbr_candidates=600,
+            draw_all=order is not None,
+            priority_strategy=order,
+            avoid_label_lines_overlap=True,
+            avoid_crossing_label_lines=True,
+        )
+        if None not in texts:
+            break
+        for drawn in filter(None, (*texts, *lines)):
+            drawn.remove()
+    mark_names(texts, list(names))
 
 
 def _point(result: EvalResult, plane: Plane) -> TradeOffPoint | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import MetricValue, format_number
-from atwu.report.figures.figure import FigureDraft, report_figure
-from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
+from atwu.report.figures.figure import MUTED, FigureDraft, Series, name_rows, new_figure, report_figure
 from atwu.report.run_records import Records
 from atwu.report.table_values import MetricKey, cell_of
 
@@ -79,7 +78,7 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         tips[one.gid("without")] = f"{other}: UQ {format_number(before.value, before.digits)}"
         tips[one.gid("with")] = f"{label}: UQ {format_number(after.value, after.digits)}, {gain} {interval}".rstrip()
     name_rows(axes, [styles[label] for label in order])
-    grid(axes, "x")
+    axes.grid(True, axis="x")
     axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten with less degradation)")
     caption = (
         "Open marks: the forget loss alone; filled: with learned scores; each has the values of its runs. On the "

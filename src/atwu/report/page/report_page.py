@@ -1,24 +1,30 @@
-"""Render the report page from its sections."""
+"""Render the report page: its sections, and the data of its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from atwu._files import write_text
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
-from atwu.report.metric_labels import is_attack
-from atwu.report.page.answers_section import answers
-from atwu.report.page.page_tables import metrics_page_table, models_page_table
+from atwu.report.metric_labels import is_attack, metric_label
+from atwu.report.model_standing import MEANING
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.reproduce_section import reproduce
+from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, summary
-from atwu.report.page.words_section import traced
-from atwu.report.report_table import headline_metrics, left_out
-from atwu.report.run_records import Records
-from atwu.report.table_values import MetricKey
+from atwu.report.report_table import Head, Table, headline_metrics, left_out
+from atwu.report.run_records import Records, RunRecord
+from atwu.report.table_values import REFERENCE_MODELS, MetricKey
+
+_NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
+_SORT = "Click a column header to sort."
 
 
 def write_report_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
@@ -43,6 +49,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
         traced=traced(records),
         attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
+        costs=cost_table(records),
         answers=answers(records),
         warnings=_warnings(records),
         missing=left_out(records),
@@ -73,3 +80,137 @@ def _warnings(records: Records) -> dict[str, str]:
             said.setdefault(sentence, {})[name] = None
     whole = {name for name, _ in every}
     return {sentence: "all models" if names.keys() == whole else ", ".join(names) for sentence, names in said.items()}
+
+
+def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
+    """Table with one row per model and one column per metric.
+
+    Args:
+        every: the same with further metrics, hidden at first.
+    """
+    keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
+    every = every.only(keys)
+    cells = every.cells(lambda cell: cell, None)
+    ends = {key: _ends(rows) for key, rows in table.frame.groupby(["set", "metric"])}
+    return {
+        "name": "headline",
+        "caption": f"Reference models first, then methods. {_SORT}",
+        "first": "Model",
+        "columns": [
+            {
+                "name": short_name(head.key[1], head.key[0]),
+                "direction": head.direction,
+                "above": head.key[0],
+                "below": f"n = {head.count}",
+                "meaning": _meaning(head),
+                "more": head.key not in table.keys,
+                "ends": ends.get(head.key),
+            }
+            for head in every.heads
+        ],
+        "rows": [
+            _row(
+                label,
+                cells.loc[label],
+                below=_NOTES.get(label) or every.out.get(label, ""),
+                meaning=MEANING.get(every.out.get(label, ""), ""),
+                focus=label == focus,
+                reference=label in REFERENCE_MODELS,
+            )
+            for label in every.labels
+        ],
+        "used": _used(every.frame),
+        "out": {word: MEANING[word] for word in MEANING if word in every.out.values()},
+    }
+
+
+def metrics_page_table(table: Table) -> dict[str, Any] | None:
+    """Transposed table for many metrics: one row per metric, one column per model; None without metrics."""
+    if not table.keys:
+        return None
+    cells = table.cells(lambda cell: cell, None)
+    rows = [
+        _row(
+            metric_label(head.key),
+            cells[head.key],
+            name=short_name(head.key[1], head.key[0]),
+            direction=head.direction,
+            below=", ".join(part for part in (head.key[0], f"n = {head.count}") if part != OVERALL),
+            meaning=metric_definition(head.key[1], head.key[0]) or "",
+        )
+        for head in table.heads
+    ]
+    return _plain_table("attack-table", f"All probes and attacks. {_SORT}", "Metric", table.labels, rows)
+
+
+def cost_table(records: Records) -> dict[str, Any] | None:
+    """Training time, peak memory and price of the judge of a run, means over seeds; None if nothing was recorded."""
+    spent = pd.DataFrame({title: map(of, records.runs) for title, (of, _) in _COSTS.items()}, dtype=float)
+    means = spent.groupby([run.label for run in records.runs], sort=False).mean()
+    means = means.loc[:, (means > 0).any()]
+    if means.empty:
+        return None
+    plain = {"mark": "", "interval": "", "spread": "", "told": ""}
+    rows = [
+        _row(
+            str(label),
+            [
+                None if pd.isna(mean) else plain | {"value": mean, "number": _COSTS[str(title)][1](mean)}
+                for title, mean in each.items()
+            ],
+        )
+        for label, each in means.iterrows()
+    ]
+    caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {_SORT}"
+    return _plain_table("cost-table", caption, "Method", list(map(str, means)), rows)
+
+
+def _train_seconds(run: RunRecord) -> float | None:
+    """Seconds without those of the trace, which only methods with token weights have."""
+    seconds = (run.run or {}).get("train_seconds")
+    return None if seconds is None else seconds - (0.0 if run.trace is None else run.trace.seconds)
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+_COSTS: Mapping[str, tuple[Callable[[RunRecord], float | None], Callable[[float], str]]] = {
+    "training time": (_train_seconds, format_duration),
+    "peak memory": (lambda run: (run.run or {}).get("peak_memory_bytes"), lambda size: f"{size / 1e9:.3g} GB"),
+    "judge": (lambda run: run.result.cost.get("judge_usd"), "${:.2f}".format),
+}
+"""Cost -> its value in a run, and its format."""
+
+
+def _plain_table(
+    name: str, caption: str, first: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
+    heads = [{"name": column} | plain for column in columns]
+    return {"name": name, "caption": caption, "first": first, "columns": heads, "rows": rows}
+
+
+def _row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
+    plain = {"name": label, "direction": "none", "below": "", "meaning": "", "focus": False, "reference": False}
+    return plain | {"label": label, "cells": list(cells)} | about
+
+
+def _meaning(head: Head) -> str:
+    meaning = metric_definition(head.key[1], head.key[0])
+    return "" if meaning is None else f"{metric_label(head.key)}: {meaning}"
+
+
+def _ends(rows: pd.DataFrame) -> tuple[float, float] | None:
+    """Smallest and largest number of a column, including intervals."""
+    numbers = rows[["value", "low", "high"]]
+    low, high = numbers.min(axis=None), numbers.max(axis=None)
+    return (low, high) if high > low else None
+
+
+def _used(frame: pd.DataFrame) -> set[str]:
+    """Marks and notes that the legend explains."""
+    return set(frame["mark"]) | {name for name in ("interval", "spread") if (frame[name] != "").any()}

@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.evaluation.warnings import degraded
 from atwu.report.metric_labels import metric_label
 from atwu.report.model_standing import MEANING
 from atwu.report.report_table import format_reasons, leading_metric, left_out
@@ -27,11 +26,8 @@ def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
 
     Methods with a value for only some seeds, and destroyed or unchanged models, have no place.
     """
-    table = records.table.only([key])
-    rows = table.frame[~table.frame.reference.astype(bool)].set_index("label")
-    numbers = rows.number[(rows.told == "") & ~rows.index.isin(list(table.out))].astype(float)
-    place = numbers.rank(method="min", ascending=not (rows.direction == "up").any())
-    return rows.assign(place=place).sort_values("place", kind="stable")
+    frame = records.table.only([key]).frame
+    return frame[~frame.reference].set_index("label").sort_values("place", kind="stable")
 
 
 def summary(records: Records, *, focus: str) -> Markup:
@@ -68,9 +64,8 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     for word, meaning in MEANING.items():
         if out := [label for label, said in records.table.out.items() if said == word]:
             yield f"{_listed(out)} {'is' if len(out) == 1 else 'are'} {word} and not ranked: {meaning}."
-    results = records.results
-    lost = [label for label in records.labels if any(degraded(results[label], results.get("original")))]
-    if lost:
+    frame = records.table.frame
+    if lost := list(frame.label[frame.lost != ""].unique()):
         yield f"{_listed(lost)} lost general abilities (marked in the table)."
     left = left_out(records)
     planned = dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ()))
