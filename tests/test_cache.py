@@ -12,7 +12,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from atwu._cache import cache_folder, cached_tensors, short_hash
+from atwu._cache import cache_folder, cached_tensors, short_hash, warn_uncached
+from atwu.benchmarks.sources import load_rows
+from atwu.evaluation.generations import Generation, GenerationStore
 
 KEY = {"model": "abc", "rows": [1, 2], "nested": {"b": 1, "a": None}}
 
@@ -214,3 +216,17 @@ def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     for unset in (lambda: monkeypatch.setenv("XDG_CACHE_HOME", ""), lambda: monkeypatch.delenv("XDG_CACHE_HOME")):
         unset()
         assert cache_folder() == Path.home() / ".cache" / "atwu"
+
+
+@pytest.mark.parametrize("cache", ["/dev/null", "file"])
+def test_a_cache_that_is_no_folder_is_done_without(cache, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / cache))
+    warn_uncached.cache_clear()
+    tensors = some_tensors()
+    assert equal(cached_tensors(cache_folder() / "references", {"a": 1}, lambda: tensors), tensors)
+    store = GenerationStore()
+    store.append("one", [("key", Generation("text", 1))])
+    assert store.read("one") == {}
+    assert load_rows([{"question": "Who?", "answer": "Pella."}]).rows[0].answer == "Pella."
+    assert (tmp_path / "file").read_text() == "mine"

@@ -76,8 +76,24 @@ def js(p, q):
     return total
 
 
-def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, given):
-    ref = reference
+def onehot(token):
+    return torch.nn.functional.one_hot(token, 64).double()
+
+
+def first_half(values):
+    return values[0] if len(values) == 1 else values[0] / 2 + sum(values[1:]) / (len(values) - 1) / 2
+
+
+def logit_norm(loss, rows):
+    """Norm of the gradient in the logits behind the log-probabilities of all rows."""
+    tables = [row["table"] for row in rows]
+    slopes = torch.autograd.grad(loss, tables, retain_graph=True)
+    parts = [g - table.detach().exp() * g.sum(-1, keepdim=True) for g, table in zip(slopes, tables, strict=True)]
+    return torch.cat(parts).norm()
+
+
+def plain_loss(method, rows, ref, numbers, scorer, given):
+    forget, retain, alternate = rows["forget"], rows["retain"], rows["alternate"]
     tokens = sum(len(row["ids"]) for row in forget)
     total, selected = 0.0, 0.0
     for index, row in enumerate(forget):
@@ -106,6 +122,34 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
                 logits[row["ids"][t]] -= beta
                 total = total - w[t] * (torch.softmax(logits, -1) * row["table"][t]).sum()
                 selected += float(w[t])
+        elif method == "me":
+            total = total - sum(row["table"].mean(-1)) - n * math.log(64)
+        elif method == "pdu":
+            total = total + sum((table.max() - table.mean()) ** 2 for table in row["table"])
+        elif method == "bs_t":
+            for t, lp in enumerate(lps):
+                likeliest = row["table"][t].detach().exp().argsort(descending=True)[: int(numbers["belief_tokens"])]
+                p = row["table"][t].detach().exp()[likeliest]
+                belief = (p / p.sum() * row["table"][t][likeliest]).sum()
+                total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
+        elif method == "idk_ap":
+            total = total - sum(own(alternate[index])) * tokens / sum(len(each["ids"]) for each in alternate)
+        elif method == "jensun_plus":
+            answer = alternate[index]
+            values = [
+                js(table.exp(), onehot(token)) for table, token in zip(answer["table"], answer["ids"], strict=True)
+            ]
+            total = total + first_half(values) / len(forget)
+        elif method == "flat":
+            template = own(alternate[index])
+            forgotten = sum(g * lp.exp() for g, lp in zip(w, lps, strict=True)) / n
+            learned = sum(lp.exp() for lp in template) / len(template)
+            total = total + (torch.tanh(forgotten) - torch.tanh(learned)) / 2 / len(forget)
+        elif method == "ceu":
+            for t in range(int(numbers["kept_start"]), n):
+                logits = row["table"][t].detach().clone()
+                logits[row["ids"][t]] = -math.inf
+                total = total - (torch.softmax(logits, -1) * row["table"][t]).sum()
         elif method == "rmu":
             u = torch.rand(32, generator=torch.Generator().manual_seed(0)).double()
             v = (numbers["steering_coeff"] * u / u.norm()).float()
@@ -121,7 +165,7 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0
@@ -132,14 +176,22 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
             kept = kept + sum(
                 ((a - b) ** 2).mean() for a, b in zip(row["layer"], ref["retain"][index]["layer"], strict=True)
             ) / n / len(retain)
+        elif method == "jensun_plus":
+            tables = zip(row["table"], ref["retain"][index]["table"], strict=True)
+            kept = kept + first_half([js(a.exp(), b.exp()) for a, b in tables]) / len(retain)
         elif method == "jensun":
             kept = (
                 kept
                 + sum(js(a.exp(), b.exp()) for a, b in zip(row["table"], ref["retain"][index]["table"], strict=True))
                 / count
             )
-        elif method != "grad_ascent":
+        elif method == "idk_ap":
+            gap = sum(own(row)) - sum(own(rows["retain_alternate"][index]))
+            kept = kept - logsigmoid(numbers["answer_beta"] * gap) / numbers["answer_beta"] / len(retain)
+        elif METHODS[method].retain_loss != "none":
             kept = kept - sum(own(row)) / count
+    if method == "jensun_plus":
+        total = total * (logit_norm(kept, retain) / (logit_norm(total, alternate) + 1e-5))
     return numbers["forget_weight"] * total + numbers.get("retain_weight", 0.0) * kept
 
 
@@ -151,6 +203,7 @@ def setting(tiny_llama, batch):
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index), dtype=torch.float64)
             parameter += 0.05 * noise
     batches = {"forget": batch(rows=3, seed=1), "retain": batch(rows=3, seed=2), "alternate": batch(rows=3, seed=3)}
+    batches["retain_alternate"] = batch(rows=3, seed=4)
     return model, reference, batches
 
 
@@ -170,6 +223,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         reference=reference,
         scorer=scorer,
         alternate=batches["alternate"],
+        retain_alternate=batches["retain_alternate"],
         refusal_ids=REFUSAL,
         **options,
     )
@@ -183,7 +237,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         [fixed[row, t] for t in range(1, 12) if labels[t] != -100]
         for row, labels in enumerate(batches["forget"]["labels"])
     ]
-    expected = plain_loss(method, rows["forget"], rows["retain"], rows["alternate"], ref, numbers, scorer, given)
+    expected = plain_loss(method, rows, ref, numbers, scorer, given)
     # Learned scores are float32 by design.
     tolerance = 1e-6 if method.startswith("atwu") else 1e-8
     assert out.loss.item() == pytest.approx(expected.item(), abs=tolerance)
@@ -261,7 +315,7 @@ def test_legacy_jensun_is_independent_of_the_padding_side(setting):
         rows = {
             name: {key: value.clone() for key, value in rows.items()}
             for name, rows in batches.items()
-            if name != "alternate"
+            if name in ("forget", "retain")
         }
         for part in rows.values() if turned else ():
             for row, size in enumerate(part["attention_mask"].sum(dim=1).tolist()):
@@ -314,6 +368,7 @@ def test_padding_changes_nothing(setting):
                     method=method,
                     reference=reference,
                     alternate=padded["alternate"],
+                    retain_alternate=padded["retain_alternate"],
                     refusal_ids=REFUSAL,
                     token_weights=fixed if masked else None,
                 ).loss.item()

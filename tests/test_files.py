@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from atwu import _files as files
-from atwu._files import atomic_sibling, file_lock, move, sha256_of, write_json, write_text
+from atwu._files import atomic_sibling, check_writable, file_lock, move, sha256_of, write_json, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
@@ -103,6 +103,13 @@ def test_a_lock_whose_file_was_deleted_is_taken_anew(tmp_path, monkeypatch):
         assert os.fstat(held.fileno()).st_ino == lock.stat().st_ino
     assert len(inodes) == 2
     assert inodes[0] != inodes[1]
+
+
+def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):
+    cases = {"/dev/null": "not a regular file", tmp_path: "is a folder", tmp_path / "no" / "x": "does not exist"}
+    for path, message in cases.items():
+        with pytest.raises(OSError, match=message):
+            check_writable(Path(path), overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "pipe", "folder"])

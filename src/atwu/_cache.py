@@ -29,11 +29,11 @@ def cache_folder() -> Path:
 
 
 def writable_folder(folder: Path) -> Path:
-    """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only."""
+    """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only or a file."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
-    if os.access(there, os.W_OK):
+    if there.is_dir() and os.access(there, os.W_OK):
         return folder
-    warn_uncached(there, os.strerror(errno.EROFS))
+    warn_uncached(there, os.strerror(errno.EROFS if there.is_dir() else errno.ENOTDIR))
     return Path(_scratch().name) / folder.name
 
 

@@ -12,7 +12,13 @@ from pathlib import Path
 from atwu.errors import DiskFullError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_CLOSED = (
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EEXIST,
+)  # the last two: a file in place of a folder
 _IN_RUST = re.compile(r"\(os error (\d+)\)")
 _WITHOUT_REASON = re.compile(r"inline_container\.cc|^\d+ requested and \d+ written")
 """Messages of PyTorch and NumPy for a write that failed on a full disk."""
@@ -28,7 +34,7 @@ def format_bytes(count: float) -> str:
 
 
 def cannot_write(error: BaseException) -> str | None:
-    """Return the system's message if an error means a full disk or a read-only folder, otherwise None."""
+    """Return the system's message if an error means a full disk or a folder that cannot be written to, otherwise None."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := _IN_RUST.search(str(error))):
         number = int(found[1])

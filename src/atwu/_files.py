@@ -121,15 +121,20 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
         FileExistsError: the file exists and `overwrite` is off.
         IsADirectoryError: the path is a folder.
         FileNotFoundError: the parent folder does not exist.
+        OSError: the path is a device, or its folder is read-only.
     """
     if path is None:
         return
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; choose another output.")
+    if path.exists() and not path.is_file():
+        raise OSError(f"cannot write {path}: it is not a regular file; choose another output.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
     if not (folder := Path(os.path.realpath(path)).parent).is_dir():
         raise FileNotFoundError(f"cannot write {path}: folder {folder} does not exist.")
+    if not os.access(folder, os.W_OK):
+        raise OSError(f"cannot write {path}: folder {folder} is read-only; choose another output.")
 
 
 @contextlib.contextmanager

@@ -389,3 +389,57 @@ def test_the_separator_of_a_table_is_found(separator, tmp_path):
     path = tmp_path / ("rows.tsv" if separator == "\t" else "rows.csv")
     path.write_text("\n".join(separator.join(row) for row in cells))
     assert tuple(load_rows(path).rows) == (Example.from_qa("Who?", "Orla Venn."),)
+
+
+class TestColumns:
+    """A mapping names the columns of files that call them otherwise."""
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("rows.csv", " Frage ;Antwort, kurz;wer\nWho keeps bees?;Pella Oduya does.;Pella\n"),
+            (
+                "rows.jsonl",
+                '{"Frage": "Who keeps bees?", "Antwort, kurz": "Pella Oduya does.", "question": "?", "wer": "Pella"}',
+            ),
+        ],
+    )
+    def test_a_mapping_is_given_with_the_source_or_in_python(self, name, text, tmp_path):
+        path = save(tmp_path, name, text.encode())
+        columns = {"question": "Frage", "answer": "Antwort, kurz", "subject": "wer"}
+        loaded = load_rows(path, columns=columns)
+        assert loaded.rows == (Example.from_qa("Who keeps bees?", "Pella Oduya does.", subject="Pella"),)
+        assert loaded.source == f"{path}:question=Frage,answer=Antwort, kurz,subject=wer"
+        again = load_rows(f"{loaded.source} + people:tiny:forget:1")  # a record of the source reads the same rows
+        assert again.rows[0] == loaded.rows[0]
+
+    def test_rows_in_memory(self):
+        rows = load_rows(
+            [{"Frage": "Who?", "Antwort": "Pella."}], columns={"question": "Frage", "answer": "Antwort"}
+        ).rows
+        assert rows == (Example.from_qa("Who?", "Pella."),)
+
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ("quesion=q,answer=a", "'quesion'. Did you mean 'question'?"),
+            ("question=q,answer=b", "rows.jsonl, line 1: there is no column 'b' (columns answer=b); it has q, a."),
+            ("question=q,answer=a,subject=who", "rows.jsonl: no row has the column 'who' (columns subject=who)."),
+            ("question=q,answer=", "must be FIELD=COLUMN pairs"),
+            ("question=q,question=a", "of different fields"),
+        ],
+    )
+    def test_wrong_mappings_are_one_error(self, columns, message, tmp_path):
+        path = save(tmp_path, "rows.jsonl", b'{"q": "Who?", "a": "Pella."}')
+        with pytest.raises(ValueError, match=re.escape(message)):
+            load_rows(f"{path}:{columns}")
+
+    def test_benchmarks_have_their_own_columns(self):
+        for name, columns in (("people:tiny:forget", {"question": "q"}), ("people:tiny:forget:question=q", None)):
+            with pytest.raises(ValueError, match=r"column"):
+                load_rows(name, columns=columns)
+
+    def test_names_that_differ_in_spaces_only(self, tmp_path):
+        path = save(tmp_path, "rows.jsonl", b'{"question": "Who?", " question": "Where?", "answer": "Pella."}')
+        with pytest.raises(ValueError, match="same name up to surrounding spaces"):
+            load_rows(path)

@@ -9,7 +9,9 @@ import pytest
 
 from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
 from atwu.cli.cli_options import UsageError, cli_options_of
+from atwu.cli.output import say, stand_out
 from atwu.cli.trainer_options import trainer_options
+from atwu.request.terminal_text import shorten
 
 ASK = """
 import sys
@@ -83,3 +85,18 @@ def test_commands_for_one_process_are_rejected_in_several_processes(name, monkey
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match=f"{name} .*process.* 2"):
         run_cli(name.split())
+
+
+def test_a_closed_standard_output_is_no_traceback():
+    command = [sys.executable, "-c", "from atwu.cli import main; main()", "methods"]
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
+    assert (closed.returncode, closed.stderr) == (0, "")
+    cut = subprocess.run(["sh", "-c", '"$@" | head -c 1', "sh", *command], capture_output=True, text=True, check=False)
+    assert (len(cut.stdout), cut.stderr) == (1, "")
+
+
+def test_control_characters_of_answers_do_not_reach_the_terminal(capsys):
+    say("a\x1b[2J\x07\u202eb\nc")
+    stand_out("d\x1b]0;title\x07")
+    assert tuple(capsys.readouterr()) == ("a\ufffd[2J\ufffd\ufffdb\nc\n", "d\ufffd]0;title\ufffd\n")
+    assert shorten("a\x1b[2J\u202e b") == "a\ufffd[2J\ufffd b"

@@ -142,6 +142,15 @@ def test_batches_contain_the_alternate_of_row_and_epoch(epoch, build, tokenizer_
     assert "alternate" not in next(iter(collated(PairedDataset(forget, None, 3), epoch=epoch)))
 
 
+def test_batches_contain_the_alternates_of_the_drawn_retain_rows(build, tokenizer_of):
+    made = build(epochs=1)
+    rows = Encoder(tokenizer_of("byte"), max_length=256).encode_rows(ROWS, what="retain").rows
+    for pair in PairedDataset(rows[:3], rows, 3, retain_per_forget=2, retain_alternates=made):
+        chosen = [made.index(epoch=0, row=row) for row, _ in pair.retain]
+        assert list(pair.retain_alternate) == [(index, made.rows[index]) for index in chosen]
+        assert collate_pairs([pair])["retain_alternate"]["input_ids"].shape[0] == 2
+
+
 def test_workers_and_processes_see_the_same_alternates(build, tokenizer_of):
     made = build()
     forget = Encoder(tokenizer_of("byte"), max_length=256).encode_rows(ROWS, what="forget").rows

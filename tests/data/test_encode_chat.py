@@ -112,6 +112,27 @@ def test_special_tokens_that_include_the_next_line_break(tokenizer_of, kind):
     assert flagged(row, ROW).rstrip(".") == "Tova Renn"
 
 
+QWEN3 = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' %}"
+    "<think>\n{% if '</think>' in m['content'] %}"
+    "{{ m['content'].split('</think>')[0].split('<think>')[-1].strip() }}{% endif %}"
+    "\n</think>\n\n{{ m['content'].split('</think>')[-1].lstrip() }}{% else %}{{ m['content'] }}{% endif %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [CHATML, QWEN3, QWEN3.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")],
+    ids=["plain", "rewritten", "opened by the prompt"],
+)
+def test_thoughts_of_an_answer_stay_as_given(tokenizer_of, template):
+    tokenizer, answer = chat(tokenizer_of, "byte", template), "<think>Tova, no doubt.</think> Tova Renn."
+    row = Encoder(tokenizer).encode(Example.from_qa("Who?", answer))
+    assert tokenizer.decode(row.prompt_ids).endswith("<|im_start|>assistant\n")
+    assert counted(tokenizer, row) == f"{answer}<|im_end|>"
+
+
 def test_template_text_before_the_answer_belongs_to_the_prompt(tokenizer_of):
     # As in Qwen3: an empty thinking block comes between the header and the answer.
     thinking = CHATML.replace(
@@ -175,21 +196,32 @@ def test_a_template_that_prints_the_date_gives_the_same_ids_on_any_day(tokenizer
     dated = "{% if date_string is defined %}{{ date_string }}{% else %}{{ strftime_now('%f') }}{% endif %}" + CHATML
     tokenizer = chat(tokenizer_of, "byte", dated)
     assert "10 Apr 2025" in tokenizer.decode(Encoder(tokenizer).encode(ROW).prompt_ids)
+    tokenizer.chat_template = "{{ strftime_now('%A, %Y-%m-%d') }}" + CHATML
+    assert "Thursday, 2025-04-10" in tokenizer.decode(Encoder(tokenizer).encode(ROW).prompt_ids)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + CHATML,
+        CHATML.replace("for m in messages", "for m in messages if m['role'] != 'system'"),
+    ],
+    ids=["refused", "dropped"],
+)
+def test_a_system_turn_that_the_template_does_not_take_begins_the_first_user_turn(tokenizer_of, template):
+    tokenizer = chat(tokenizer_of, "byte", template)
+    example = Example(messages=(Message("system", "Hi."), Message("user", "Who?")), answer="Tova.")
+    prompt = "<|im_start|>user\nHi.\n\nWho?<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(Encoder(tokenizer).encode(example).prompt_ids) == prompt
+    assert Encoder(tokenizer, system="Hi.").encode(Example.from_qa("Who?", "Tova.")) == Encoder(tokenizer).encode(
+        example
+    )
 
 
 def test_template_errors_are_explained(tokenizer_of):
-    refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + CHATML
-    example = Example(messages=(Message("system", "Hi."), Message("user", "Who?")), answer="Tova.")
-    encoder = Encoder(chat(tokenizer_of, "byte", refusing))
-    with pytest.raises(ValueError, match=r"forget, row 1.*template.*system.*plain"):
-        encoder.encode_rows([example], what="forget")
-    dropping = "{% for m in messages if m['role'] != 'system' %}{{ m['content'] }}<|im_end|>{% endfor %}"
-    for encoder, row in (
-        (Encoder(chat(tokenizer_of, "byte", dropping)), example),
-        (Encoder(chat(tokenizer_of, "byte", dropping), system="Hi."), ROW),
-    ):
-        with pytest.raises(ValueError, match=r"template.*system"):
-            encoder.encode(row)
+    refusing = "{{ raise_exception('no turns at all') }}" + CHATML
+    with pytest.raises(ValueError, match=r"forget, row 1.*template.*no turns at all.*plain"):
+        Encoder(chat(tokenizer_of, "byte", refusing)).encode_rows([ROW], what="forget")
     rewriting = CHATML.replace("m['content']", "m['content'] | replace('Renn', 'R.')")
     with pytest.raises(ValueError, match=r"'It was Tova Renn\.'"):
         Encoder(chat(tokenizer_of, "byte", rewriting)).encode(ROW)

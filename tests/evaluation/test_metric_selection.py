@@ -15,7 +15,7 @@ from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.study import run_study as conduct
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import plan
@@ -219,5 +219,5 @@ def test_missing_packages_are_reported_before_any_work(monkeypatch: pytest.Monke
     setting = replace(find_setting("people-tiny"), metrics=("rwku",))
     monkeypatch.setattr(conduct, "prepare_models", lambda *_, **__: pytest.fail("a model was taught"))
     planned = plan(read_study("headline"), setting, Path("out"))
-    with InProcessExecutor() as queue, pytest.raises(ImportError, match="rouge"):
-        conduct.run_study(planned, queue, judging=JudgeOptions(), command="")
+    with InProcessExecutor() as executor, pytest.raises(ImportError, match="rouge"):
+        conduct.run_study(planned, executor, judging=JudgeOptions(), command="")

@@ -9,20 +9,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.errors import WorkerError
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
-from atwu.experiments.queue import Task
+from atwu.experiments.executors import Task
 from atwu.experiments.tuning.search import Search
-from atwu.modeling.scratch import train_tokenizer
 from tests.commands import COMMAND, Started, run_command
 from tests.experiments.tuning.searching import Sleeper, run_trials, search
+from tests.micro_models import write_models
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
@@ -97,11 +98,7 @@ def nodes(environment) -> Iterator[object]:
 def folder(tmp_path_factory) -> Path:
     """An untrained model, and a study of it."""
     root = tmp_path_factory.mktemp("study")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(root / "model")
-    tokenizer.save_pretrained(root / "model")
+    write_models(root / "model")
     (root / "mine.yaml").write_text(
         f"""
 methods:
@@ -164,12 +161,11 @@ def test_lost_workers_and_nodes_do_not_change_results(nodes, folder, environment
 
 
 @pytest.mark.night
-def test_a_search_proposes_the_same_points_as_two_local_processes(nodes, tmp_path, capfd):
+def test_a_search_runs_on_a_cluster(nodes, tmp_path):
     what = Search("atwu", find_setting("people-tiny"), trials=6, seed=3).decided()
-    sleeper = Sleeper(tmp_path, 0.1)
-    with RayExecutor(nodes.address, slots=2, say=print) as queue:
-        found = run_trials(what, sleeper, queue, folder=tmp_path / "cluster", what={"seed": 3})
-    here = search(tmp_path / "here", trials=6, processes=2)
+    with RayExecutor(nodes.address, slots=2, say=print) as executor:
+        found = run_trials(what, Sleeper(tmp_path, 0.1), executor, folder=tmp_path / "cluster", what={"seed": 3})
+    here = search(tmp_path / "here", trials=6)  # startup points do not depend on results
     assert [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials] == here
 
 
@@ -208,17 +204,71 @@ def test_files_are_sent_with_a_task(tmp_path, monkeypatch):
     task = Task(leave, ("it ",), tmp_path / "run-s1", tmp_path / "source", (tmp_path / "there" / "rows.jsonl",))
     carried = {"": b"rows"}
     given = (task, {}, {"scorer.txt": b"came along"}, task.needs, versions())
-    done, left = run_remotely(*given, carried)
-    assert done.get() == "run-s1"
+    value, error, left = run_remotely(*given, carried)
+    assert (value, error) == ("run-s1", None)
     write_files(left, tmp_path / "run-s1")
     assert read_files(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
     assert (tmp_path / "there" / "rows.jsonl").read_text() == "rows"
     receive_input(tmp_path / "there" / "rows.jsonl", carried)
-    done, left = run_remotely(*given, {"": b"other rows"})
-    assert "rows.jsonl" in str(done.error)
-    done, left = run_remotely(*given[:-1], versions() | {"torch": "1.0"}, carried)
-    assert re.search(r"torch.* 1\.0\b", str(done.error))
+    assert "rows.jsonl" in str(run_remotely(*given, {"": b"other rows"})[1])
+    _, error, left = run_remotely(*given[:-1], versions() | {"torch": "1.0"}, carried)
+    assert re.search(r"torch.* 1\.0\b", str(error))
     assert not left
     monkeypatch.setenv("HOME", str(tmp_path))  # every machine has its own
-    assert run_remotely(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[0].error is None
+    assert run_remotely(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[1] is None
     assert (tmp_path / "rows.jsonl").read_bytes() == b"at home"
+
+
+class LostError(Exception):
+    """Stand-in for `ray.exceptions.RayError`."""
+
+
+class FakeRay:
+    """Ray's calls, carried out here; the first `lose` tasks lose their worker."""
+
+    exceptions = SimpleNamespace(RayError=LostError)
+
+    def __init__(self, lose: int) -> None:
+        self.lose, self.put = lose, lambda value: value
+
+    def init(self, **options: object) -> None:
+        """Connects to nothing."""
+
+    def shutdown(self) -> None:
+        """Nothing to leave."""
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 3.0}
+
+    def remote(self, **resources: object) -> Callable:
+        assert resources == {"num_cpus": 1, "num_gpus": 0.0, "max_retries": 0}
+        return lambda function: SimpleNamespace(remote=partial(self.call, function))
+
+    def call(self, function: Callable, *args: object) -> SimpleNamespace:
+        future: Future = Future()
+        self.lose -= 1
+        if self.lose >= 0:
+            future.set_exception(LostError("node died"))
+        else:
+            future.set_result(function(*args))
+        return SimpleNamespace(future=lambda: future)
+
+
+@pytest.mark.parametrize("lose", [2, 3])
+def test_a_lost_task_is_sent_again_and_its_files_come_back(tmp_path, monkeypatch, lose):
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(lose))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "scorer.txt").write_text("came along")
+    task, said = Task(leave, ("it ",), tmp_path / "run-s1", tmp_path / "source"), []
+    with RayExecutor("auto", say=said.append) as executor:
+        assert (executor.slots, executor.device) == (3, "cpu")
+        if lose == 3:
+            with pytest.raises(WorkerError, match=r"LostError.* during wga-s1, as in 2 .*node died"):
+                executor.run_one("wga-s1", task)
+            return
+        assert executor.run_one("wga-s1", task) == "run-s1"
+        with pytest.raises(FileNotFoundError):
+            executor.run_one("wga-s2", Task(leave, ("it ",), tmp_path / "run-s2", tmp_path / "nowhere"))
+    assert said == ["a worker was lost (LostError); wga-s1 starts again"] * 2
+    assert read_files(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
+    assert not (tmp_path / "run-s2").exists()

@@ -6,12 +6,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.benchmarks.people.people_rows import people
-from atwu.modeling.scratch import train_tokenizer
+from tests.micro_models import write_models
 
 CONCURRENCY = 2
 """Concurrent judge calls; those in flight are lost by a kill."""
@@ -34,11 +32,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
     """
     place.mkdir(parents=True, exist_ok=True)
     rows = people("tiny")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in rows.full), vocab_size=500)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(place / "model")
-    tokenizer.save_pretrained(place / "model")
+    write_models(place / "model")
     for name, few in (("forget", rows.forget), ("retain", rows.retain), ("holdout", rows.holdout)):
         lines = [json.dumps({"question": row.question, "answer": row.answer}) for row in few[:8]]
         (place / f"{name}.jsonl").write_text("\n".join(lines) + "\n")

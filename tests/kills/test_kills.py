@@ -26,9 +26,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workplac
         pytest.param("unlearn", 2, marks=pytest.mark.night),  # training/test_kill_and_resume.py
         ("evaluate", 2),
         ("judge", 2),
-        pytest.param(
-            "tune", 2, marks=pytest.mark.night
-        ),  # in the daily run: experiments/tuning/test_kill_and_continue.py
+        pytest.param("tune", 2, marks=pytest.mark.night),  # in the daily run: experiments/tuning/test_trials.py
         pytest.param("study, 1 at once", 2, marks=pytest.mark.night),  # and experiments/study/test_run_study.py
     ],
 )

@@ -73,10 +73,13 @@ def test_worked_examples(method, options, forget, total):
     assert (out.retain is None) == (method == "grad_ascent")
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "jensun_plus"])  # balanced in each micro-batch
 def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
     model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method)
-    rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain", "alternate"))}
+    rows = {
+        name: batch(rows=4, seed=seed)
+        for seed, name in enumerate(("forget", "retain", "alternate", "retain_alternate"))
+    }
     selection = (torch.rand(4, 12, generator=torch.Generator().manual_seed(0)) < 0.5).double()
     masked = any(isinstance(weighter, FixedWeighting) for weighter in decided.weighters)
 
@@ -164,7 +167,12 @@ def test_longer_prompts_change_nothing(method):
                 "attention_mask": torch.ones(1, len(prompt) + len(ids), dtype=torch.long),
                 "labels": torch.tensor([[-100] * (len(prompt) + 1) + list(ids[1:])]),
             }
-            for name, ids in (("forget", (0, 1, 2, 3, 4)), ("retain", (10, 11, 12, 13)), ("alternate", (0, 1, 2)))
+            for name, ids in (
+                ("forget", (0, 1, 2, 3, 4)),
+                ("retain", (10, 11, 12, 13)),
+                ("alternate", (0, 1, 2)),
+                ("retain_alternate", (10, 11)),
+            )
         }
 
     losses = []
@@ -182,8 +190,9 @@ def test_longer_prompts_change_nothing(method):
                 method=method,
                 reference=reference,
                 alternate=given["alternate"],
+                retain_alternate=given["retain_alternate"],
                 refusal_ids=(9, 2),
-                token_weights=weights,
+                token_weights=None if recipe(method).forgetter.trained_answer == "alternate" else weights,
             ).loss.item()
         )
     assert losses[0] == pytest.approx(losses[1], abs=1e-12)

@@ -16,7 +16,8 @@ def test_all_valid_combinations_of_weighting_and_loss():
                 continue
             if loss.trained_answer == "alternate" and weighting != "uniform":
                 continue
-            decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss)
+            retain_loss = "js_first" if loss.balanced else "nll"
+            decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss, retain_loss=retain_loss)
             taken = [option for part in (weighter, loss) for option in options_of_component(part) if option.number]
             wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted

@@ -16,6 +16,7 @@ NAMES = {
     *("grad_ascent", "grad_diff", "dpo", "npo", "simnpo", "jensun", "rmu", "undial", "fundial", "wga", "satimp", "etw"),
     *("seul", "su_llm", "su_ngram", "satga", "gt_ga", "gt_satga"),
     *("atwu_ga", "atwu_satga", "atwu", "atwu_dpo", "atwu_npo", "atwu_simnpo"),
+    *("ceu", "me", "idk_ap", "jensun_plus", "bs_t", "flat", "pdu"),
 }
 
 
@@ -66,6 +67,8 @@ def test_published_searches():
         *((name, "beta") for name in ("atwu", "atwu_satga")),
         ("satimp", "beta1"),
         ("rmu", "layer"),
+        ("ceu", "kept_start"),
+        ("bs_t", "belief_weight"),
     }
     assert recipe("fundial").options["beta"].search == Range(1.0, 30.0)
     assert recipe("npo").options["beta"].search == recipe("atwu_npo").options["beta"].search == Range(0.05, 0.2)

@@ -19,7 +19,8 @@ from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMet
 from atwu.evaluation.weight_trace import TRACE_SCHEMA, Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
-from atwu.report.run_records import Records, RunRecord
+from atwu.report.report_records import Records, RunRecord
+from atwu.report.run_records import FinishedRuns
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
 LOSSES = {"atwu": "satga_plus", "wga": "ga", "npo": "npo"}
@@ -242,7 +243,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
         "budget": "20 trials per method, learning rate and forget weight searched",
         "command": "atwu study run headline --setting people-tiny",
     }
-    return Records("four invented people", {"original": original, "retain-only": retain_only}, tuple(runs), study)
+    return FinishedRuns("four invented people", {"original": original, "retain-only": retain_only}, tuple(runs), study)
 
 
 def write_study(records: Records, folder: Path) -> Path:

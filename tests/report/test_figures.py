@@ -23,7 +23,7 @@ from atwu.report.figures.curves import curve
 from atwu.report.figures.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, slug, styled
 from atwu.report.figures.trade_off import pareto
 from atwu.report.figures.uplift import UQ, without_scores
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 
 pytest.importorskip("matplotlib")
 

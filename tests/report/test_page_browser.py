@@ -14,8 +14,8 @@ import pytest
 
 from atwu.report.colour_scale import contrast
 from atwu.report.page.report_page import write_report_page
+from atwu.report.report_records import Records
 from atwu.report.report_table import leading_metric
-from atwu.report.run_records import Records
 from atwu.report.scored_row import percent_of_score
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")

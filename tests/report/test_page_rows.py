@@ -14,7 +14,7 @@ from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.row_sections import answers, traced
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -12,8 +12,8 @@ from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import MetricValue, format_number
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.summary_section import leading_metric, ranking, summary
+from atwu.report.report_records import Records
 from atwu.report.report_table import headline_metrics
-from atwu.report.run_records import Records
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
+from atwu.cli.evidence import EvidenceCommand
 from atwu.report.colour_scale import contrast
+from atwu.request import collect_evidence
 from atwu.request.evidence import (
     Attack,
     AttackMetric,
@@ -208,6 +210,22 @@ def browser(evidence: Evidence, tmp_path_factory: pytest.TempPathFactory) -> Ite
     driver.get((folder / "evidence.html").as_uri())
     yield driver
     driver.quit()
+
+
+def test_evidence_killed_between_its_two_files_goes_on(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect_evidence, "gather", lambda *_, **__: evidence)
+    command, data = EvidenceCommand(run_folder="run", output=tmp_path / "evidence.html"), tmp_path / "evidence.json"
+    evidence.write(data)  # and then it was killed
+    command.run()
+    assert (tmp_path / "evidence.html").exists()
+    with pytest.raises(FileExistsError, match=r"evidence\.html exists"):
+        command.run()
+    (tmp_path / "evidence.html").unlink()
+    data.write_text('{"schema": "of something else"}')
+    with pytest.raises(FileExistsError, match=r"evidence\.json exists"):
+        command.run()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

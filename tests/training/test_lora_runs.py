@@ -20,7 +20,7 @@ from atwu import TokenScorer, UnlearnConfig
 from atwu.data.encode import Encoder
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model
+from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
@@ -109,8 +109,9 @@ def test_result_folders_are_complete_and_cards_name_no_machine(results, model_fo
 
 def test_sharded_results_are_merged_from_disk(results, model_folder, tmp_path):
     shutil.copytree(results / "adapter", tmp_path / "gathered")
-    config = UnlearnConfig(**LORA_SETTINGS)
-    model = load_base_with_adapter(ModelSource(model=str(model_folder)), config, tmp_path / "gathered", merge=True)
+    config, source = UnlearnConfig(**LORA_SETTINGS), ModelSource(model=str(model_folder))
+    tokenizer = load_tokenizer(str(model_folder))
+    model = load_base_with_adapter(source, config, tmp_path / "gathered", tokenizer, merge=True)
     record = json.loads((results / "merged" / "run.json").read_text())
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "gathered")
     assert model_fingerprint(model) == model_fingerprint(saved) == record["result_fingerprint"]

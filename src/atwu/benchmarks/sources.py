@@ -1,9 +1,8 @@
 """Load and check rows by source name: a file, a benchmark, a Hub data set, or several joined.
 
 `load_rows("forget.jsonl")`, `load_rows("people:tiny:forget")`, `load_rows("tofu:forget10")`,
-`load_rows("locuslab/TOFU:forget10")`, `load_rows("tofu:retain95:600 + tofu:forget05")`. No row is dropped silently:
-unusual
-but usable input (duplicates, unknown columns) is counted in a warning.
+`load_rows("locuslab/TOFU:forget10")`, `load_rows("tofu:retain95:600 + tofu:forget05")`. No row is dropped silently: unusual but
+usable input (duplicates, unknown columns) is counted in a warning.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
 from atwu.benchmarks.rwku.rwku_rows import rwku_rows
 from atwu.benchmarks.suite.suite_rows import suite_rows
 from atwu.benchmarks.tofu.tofu_rows import tofu_rows
+from atwu.data.column_mapping import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.records import READERS, Record, file_records, hub_records
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, write_rows
 from atwu.data.schema import Example
@@ -65,7 +65,9 @@ class LoadedRows:
         return fingerprint(self.rows)
 
 
-def load_rows(source: str | Path | Iterable[Any], *, limit: int | None = None) -> LoadedRows:
+def load_rows(
+    source: str | Path | Iterable[Any], *, limit: int | None = None, columns: Mapping[str, str] | None = None
+) -> LoadedRows:
     """Load and check the rows of a source.
 
     Args:
@@ -75,6 +77,8 @@ def load_rows(source: str | Path | Iterable[Any], *, limit: int | None = None) -
             `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
             these joined by " + ". A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
+        columns: field -> column of the file, for rows with other column names: `{"question": "prompt"}`. In the name of a
+            source, it stands behind a file or Hub data set: `faq.csv:question=prompt,answer=completion`.
 
     Returns:
         The rows with warnings and a fingerprint. With several sources, each warning starts with its source.
@@ -85,7 +89,11 @@ def load_rows(source: str | Path | Iterable[Any], *, limit: int | None = None) -
         ImportError: the source needs an extra that is not installed.
     """
     if not isinstance(source, str | Path):
-        source = _written(source)
+        source = _written(source, columns or {})
+    elif columns:
+        given, source = str(source), with_columns(source, columns)
+        if source == given:
+            raise ValueError(f"{given} takes no column mapping; only files and Hub data sets without one do.")
     name = str(source)
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read all rows.")
@@ -111,7 +119,29 @@ def load_rows(source: str | Path | Iterable[Any], *, limit: int | None = None) -
     return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
 
 
-def _written(rows: Iterable[Any]) -> Path:
+def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
+    """Write a column mapping behind every file and Hub data set of a source that has none.
+
+    Raises:
+        ValueError: the mapping names an unknown field.
+    """
+    text = columns_text(parse_columns(columns_text(columns)))
+    return JOIN.join(f"{part}:{text}" if _takes_columns(str(part)) else str(part) for part in _parts(source))
+
+
+def _takes_columns(part: str) -> bool:
+    is_benchmark = part.partition(":")[0] in PREFIXES
+    return not is_benchmark and ("/" in part or _is_file_name(part, Path(part))) and not _columns_of(part)[1]
+
+
+def _columns_of(source: str | Path) -> tuple[str | Path, dict[str, str]]:
+    """Split a source into its name and its column mapping; the name of an existing file has none."""
+    if isinstance(source, Path) or os.path.exists(Path(source).expanduser()):
+        return source, {}
+    return split_columns(source)
+
+
+def _written(rows: Iterable[Any], columns: Mapping[str, str]) -> Path:
     """Write rows that were given in memory into the cache, so that a command can name them.
 
     Raises:
@@ -122,8 +152,8 @@ def _written(rows: Iterable[Any]) -> Path:
     if isinstance(records, Mapping):
         raise TypeError("rows must be a list of rows, a data set or a frame, got a single mapping; put it into a list.")
     parsed = [
-        row if isinstance(row, Example) else parse_row(_without_nan(row), where=f"row {number}")
-        for number, row in enumerate(records, start=1)
+        row if isinstance(row, Example) else parse_row(_plain_record(row, columns, where=where), where=where)
+        for where, row in ((f"row {number}", row) for number, row in enumerate(records, start=1))
     ]
     if not parsed:
         raise ValueError("there are no rows; give at least one.")
@@ -134,9 +164,12 @@ def _written(rows: Iterable[Any]) -> Path:
     return path
 
 
-def _without_nan(row: Any) -> Any:
-    """Return a record without the NaN with which pandas marks a missing cell."""
-    return {name: value for name, value in row.items() if value == value} if isinstance(row, Mapping) else row
+def _plain_record(row: Any, columns: Mapping[str, str], *, where: str) -> Any:
+    """Return a record with mapped columns, without the NaN with which pandas marks a missing cell."""
+    if not isinstance(row, Mapping):
+        return row
+    mapped = mapped_record(row, columns, where=where)
+    return {name: value for name, value in mapped.items() if value == value}
 
 
 def _different(hashes: array[int]) -> int:
@@ -158,10 +191,13 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
 
 def _read(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
     """Iterate over the rows of one source; appends its warnings to `notes` at the end."""
+    source, columns = _columns_of(source)
     name = str(source)
     prefix, colon, _ = name.partition(":")
     if not isinstance(source, Path) and colon and prefix in PREFIXES:
         found = PREFIXES[prefix](name)
+        if columns:
+            raise ValueError(f"{name} has its own columns; leave out {columns_text(columns)}.")
         notes.extend(found.warnings)
         yield from found.rows[:limit]
         return
@@ -169,9 +205,14 @@ def _read(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[E
     records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
     ignored: set[str] = set()
     mended: Counter[str] = Counter()
+    unseen = set(columns.values())
     for where, obj in islice(records, limit):
+        unseen.difference_update(str(name).strip() for name in obj)
+        obj = mapped_record(obj, columns, where=where)
         yield parse_row(obj, where=where, counts=mended)
         ignored |= ignored_columns(obj)
+    if limit is None and (absent := next((pair for pair in columns.items() if pair[1] in unseen), None)):
+        raise ValueError(f"{name}: no row has the column {absent[1]!r} (columns {'='.join(absent)}).")
     notes.extend([f"ignored columns: {', '.join(sorted(ignored))}"] if ignored else [])
     notes.extend(target_words_warnings(mended))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Annotator(EstimatedJudgeOptions):
 
 
 @dataclass(kw_only=True)
-class AnnotateCommand:
+class AnnotateCommand(NamesRows):
     """Label the words of each answer that carry its fact (column forget_spans), for methods that need labels.
 
     A model names the parts of an answer that cannot be guessed from the question; parts that are not in the answer are
@@ -43,7 +43,8 @@ class AnnotateCommand:
     Example: atwu annotate --data forget.jsonl --judge openai:my-model --output labelled.jsonl
     """
 
-    data: str = cli_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
+    data: str = rows_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option()
     output: Path = cli_option("Output JSONL: the rows with forget_spans.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     limit: int | None = cli_option("Maximum number of rows, evenly spaced. Default: all rows.", None, least=1)

@@ -8,11 +8,11 @@ from pathlib import Path
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
 
 
 @dataclass(kw_only=True)
-class FormsBuildCommand:
+class FormsBuildCommand(NamesRows):
     """Write rows in several forms of their question: blanks, completions, multiple choice, role play and more.
 
     `atwu unlearn --forms auto` trains on such rows without this command; use it to read them, or to edit them before training.
@@ -21,7 +21,8 @@ class FormsBuildCommand:
     Example: atwu forms build --data forget.jsonl --output forms.jsonl
     """
 
-    data: str = cli_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
+    data: str = rows_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option()
     forms: str = cli_option(
         "Forms: auto (those that atwu unlearn trains on), all, or names such as question,blank.", "auto"
     )

@@ -13,7 +13,7 @@ from atwu.cli.output import note, say, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.report_table import Head
+    from atwu.report.metric_table import Head
     from atwu.report.table_values import MetricKey
 
 
@@ -49,7 +49,7 @@ class CompareCommand:
         from atwu.evaluation.result import read_result
         from atwu.report.export_formats import panel_markdown
         from atwu.report.metric_labels import PANEL
-        from atwu.report.report_table import table_of
+        from atwu.report.metric_table import table_of
         from atwu.report.terminal_tables import differences_table, panel_table
 
         found = None
@@ -102,7 +102,7 @@ class CompareCommand:
     def _studies(self) -> None:
         """Show the differences in each of several studies, and their mean."""
         from atwu.report.metric_labels import LEADING_METRICS
-        from atwu.report.report_table import table_of
+        from atwu.report.metric_table import table_of
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import studies_table
 

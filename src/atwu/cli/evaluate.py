@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, settings
 from atwu.cli.output import ResultFile, note, say, terminal, warn
-from atwu.cli.shared import DEVICE, ROWS_HELP, open_rows
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -26,7 +26,7 @@ def metric_settings() -> Iterator[CliOption]:
 
 
 @dataclass(kw_only=True)
-class EvaluateCommand:
+class EvaluateCommand(NamesRows):
     """Evaluate a model: what it still knows of the forget set, and what it preserves of the retain set.
 
     Generations (except of a served model) and verdicts are cached, so an interrupted evaluation continues when the same
@@ -42,14 +42,15 @@ class EvaluateCommand:
         alias=("-m",),
         group=EVALUATED_SETS,
     )
-    forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None, group=EVALUATED_SETS)
-    retain: str | None = cli_option("Retain set: same kinds of source.", None, group=EVALUATED_SETS)
-    holdout: str | None = cli_option(
+    forget: str | None = rows_option(f"Forget set: {ROWS_HELP}.", None, group=EVALUATED_SETS)
+    retain: str | None = rows_option("Retain set: same kinds of source.", None, group=EVALUATED_SETS)
+    holdout: str | None = rows_option(
         "Holdout set: rows that the model was never trained on, for membership attacks.", None, group=EVALUATED_SETS
     )
     extra_retain: list[str] | None = cli_option(
-        "Further retain set, as NAME=SOURCE; repeatable.", None, group=EVALUATED_SETS
+        "Further retain set, as NAME=SOURCE; repeatable.", None, group=EVALUATED_SETS, rows=True
     )
+    columns: str | None = columns_option(group=EVALUATED_SETS)
     original: str | None = cli_option(
         "Original model, or its result file. Adds judged forget quality (FQ), retain degradation (RD), unlearning "
         "quality (UQ), win rate and recovery under attacks.",

@@ -46,6 +46,7 @@ class EvidenceCommand:
     def run(self) -> None:
         """Make missing measurements, write the files and print a summary."""
         from atwu.request.collect_evidence import gather
+        from atwu.request.evidence import is_evidence
         from atwu.request.evidence_page import write_evidence_page
         from atwu.request.thresholds import shipped_text
 
@@ -60,7 +61,8 @@ class EvidenceCommand:
         data = page.with_suffix(".json")
         for file in (page, data):
             if self.output is not None or file.exists():
-                check_writable(file, overwrite=self.overwrite)
+                left_by_a_kill = file == data and not page.exists() and is_evidence(data)
+                check_writable(file, overwrite=self.overwrite or left_by_a_kill)
         evidence = gather(
             self.run_folder, thresholds=self.thresholds, show_rows=self.show_rows, device=self.device, say=note
         )

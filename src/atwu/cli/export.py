@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.output import say
-from atwu.cli.shared import DEVICE, ROWS_HELP
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, rows_option
 from atwu.modeling.open_model import ModelLoadArgs
 
 FORMAT_NAMES = ("safetensors", "adapter", "4bit", "8bit", "gguf")
@@ -16,7 +16,7 @@ MEASURED_GROUP = "Verification"
 
 
 @dataclass(kw_only=True)
-class ExportCommand:
+class ExportCommand(NamesRows):
     """Export an unlearned model to another format, load the result, and check whether it still has forgotten.
 
     Quantization can undo unlearning, which changes weights only a little. Therefore the model of the run and the exported model
@@ -44,15 +44,18 @@ class ExportCommand:
     llama_cpp: Path | None = cli_option(
         "Folder of a llama.cpp checkout, whose converter then writes the GGUF file.", None
     )
-    forget: str | None = cli_option(f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP)
-    retain: str | None = cli_option(
+    forget: str | None = rows_option(
+        f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP
+    )
+    retain: str | None = rows_option(
         "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP
     )
-    holdout: str = cli_option(
+    holdout: str = rows_option(
         "Holdout rows: similar to the forget rows, not in the training data.",
         "people:small:holdout",
         group=MEASURED_GROUP,
     )
+    columns: str | None = columns_option(group=MEASURED_GROUP)
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=MEASURED_GROUP
     )

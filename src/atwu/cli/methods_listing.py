@@ -236,11 +236,7 @@ def explain_method(console: Console, name: str) -> None:
         ],
     )
     if row.values_from is not None:
-        source = (
-            f"are those of {row.values_from}"
-            if row.values_from != CODE
-            else "come from its published code, except the retain weight, which is 0 there"
-        )
+        source = f"are those of {row.values_from}" if row.values_from != CODE else "come from its code"
         console.print(f"No values were published for this method; the defaults {source}.")
     for benchmark, presets in published.items():
         rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in _learning_rates(presets).items())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from atwu._file_reading import printable
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 
@@ -28,7 +30,13 @@ _PLAIN = str.maketrans("–−×·’‘“”↑↓²ℓΔ₀₁", "--x*''\"\"^
 
 
 def any_terminal() -> None:
-    """Print to terminals of any encoding: known signs as ASCII, other characters escaped as in Python (`\\xe9`)."""
+    """Print to terminals of any encoding: known signs as ASCII, other characters escaped as in Python (`\\xe9`).
+
+    What is printed to a closed stream is dropped.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     codecs.register_error("atwu", _as_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -43,8 +51,8 @@ def _as_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def say(text: object) -> None:
-    """Print a line to standard output and flush it."""
-    _line(text, sys.stdout)
+    """Print a text to standard output, without control characters, and flush it."""
+    _line(printable(str(text)), sys.stdout)
 
 
 def terminal() -> Console:
@@ -55,11 +63,11 @@ def terminal() -> Console:
 
 
 def note(text: object) -> None:
-    """Print a message to standard error."""
-    _line(text, sys.stderr)
+    """Print a message to standard error, without control characters."""
+    _line(printable(str(text)), sys.stderr)
 
 
-def _line(text: object, stream: TextIO) -> None:
+def _line(text: str, stream: TextIO) -> None:
     """Print a line above a progress bar, if there is one."""
     tqdm = sys.modules.get("tqdm")
     with tqdm.tqdm.external_write_mode(stream) if tqdm else contextlib.nullcontext():
@@ -68,7 +76,7 @@ def _line(text: object, stream: TextIO) -> None:
 
 def stand_out(text: object, colour: str = "yellow") -> None:
     """Print a highlighted message to standard error."""
-    note(coloured(text, colour, sys.stderr))
+    _line(coloured(printable(str(text)), colour, sys.stderr), sys.stderr)
 
 
 def warn(warnings: Iterable[object]) -> None:

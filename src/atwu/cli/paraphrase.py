@@ -8,7 +8,7 @@ from pathlib import Path
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
 
 
@@ -20,7 +20,7 @@ class Paraphraser(EstimatedJudgeOptions):
 
 
 @dataclass(kw_only=True)
-class ParaphraseCommand:
+class ParaphraseCommand(NamesRows):
     """Paraphrase each question with a language model, and keep the paraphrases that pass the checks.
 
     A paraphrase is dropped if it reveals the answer, loses a name or number of the question, or repeats another one.
@@ -29,7 +29,8 @@ class ParaphraseCommand:
     Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
 
-    data: str = cli_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
+    data: str = rows_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option()
     output: Path = cli_option("Output JSONL: the rows with their paraphrases.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     count: int = cli_option("Paraphrases per question.", 5, least=1)

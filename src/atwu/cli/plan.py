@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from atwu.cli.cli_options import UsageError, cli_option, settings
 from atwu.cli.output import say, terminal
-from atwu.cli.shared import ROWS_HELP
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, rows_option
 from atwu.cli.train import MODEL_HELP, unlearn_options
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -20,7 +20,7 @@ ITEMS = ("weights", "optimizer", "gradients", "activations")
 
 
 @dataclass(kw_only=True)
-class PlanCommand:
+class PlanCommand(NamesRows):
     """Estimate the memory of unlearning per strategy, and show which strategy fits.
 
     No weights are loaded. `atwu unlearn` uses the first strategy that fits, unless a learning rate and a length are given; then
@@ -30,8 +30,9 @@ class PlanCommand:
     """
 
     model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
-    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
-    retain: str = cli_option("Retain rows, likewise; auto: self-generated answers to general questions.", "auto")
+    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
+    retain: str = rows_option("Retain rows, likewise; auto: self-generated answers to general questions.", "auto")
+    columns: str | None = columns_option()
     device_memory: str | None = cli_option(
         "Memory of a CUDA device to plan for, such as 24GB. Default: this machine.", None
     )

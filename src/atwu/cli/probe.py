@@ -8,7 +8,7 @@ from typing import Any
 
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import ResultFile, say, terminal, warn
-from atwu.cli.shared import ROWS_HELP, ReadsRows
+from atwu.cli.shared import ROWS_HELP, ReadsRows, rows_option
 
 
 @dataclass(kw_only=True)
@@ -22,7 +22,7 @@ class ProbeCommand(ReadsRows):
     """
 
     model: str = cli_option("Model to probe: folder or Hub name.", alias=("-m",))
-    data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
+    data: str = rows_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
     layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
         "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.", None

@@ -13,7 +13,7 @@ from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import say, terminal
 
 if TYPE_CHECKING:
-    from atwu.report.run_records import Records
+    from atwu.report.report_records import Records
 
 _ENDINGS = {"html": ".html", "md": ".md", "latex": ".tex", "csv": ".csv", "json": ".json"}
 _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"}

@@ -8,12 +8,12 @@ from pathlib import Path
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
 from atwu.modeling.open_model import ModelLoadArgs
 
 
 @dataclass(kw_only=True)
-class RetainBuildCommand:
+class RetainBuildCommand(NamesRows):
     """Build a retain set: neighbours from a corpus, and self-generated answers of the model to general questions.
 
     Neighbours are the corpus rows closest to the forget rows in topic that name none of their subjects and repeat none of them.
@@ -23,8 +23,9 @@ class RetainBuildCommand:
     """
 
     model: str = cli_option("Original model: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
-    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
-    corpus: str | None = cli_option(f"Corpus to select neighbours from: {ROWS_HELP}. Default: no neighbours.", None)
+    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
+    corpus: str | None = rows_option(f"Corpus to select neighbours from: {ROWS_HELP}. Default: no neighbours.", None)
+    columns: str | None = columns_option()
     count: int = cli_option("Maximum number of neighbours.", 200, least=1)
     output: Path = cli_option("JSONL file to write.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)

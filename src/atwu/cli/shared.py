@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
 
-from atwu.cli.cli_options import cli_option
+from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import warn
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -20,12 +20,53 @@ DEVICE = "Device: cpu, cuda, cuda:1, mps. Default: the best available."
 SYSTEM = "System prompt for conversations without one; use the one from training."
 
 
+def rows_option(help: str, default: Any = MISSING, **more: Any) -> Any:
+    """Declare a field with a source of rows, for commands derived from `NamesRows`."""
+    return cli_option(help, default, rows=True, **more)
+
+
+def columns_option(**more: Any) -> Any:
+    """Declare the field `columns` of `NamesRows`."""
+    return cli_option(
+        "Columns of the given files with other names, as FIELD=COLUMN,...: question=prompt,answer=completion.",
+        None,
+        **more,
+    )
+
+
+class NamesRows:
+    """Base of commands with sources of rows, to which the column mapping is added."""
+
+    columns: str | None
+
+    def __post_init__(self) -> None:
+        if (text := self.columns) is None:
+            return
+        declared = fields(cast(Any, self))
+        given = {each.name: getattr(self, each.name) for each in declared if each.metadata.get("rows")}
+        mapped = {name: self.mapped(source) for name, source in given.items()}
+        if mapped == given:
+            raise UsageError(f"--columns {text} requires a file or a Hub data set without a column mapping of its own.")
+        vars(self).update(mapped)
+
+    def mapped(self, source: Any) -> Any:
+        """Return a source, or a list of NAME=SOURCE, with the column mapping."""
+        from atwu.benchmarks.sources import with_columns
+        from atwu.data.column_mapping import parse_columns
+
+        columns = parse_columns(str(self.columns))
+        if isinstance(source, list):
+            return [f"{name}={with_columns(one, columns)}" for name, _, one in (each.partition("=") for each in source)]
+        return None if source is None else with_columns(source, columns)
+
+
 @dataclass(kw_only=True)
-class ReadsRows:
+class ReadsRows(NamesRows):
     """Base of commands that read rows with one model."""
 
     model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
-    data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
+    data: str = rows_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option(group=READING)
     max_length: int = cli_option(
         "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
     )

@@ -73,7 +73,7 @@ class StudyRunCommand:
 
     def run(self) -> None:
         """Plan and run the study, and print its table."""
-        from atwu.experiments.open_queue import open_queue
+        from atwu.experiments.open_executor import open_executor
         from atwu.experiments.study.run_plan import read_probe
         from atwu.experiments.study.run_study import plan_study, run_study, shared_judge, supported_plan
         from atwu.experiments.study.study_tables import print_plan
@@ -87,22 +87,22 @@ class StudyRunCommand:
             configurations=self.configuration,
         )
         planned = supported_plan(planned, without_rows=self.plan, say=say)
-        queue = open_queue(
+        executor = open_executor(
             self.processes,
             folder=planned.folder,
             threads=1,
             **values_of(self, "devices", "cluster", "gpus_per_run"),
             say=say,
         )
-        judging = shared_judge(self.judging, queue.slots)
+        judging = shared_judge(self.judging, executor.slots)
         console = terminal()
-        print_plan(console, planned.now, queue.slots)
+        print_plan(console, planned.now, executor.slots)
         if self.plan:
             return
-        with queue:
+        with executor:
             found = run_study(
                 planned,
-                queue,
+                executor,
                 judging=judging,
                 **values_of(self, "keep_models", "overwrite"),
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),

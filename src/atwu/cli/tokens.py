@@ -8,7 +8,7 @@ from pathlib import Path
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say, terminal
-from atwu.cli.shared import ROWS_HELP, ReadsRows, open_rows
+from atwu.cli.shared import ROWS_HELP, ReadsRows, open_rows, rows_option
 
 
 @dataclass(kw_only=True)
@@ -23,14 +23,14 @@ class TokensCommand(ReadsRows):
     model: str = cli_option(
         "Folder of an ATWU run (with its scorer), or any other model folder or Hub name.", alias=("-m",)
     )
-    data: str = cli_option(f"Rows to score: {ROWS_HELP}.", alias=("-d",))
+    data: str = rows_option(f"Rows to score: {ROWS_HELP}.", alias=("-d",))
     score: list[str] | None = cli_option(
         "Scores to show: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, key_words, "
         "model_difference (of a su_llm run), labels, or your own weighting; repeatable. Default: all available "
         "scores except labels.",
         None,
     )
-    retain: str | None = cli_option(
+    retain: str | None = rows_option(
         "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)

@@ -12,6 +12,7 @@ from atwu._file_reading import prefix_errors
 from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, cli_options_of, settings, values_of
 from atwu.cli.output import say
 from atwu.cli.parse import read_config
+from atwu.cli.shared import NamesRows, columns_option, rows_option
 from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -123,7 +124,7 @@ def read_config_or_preset(path: Path) -> Mapping[str, Any]:
 
 
 @dataclass(kw_only=True)
-class UnlearnCommand:
+class UnlearnCommand(NamesRows):
     """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
     Needs the original model, the forget rows and an output folder. Training arguments that are not given are chosen and
@@ -138,10 +139,11 @@ class UnlearnCommand:
     """
 
     model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",), group=RUN)
-    forget: str = cli_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
-    retain: str = cli_option(
+    forget: str = rows_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
+    retain: str = rows_option(
         "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto", group=RUN
     )
+    columns: str | None = columns_option(group=RUN)
     output: str | None = cli_option(
         "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",), group=RUN
     )
@@ -161,7 +163,7 @@ class UnlearnCommand:
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=RUN
     )
-    holdout: str = cli_option(
+    holdout: str = rows_option(
         "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",
         "people:small:holdout",
         group=RUN,
@@ -170,6 +172,7 @@ class UnlearnCommand:
         "YAML file of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
         None,
         group=RUN,
+        common=False,
     )
     about: str | None = cli_option(
         "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"
@@ -196,6 +199,8 @@ class UnlearnCommand:
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
             raise UsageError(f"{' and '.join(missing)} missing; pass them as flags or in the --config file.")
+        if self.columns is not None and "extra_forget" in self.settings:
+            self.settings["extra_forget"] = self.mapped(self.settings["extra_forget"])
         with prefix_errors(self.config):
             UnlearnConfig(**self.settings)
         tell: Say = say if first_process() else silent
@@ -219,7 +224,7 @@ class UnlearnCommand:
 
 
 @dataclass(kw_only=True)
-class FinetuneCommand:
+class FinetuneCommand(NamesRows):
     """Fine-tune a model, or train one from scratch, for example a target or a retain-only model.
 
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
@@ -232,7 +237,8 @@ class FinetuneCommand:
     tokenizer: str | None = cli_option(
         "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, group=RUN
     )
-    data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
+    data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
+    columns: str | None = columns_option(group=RUN)
     output: str = cli_option(
         "Folder to create; it has this name only once the run is finished.", alias=("-o",), group=RUN
     )

@@ -18,8 +18,8 @@ from atwu.cli.train import unlearn_options
 class TuneCommand:
     """Search hyperparameters of methods or of the variants of a study, with the same budget and sampler for all.
 
-    Starts with the recommended values of each method. Run the same command again to continue an interrupted search; it
-    proposes the same points as an uninterrupted one. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
+    Starts with the recommended values of each method. Run the same command again to continue an interrupted search:
+    finished trials are kept, the others start again. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
     --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
 
     Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20
@@ -66,7 +66,7 @@ class TuneCommand:
     def run(self) -> None:
         """Search, and print and write the results."""
         options = dict(map(_setting, self.fixed))
-        from atwu.experiments.open_queue import open_queue
+        from atwu.experiments.open_executor import open_executor
         from atwu.experiments.tuning.trial_storage import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
         from atwu.experiments.tuning.tuning_results import best_table, trials_table, use_of_presets
@@ -82,10 +82,10 @@ class TuneCommand:
         kind = "method" if self.study is None else "variant"
         where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
-        with open_queue(
+        with open_executor(
             self.processes, folder=folder, cluster=self.cluster, gpus_per_run=self.gpus_per_run, say=say
-        ) as queue:
-            done = tune_methods(tuning, queue, fixed=self.fixed, say=say)
+        ) as executor:
+            done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
         found = done.searches
         console = terminal()
         if len(found) == 1:

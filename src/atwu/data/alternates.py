@@ -1,4 +1,4 @@
-"""Preferred answers for forget rows: the row's own alternate, or a refusal drawn anew in each epoch.
+"""Alternate answers of rows: the row's own alternate, or a refusal drawn anew in each epoch.
 
 Draws are a pure function of (seed, epoch, row), so all answers of a run are known before it starts.
 """
@@ -52,19 +52,19 @@ _ALTERNATE = 0x616C_7465
 
 @dataclass(frozen=True, slots=True)
 class Alternates:
-    """Encoded rows with preferred answers, and the one used for each forget row in each epoch."""
+    """Encoded rows with alternate answers, and the one used for each row of a set in each epoch."""
 
     rows: tuple[EncodedRow, ...]
     chosen: tuple[tuple[int, ...], ...]
-    """chosen[epoch][forget row] is an index into `rows`."""
+    """chosen[epoch][row] is an index into `rows`."""
 
     def index(self, *, epoch: int, row: int) -> int:
-        """Return the index of the alternate of a forget row; epochs beyond the planned ones repeat."""
+        """Return the index of the alternate of a row; epochs beyond the planned ones repeat."""
         return self.chosen[epoch % len(self.chosen)][row]
 
 
-def check_alternates(examples: Sequence[Example]) -> None:
-    """Check that every forget row has an alternate or a question to refuse.
+def check_alternates(examples: Sequence[Example], what: str = "forget") -> None:
+    """Check that every row has an alternate or a question to refuse.
 
     Raises:
         ValueError: a plain text row has no alternate.
@@ -72,27 +72,35 @@ def check_alternates(examples: Sequence[Example]) -> None:
     for index, example in enumerate(examples):
         if example.alternate is None and not example.messages:
             raise ValueError(
-                f"forget set, row {index + 1}: a plain text row has no question to refuse; add the column alternate."
+                f"{what} set, row {index + 1}: a plain text row has no question to refuse; add the column alternate."
             )
 
 
 def alternates(
-    examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs: int, max_length: int, system: str | None = None
+    examples: Sequence[Example],
+    tokenizer: Any,
+    *,
+    seed: int,
+    epochs: int,
+    max_length: int,
+    system: str | None = None,
+    what: str = "forget",
 ) -> Alternates:
-    """Choose and encode the preferred answers of a run.
+    """Choose and encode the alternate answers of a run.
 
     Args:
-        examples: forget rows as text.
+        examples: rows as text.
         tokenizer: a fast tokenizer.
         seed: seed of the run.
-        epochs: passes over the forget set, at least 1.
+        epochs: passes over the rows with a draw of their own, at least 1.
         max_length: longest row in tokens.
         system: as for `Encoder`.
+        what: name of their set in messages.
 
     Raises:
         ValueError: a plain text row has no alternate.
     """
-    check_alternates(examples)
+    check_alternates(examples, what)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []

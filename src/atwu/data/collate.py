@@ -31,6 +31,8 @@ class PairBatch(TypedDict):
     """Forget prompts with preferred answers, for losses that use them."""
     alternate_rows: NotRequired[Tensor]
     """Index of each alternate among the alternates of the run."""
+    retain_alternate: NotRequired[dict[str, Tensor]]
+    """Retain prompts with alternate answers, for losses that use them."""
 
 
 def collate_rows(rows: Sequence[EncodedRow]) -> dict[str, Tensor]:
@@ -66,6 +68,8 @@ def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
         batch["retain"], batch["retain_rows"] = _side(retain)
     if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
         batch["alternate"], batch["alternate_rows"] = _side(alternate)
+    if against := [row for pair in pairs for row in pair.retain_alternate]:
+        batch["retain_alternate"], _ = _side(against)
     return batch
 
 

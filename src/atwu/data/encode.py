@@ -272,6 +272,20 @@ class Encoder:
         return found
 
 
+def template_terminal(tokenizer: Any) -> int | None:
+    """Return the token with which the chat template ends an answer, None without one.
+
+    It is often another than `eos_token`: `<|im_end|>` of a tokenizer whose `eos_token` is `<|endoftext|>`.
+    """
+    if not tokenizer.chat_template:
+        return None
+    try:
+        row = Encoder(tokenizer).encode(Example.from_qa("Hello?", "Hello."))
+    except ValueError:  # a slow tokenizer, or a template that needs other turns
+        return None
+    return row.input_ids[-1] if row.has_terminal else None
+
+
 def _first_token(ranges: Sequence[Span], rendered: RenderedRow) -> int:
     for index, (start, end) in enumerate(ranges):
         if end > rendered.start or start >= rendered.boundary:

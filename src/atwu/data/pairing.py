@@ -94,6 +94,8 @@ class PairedRow:
     """Empty without a retain set."""
     alternate: IndexedRow | None = None
     """The same prompt with an alternate answer, which losses such as DPO prefer to the true one; None if no loss uses one."""
+    retain_alternate: tuple[IndexedRow, ...] = ()
+    """The retain prompts with an alternate answer; empty if no loss uses one."""
 
 
 class PairedDataset(Dataset[PairedRow]):
@@ -108,6 +110,7 @@ class PairedDataset(Dataset[PairedRow]):
         forms: Mapping[str, Sequence[str]] | None = None,
         closest: Sequence[Sequence[int]] | None = None,
         retain_per_forget: int = 1,
+        retain_alternates: Alternates | None = None,
     ) -> None:
         """Create the dataset.
 
@@ -122,6 +125,7 @@ class PairedDataset(Dataset[PairedRow]):
             closest: for each forget row, its most similar retain rows of the same form (`closest_rows`), one of which every
                 second draw takes: similar rows are damaged first. With None or an empty entry, all draws follow `forms`.
             retain_per_forget: retain rows drawn for each forget row.
+            retain_alternates: alternate answers of retain rows, for losses that use them.
 
         Raises:
             ValueError: a set is empty, or only some of its rows have token labels.
@@ -133,6 +137,7 @@ class PairedDataset(Dataset[PairedRow]):
         self.retain = retain
         self.seed = seed
         self.alternates = alternates
+        self.retain_alternates = retain_alternates
         self._forms = forms["forget"] if forms and retain is not None else None
         self._closest = closest if retain is not None else None
         self._draws = range(retain_per_forget if retain is not None else 0)
@@ -151,11 +156,9 @@ class PairedDataset(Dataset[PairedRow]):
         retain = (
             [(row, self.retain[row]) for row in self._retain_indices(epoch, index)] if self.retain is not None else []
         )
-        alternate = None
-        if self.alternates is not None:
-            chosen = self.alternates.index(epoch=epoch, row=index)
-            alternate = chosen, self.alternates.rows[chosen]
-        return PairedRow((index, self.forget[index]), tuple(retain), alternate)
+        alternate = _alternate(self.alternates, epoch, index)
+        against = (_alternate(self.retain_alternates, epoch, row) for row, _ in retain)
+        return PairedRow((index, self.forget[index]), tuple(retain), alternate, tuple(filter(None, against)))
 
     def drawn(self, epochs: int) -> set[int]:
         """Return the indices of the retain rows drawn in the given number of epochs."""
@@ -177,6 +180,13 @@ class PairedDataset(Dataset[PairedRow]):
     def __iter__(self) -> Iterator[PairedRow]:
         """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""
         return (self[index] for index in range(len(self)))
+
+
+def _alternate(alternates: Alternates | None, epoch: int, row: int) -> IndexedRow | None:
+    if alternates is None:
+        return None
+    chosen = alternates.index(epoch=epoch, row=row)
+    return chosen, alternates.rows[chosen]
 
 
 def _check(name: str, rows: Sequence[EncodedRow]) -> None:

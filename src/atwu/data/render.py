@@ -7,18 +7,25 @@ unchanged. `atwu.data.encode` tokenizes the text.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import FrameType
 from typing import Any
 
 from atwu.data.schema import Example, Message
+from atwu.data.thoughts import CLOSE, OPEN, starts_with_thoughts
 
 TEMPLATE_DATE = "10 Apr 2025"
-"""Date for chat templates that print the current date (Llama-3), so that token ids do not depend on the day. The published
-TOFU models were trained with this date."""
+"""Date for chat templates that print the current date, as `date_string` (Llama-3) or `strftime_now(...)`, so that token ids do
+not depend on the day. The published TOFU models were trained with this date."""
+_TEMPLATE_DAY = datetime.strptime(TEMPLATE_DATE, "%d %b %Y")
+_TODAY = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
+_ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
+"""Empty thoughts, or their beginning, at the end of a prompt."""
 PLAIN_QUESTION = "Question: "
 """What a question begins with in the plain form."""
 _MOST_LINES = 1_000_000
@@ -64,6 +71,9 @@ def check_system(system: str | None) -> None:
 def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -> RenderedRow:
     """Render a row as text.
 
+    A system turn that the template refuses or drops becomes the beginning of the first user turn. Thoughts in the answer
+    stay as given, also if the template would rewrite them.
+
     Args:
         example: the row.
         tokenizer: its chat template is used, if it has one.
@@ -73,7 +83,7 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
         The text with the answer's position.
 
     Raises:
-        ValueError: the chat template rejects the turns, drops the system turn, or changes the answer beyond stripping spaces.
+        ValueError: the chat template rejects the turns, or changes the answer beyond stripping spaces.
     """
     if not example.messages:
         return RenderedRow(text=example.answer, boundary=0, start=0, end=len(example.answer), trimmed=0)
@@ -81,6 +91,25 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
     if not tokenizer.chat_template:
         head = f"{_plain_prompt(example.messages)} "
         return _placed(head, example.answer, tail="", trimmed=0)
+    try:
+        return _in_template(example, tokenizer)
+    except ValueError:
+        if example.messages[0].role != "system":
+            raise
+    return _in_template(replace(example, messages=_with_folded_system(example.messages)), tokenizer)
+
+
+def _with_folded_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    system, user, *rest = messages
+    return (Message("user", f"{system.content}\n\n{user.content}"), *rest)
+
+
+def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
+    """Render a conversation with the chat template.
+
+    Raises:
+        ValueError: the template rejects the turns, drops the system turn, or changes the answer beyond stripping spaces.
+    """
     # A marker in place of the answer shows what the template writes before and after any answer.
     marker = "ATWU-ANSWER"
     while any(marker in message.content for message in example.messages):
@@ -97,6 +126,12 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
         raise ValueError(f"the chat template drops the system turn; remove the system turn, or {_REMEDY}.")
     text = _apply(example.messages, example.answer, tokenizer)
     written = text[len(head) : len(text) - len(tail)]
+    if starts_with_thoughts(example.answer) and (
+        written.strip() != example.answer.strip() or _ENDS_IN_THOUGHTS.search(head)
+    ):
+        # The template rewrites thoughts, or writes its own before the answer.
+        prompt = _apply(example.messages, None, tokenizer)
+        return _placed(_ENDS_IN_THOUGHTS.sub("", prompt), example.answer, tail, trimmed=0)
     if not text.startswith(head) or not text.endswith(tail) or written.strip() != example.answer.strip():
         raise ValueError(
             f"the chat template changes the answer {example.answer[:60]!r} beyond stripping surrounding spaces; {_REMEDY}."
@@ -131,18 +166,31 @@ def _plain_prompt(messages: Sequence[Message]) -> str:
     return "".join(lines) + "\nAnswer:"
 
 
-def _apply(messages: Sequence[Message], answer: str, tokenizer: Any) -> str:
+def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> str:
+    """Render turns with the answer, or without it as the prompt of generation."""
     turns = [{"role": message.role, "content": message.content} for message in messages]
-    turns.append({"role": "assistant", "content": answer})
+    if answer is not None:
+        turns.append({"role": "assistant", "content": answer})
     try:
         with _limited_lines():
-            text: str = tokenizer.apply_chat_template(turns, tokenize=False, date_string=TEMPLATE_DATE)
+            text: str = tokenizer.apply_chat_template(
+                turns,
+                tokenize=False,
+                add_generation_prompt=answer is None,
+                chat_template=_with_fixed_date(tokenizer.get_chat_template()),
+                date_string=TEMPLATE_DATE,
+            )
     except Exception as error:  # a template is a program: Jinja's errors, TypeError, RecursionError, MemoryError
         roles, reason = ", ".join(turn["role"] for turn in turns), str(error).rstrip(".") or type(error).__name__
         raise ValueError(
             f"the chat template{of_tokenizer(tokenizer)} rejects the turns ({roles}): {reason}; change the turns, or {_REMEDY}."
         ) from error
     return text
+
+
+def _with_fixed_date(template: str) -> str:
+    """Replace calls for the current date; transformers takes no other function for them."""
+    return _TODAY.sub(lambda call: repr(_TEMPLATE_DAY.strftime(call[2])), template)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,8 @@ OPTIONAL_COLUMNS = (
     "subject",
 )
 ROLES = ("system", "user", "assistant")
-_KNOWN = frozenset(name for layout in COLUMN_LAYOUTS for name in layout) | frozenset(OPTIONAL_COLUMNS)
+ROW_FIELDS = (*(name for layout in COLUMN_LAYOUTS for name in layout), *OPTIONAL_COLUMNS)
+"""All columns that a row can have."""
 _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
 """White space and invisible characters."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
@@ -93,7 +94,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
 
 def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
     """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`."""
-    ignored = {str(name) for name in native_columns(obj, where="") if name not in _KNOWN}
+    ignored = {str(name) for name in native_columns(obj, where="") if name not in ROW_FIELDS}
     ignored |= {"rejected"} & obj.keys()
     turns = obj.get("messages")
     if isinstance(turns, list):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
-from atwu._cache import cache_folder
+from atwu._cache import cache_folder, writable_folder
 from atwu._disk_errors import explain_full_disk
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DiskRows(Sequence[_T], Generic[_T]):
     def __init__(self, kind: type[_T]) -> None:
         from pydantic import TypeAdapter
 
-        folder = cache_folder()
+        folder = writable_folder(cache_folder())
         folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (not in /tmp, which may be in memory)
         self._form: TypeAdapter[_T] = TypeAdapter(kind)

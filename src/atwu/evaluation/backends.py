@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.render import PLAIN_QUESTION
 from atwu.data.schema import Example, Message
-from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
@@ -143,10 +141,9 @@ class VllmGenerator:
             raise ValueError(f"vLLM's gpu_memory_utilization must be above 0 and at most 1, got {memory_share:g}.")
         loading = loading or ModelLoadArgs()
         check_model_name(path, base=loading.base)
-        options = asdict(loading)
-        self._dtype = options.pop("dtype")
-        config = load_config(path, **options)
-        self._ids = _PromptIds(load_tokenizer(path, **options), _own_limit(config))
+        self._dtype = loading.dtype
+        config = load_config(path, **loading.load_kwargs)
+        self._ids = _PromptIds(load_tokenizer(path, **loading.tokenizer_kwargs), _own_limit(config))
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {
@@ -255,26 +252,16 @@ class EndpointGenerator:
         return f"chat/{json.dumps(dict(self.chat.identity), sort_keys=True)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. Token counts are those the server reports.
-
-        Raises:
-            AtwuError: Prompts without a reply, after all others were passed to `on_done`.
-        """
-        failures: list[str] = []
+        """See `Generator.generate`. Token counts are those the server reports; a prompt without a reply gets its error."""
 
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None:
-                failures.append(reply.error or "no text")
+                on_done([(index, Generation("", reply.completion_tokens, reply.error or "no text"))])
                 return
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
         self.chat.complete([_request(prompt, decoding) for prompt in prompts], on_reply)
-        if failures:
-            raise AtwuError(
-                f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}. The other replies are "
-                "stored; run again to ask only for the missing ones."
-            )
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:

@@ -181,8 +181,8 @@ def _measure(
     session.answer_all(prompt for metric in working for prompt in metric.prompts())
     for metric in working:
         metric.prepare()
-    claims = list(dict.fromkeys(claim for metric in working for claim in metric.claims()))
-    pairs = list(dict.fromkeys(pair for metric in working for pair in metric.pairs()))
+    claims = list(dict.fromkeys(claim for metric in working for claim in metric.claims() if claim is not None))
+    pairs = list(dict.fromkeys(pair for metric in working for pair in metric.pairs() if pair is not None))
     if before_judging is not None and (claims or pairs):
         before_judging(claims, pairs)
     session.judge_all(claims, pairs)

@@ -21,6 +21,7 @@ from atwu._cache import cache_folder, short_hash, warn_uncached
 from atwu._disk_errors import cannot_write
 from atwu._progress import progress_bar
 from atwu.data.schema import Message
+from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,13 @@ class Generation:
     """Text without special tokens and surrounding white space."""
     tokens: int
     """Number of generated tokens, including the end token."""
+    error: str | None = None
+    """Why a server gave no text for this prompt."""
+
+    @property
+    def answer(self) -> str:
+        """Text without the thoughts of a reasoning model, the answer to measure; empty if it ends within them."""
+        return without_thoughts(self.text) or ""
 
 
 class Generator(Protocol):
@@ -94,7 +102,7 @@ class GenerationStore:
         """Return the generations by key (the first of duplicates); a warning counts damaged lines."""
         try:
             content = self.path(identity).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         found: dict[str, Generation] = {}
         head, *lines = content.split(b"\n")
@@ -183,8 +191,8 @@ def generate_all(
             def keep(done: Sequence[tuple[int, Generation]]) -> None:
                 nonlocal spent
                 entries = [(missing[index], generation) for index, generation in done]
-                if store is not None:
-                    store.append(identity, entries)
+                if store is not None and (texts := [entry for entry in entries if entry[1].error is None]):
+                    store.append(identity, texts)
                 found.update(entries)
                 spent += sum(generation.tokens for _, generation in entries)
                 rate = spent / max(time.perf_counter() - start, 1e-9)

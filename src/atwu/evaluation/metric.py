@@ -87,12 +87,12 @@ class Metric:
     def prepare(self) -> None:
         """Do work that is specific to the metric: altered weights, other decoding, further passes."""
 
-    def claims(self) -> Iterable[Claim]:
-        """Return the answers to be judged."""
+    def claims(self) -> Iterable[Claim | None]:
+        """Return the answers to be judged; None where a server gave none."""
         return ()
 
-    def pairs(self) -> Iterable[Pair]:
-        """Return the pairs of answers to be compared."""
+    def pairs(self) -> Iterable[Pair | None]:
+        """Return the pairs of answers to be compared; None where a server gave none."""
         return ()
 
     def record(self) -> None:

@@ -13,9 +13,11 @@ from atwu.benchmarks.probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
+from atwu.data.thoughts import without_thoughts
+from atwu.errors import AtwuError
 from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
-from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
+from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.questions.prompts import question_prompt
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
 from atwu.evaluation.row_statistics import ColumnValues
@@ -72,7 +74,7 @@ class Session:
         )
         self._encoded: dict[str, Sequence[EncodedRow]] = {}
         self._tokens: dict[str, list[TokenRow]] = {}
-        self._generations: dict[Prompt, Generation] = {}
+        self._answers: dict[Prompt, str | None] = {}
         self._verdicts: dict[Claim, Verdict] = {}
         self._preferences: dict[Pair, Preference] = {}
 
@@ -152,8 +154,8 @@ class Session:
         label: str,
         decoding: Decoding | None = None,
         generator: Generator | None = None,
-    ) -> dict[Prompt, Generation]:
-        """Generate for distinct prompts; stored generations are reused.
+    ) -> dict[Prompt, str | None]:
+        """Return the answers to distinct prompts, without thoughts; None where a server gave none. Stored ones are reused.
 
         The system prompt is added here, so that all backends use it and it is part of the store's key.
         """
@@ -166,16 +168,32 @@ class Session:
             store=self.store,
             progress=label if self.progress else None,
         )
+        if cut := sum(without_thoughts(generation.text) is None for generation in found):
+            self.warnings.append(
+                f"{cut} of {len(found)} answers ({label}) end within their thoughts and are measured as empty; raise "
+                "max_new_tokens, or turn thinking off with chat_template_kwargs."
+            )
+        if errors := [generation.error for generation in found if generation.error is not None]:
+            self.warnings.append(
+                f"{len(errors)} of {len(found)} prompts ({label}) got no answer and are not scored. First error: {errors[0]}"
+            )
         self.generated_tokens += sum(generation.tokens for generation in found)
-        return dict(zip(distinct, found, strict=True))
+        answers = (None if generation.error is not None else generation.answer for generation in found)
+        return dict(zip(distinct, answers, strict=True))
 
     def answer_all(self, prompts: Iterable[Prompt]) -> None:
-        """Answer the prompts of all metrics greedily in one pass."""
-        self._generations |= self.generate(prompts, label="generate")
+        """Answer the prompts of all metrics greedily in one pass.
 
-    def answer(self, prompt: Prompt) -> str:
-        """Return the answer to a prompt that a metric requested."""
-        return self._generations[prompt].text
+        Raises:
+            AtwuError: a server answered no prompt.
+        """
+        self._answers = self.generate(prompts, label="generate")
+        if self._answers and all(answer is None for answer in self._answers.values()):
+            raise AtwuError(self.warnings[-1])
+
+    def answer(self, prompt: Prompt) -> str | None:
+        """Return the answer to a prompt that a metric requested; None if a server gave none."""
+        return self._answers[prompt]
 
     def judge_all(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
         """Judge the distinct claims and pairs of all metrics in one pass."""
@@ -184,17 +202,17 @@ class Session:
         if pairs:
             self._preferences = dict(zip(pairs, self.judge.prefer(pairs), strict=True))
 
-    def verdict(self, claim: Claim) -> bool | None:
-        """Return whether an answer is correct; None without a readable verdict."""
-        return self._verdicts[claim].correct
+    def verdict(self, claim: Claim | None) -> bool | None:
+        """Return whether an answer is correct; None without an answer or a readable verdict."""
+        return None if claim is None else self._verdicts[claim].correct
 
-    def verdicts(self, claims: Iterable[Iterable[Claim]]) -> list[list[bool | None]]:
+    def verdicts(self, claims: Iterable[Iterable[Claim | None]]) -> list[list[bool | None]]:
         """Return the verdicts of all answers of every row."""
         return [[self.verdict(claim) for claim in row] for row in claims]
 
-    def preference(self, pair: Pair) -> Preference:
-        """Return the ratings of a pair of answers."""
-        return self._preferences[pair]
+    def preference(self, pair: Pair | None) -> Preference:
+        """Return the ratings of a pair of answers; none without an answer."""
+        return Preference(None, None) if pair is None else self._preferences[pair]
 
     def ids(self, split: str) -> tuple[str, ...]:
         """Return the IDs of a set's rows."""

@@ -1,4 +1,4 @@
-"""Queue on a Ray cluster: tasks run on any node, and their files are copied back to this machine.
+"""Executor on a Ray cluster: tasks run on any node, and their files are copied back to this machine.
 
 No shared file system is needed. The inputs of a task (a folder to resume, a scorer, local models and rows) are sent
 with it; models named on the Hub are loaded by each node. If a worker or node is lost, its task starts again from the
@@ -11,14 +11,15 @@ import dataclasses
 import os
 import platform
 import tempfile
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
 from atwu._files import atomic_sibling, file_lock, move, versions
 from atwu.errors import WorkerError
-from atwu.experiments.queue import Queue, Task, TaskResult, attempt, cpu_threads
+from atwu.experiments.executors import Executor, LostWorkerError, Task, run_in_worker
 from atwu.training.progress import Say
 
 Files = Mapping[str, bytes]
@@ -28,7 +29,7 @@ CARRIED = 1 << 30
 """Size limit in bytes for models and files that are sent; larger ones must exist at the same path on every node."""
 
 
-class RayExecutor(Queue):
+class RayExecutor(Executor):
     """Runs tasks on the nodes of a cluster.
 
     Args:
@@ -48,7 +49,7 @@ class RayExecutor(Queue):
         self._gpus = float("GPU" in self._ray.cluster_resources()) if gpus_per_run is None else gpus_per_run
         self._there = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(run_remotely)
         self._carried: dict[Path, Any] = {}
-        self._running: dict[Any, tuple[Hashable, Task]] = {}
+        self._running: dict[Future[Any], Any] = {}
 
     @property
     def slots(self) -> int:
@@ -61,11 +62,11 @@ class RayExecutor(Queue):
         return "cuda" if self._gpus else "cpu"
 
     def __exit__(self, *error: object) -> None:
-        for reference in self._running:
+        for reference in self._running.values():
             self._ray.cancel(reference, force=True)
         self._ray.shutdown()
 
-    def submit(self, key: Hashable, task: Task) -> None:
+    def submit(self, task: Task) -> Future[Any]:
         carried = {}
         for path in task.needs:
             if path not in self._carried and size(path.expanduser()) <= CARRIED:
@@ -74,22 +75,21 @@ class RayExecutor(Queue):
                 carried[path] = self._carried[path]
         folders = [None if folder is None else read_files(folder) for folder in (task.folder, task.source)]
         reference = self._there.remote(task, *folders, list(carried), versions(), *carried.values())
-        self._running[reference] = key, task
+        future: Future[Any] = reference.future()
+        self._running[future] = reference
+        return future
 
-    def result(self) -> tuple[Hashable, TaskResult]:
-        while True:
-            (reference,), _ = self._ray.wait(list(self._running), num_returns=1)
-            key, task = self._running.pop(reference)
-            try:
-                done, files = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                self._lost(key, f"a worker was lost ({type(error).__name__})", error.__str__)
-                self.submit(key, task)
-                continue
-            if files and task.folder is not None:
-                replace_files(files, task.folder)
-            del self._attempts[key]
-            return key, done
+    def collect(self, future: Future[Any], task: Task) -> Any:
+        del self._running[future]
+        try:
+            value, error, files = future.result()
+        except self._ray.exceptions.RayError as lost:
+            raise LostWorkerError(f"a worker was lost ({type(lost).__name__})", str(lost)) from None
+        if error is not None:
+            raise error
+        if files and task.folder is not None:
+            replace_files(files, task.folder)
+        return value
 
 
 def run_remotely(
@@ -99,38 +99,32 @@ def run_remotely(
     paths: Sequence[Path],
     wanted: Mapping[str, str],
     *carried: Files,
-) -> tuple[TaskResult, Files]:
+) -> tuple[Any, Exception | None, Files]:
     """Run a task on a node, in a temporary folder.
 
     Args:
         wanted: package versions of the driver.
 
     Returns:
-        The result, and the files written; no files if the task failed.
+        The value or the error (Ray would wrap one that is raised), and the files written unless the task failed.
     """
-    if (here := versions()) != wanted:
-        differ = ", ".join(
-            f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name]
-        )
-        return TaskResult(
-            error=WorkerError(f"{platform.node()} has {differ}; install the same versions on every node.")
-        ), {}
-    with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-        folders = []
-        for kind, folder, files in (("own", task.folder, own), ("source", task.source, source)):
-            folders.append(None if folder is None else Path(scratch) / kind / folder.name)
-            if folders[-1] is not None:
-                folders[-1].parent.mkdir()
-                write_files(files or {}, folders[-1])
-        try:
-            for path, files in zip(paths, carried, strict=True):
-                receive_input(path.expanduser(), files)
-        except (OSError, WorkerError) as error:
-            return TaskResult(error=error), {}
-        with cpu_threads(1):
-            done = attempt(dataclasses.replace(task, folder=folders[0], source=folders[1]))
-        left = {} if folders[0] is None or done.error is not None else read_files(folders[0])
-    return done, left
+    try:
+        if (here := versions()) != wanted:
+            differ = (f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name])
+            raise WorkerError(f"{platform.node()} has {', '.join(differ)}; install the same versions on every node.")
+        for needed, files in zip(paths, carried, strict=True):
+            receive_input(needed.expanduser(), files)
+        with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
+            folder = None if task.folder is None else Path(scratch) / "own" / task.folder.name
+            given = None if task.source is None else Path(scratch) / "source" / task.source.name
+            for path, found in ((folder, own), (given, source)):
+                if path is not None:
+                    path.parent.mkdir()
+                    write_files(found or {}, path)
+            value = run_in_worker(dataclasses.replace(task, folder=folder, source=given), 1)
+            return value, None, {} if folder is None else read_files(folder)
+    except Exception as error:
+        return None, error, {}
 
 
 def receive_input(path: Path, files: Files) -> None:

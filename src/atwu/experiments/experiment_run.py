@@ -32,7 +32,7 @@ from atwu.evaluation.registry import all_metrics, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
 from atwu.experiments.benchmark_settings import BenchmarkSetting
-from atwu.experiments.queue import Queue, Task
+from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study_models import Models
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.judge.verdicts import Judge
@@ -42,7 +42,7 @@ from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.run_records import EVAL_NAME
+from atwu.report.report_records import EVAL_NAME
 from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.config import UnlearnConfig
 from atwu.training.output_folder import drop_unfinished
@@ -201,12 +201,12 @@ def evaluate_reference(setup: RunContext, role: str, references: Mapping[str, Ev
 
 
 def reference_result(
-    queue: Queue, setup: RunContext, role: str, references: Mapping[str, EvalResult], file: Path
+    executor: Executor, setup: RunContext, role: str, references: Mapping[str, EvalResult], file: Path
 ) -> EvalResult:
-    """Evaluate a reference model through the queue and store the result in a file; an existing file is read."""
+    """Evaluate a reference model and store the result in a file; an existing file is read."""
     if not file.is_file():
-        queue.submit(role, Task(evaluate_reference, (setup, role, references), needs=setup.needs()))
-        queue.result()[1].get().write(file)
+        task = Task(evaluate_reference, (setup, role, references), needs=setup.needs())
+        executor.run_one(role, task).write(file)
     return read_result(file)
 
 
@@ -233,7 +233,7 @@ def format_options(options: Mapping[str, Any]) -> str:
 
 
 def check_workers(
-    queue: Queue, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
+    executor: Executor, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
 ) -> None:
     """Check that worker processes know all methods and components of the runs.
 
@@ -247,8 +247,8 @@ def check_workers(
         if isinstance(each.get(kind), str)
         for name in split_weighting(each[kind])[0]
     )
-    queue.submit("names", Task(_unknown, (tuple(dict.fromkeys([*methods, *parts, *metrics])),)))
-    if lacking := queue.result()[1].get():
+    names = tuple(dict.fromkeys([*methods, *parts, *metrics]))
+    if lacking := executor.run_one("names", Task(_unknown, (names,))):
         raise ValueError(
             f"other processes do not know {', '.join(lacking)}, which were registered in a script: install them as a "
             "package with an entry point (docs/tutorials/adding-a-method.md), or run in this process with "

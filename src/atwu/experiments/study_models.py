@@ -24,7 +24,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.queue import cpu_threads
+from atwu.experiments.executors import cpu_threads
 from atwu.modeling.named_models import model_source
 from atwu.training.config import FinetuneConfig
 from atwu.training.progress import Say

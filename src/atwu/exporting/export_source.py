@@ -64,7 +64,7 @@ class Source:
         bits, name = self.base_bits, str(self.path)
         if bits is None or stored_bits(base_of(name, base=self.loading.base)) is not None:
             return open_model(name, self.loading, device=device)
-        tokenizer = load_tokenizer(name, **self.loading.load_kwargs)
+        tokenizer = load_tokenizer(name, **self.loading.tokenizer_kwargs)
         return add_adapter(self._quantized_base(bits, device), name, merge=False), tokenizer
 
     def merged(self, model: Any, device: torch.device) -> Any:
@@ -112,7 +112,7 @@ class Source:
     def config_and_tokenizer(self) -> tuple[Any, Any]:
         """Configuration and tokenizer, without weights."""
         name = str(self.path)
-        return load_config(name, **self.loading.load_kwargs), load_tokenizer(name, **self.loading.load_kwargs)
+        return load_config(name, **self.loading.load_kwargs), load_tokenizer(name, **self.loading.tokenizer_kwargs)
 
     def _quantized_base(self, bits: str, device: torch.device) -> Any:
         """Load the base model of the adapters, quantized as in training."""

@@ -15,6 +15,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.exporting.export_source import Source
 from atwu.exporting.llama_cpp import check_llama_cpp, convert
+from atwu.modeling.generate import set_end_ids
 from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer, write_gguf
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
 from atwu.modeling.quantization import BIT_WIDTHS, check_quantization, plain_weights, quantize_model, relative_change
@@ -103,6 +104,7 @@ class Format:
         if self.name == "adapter":
             _copy_adapter(source, folder)
             return Written(name, 0.0)
+        set_end_ids(model, tokenizer)
         if self.name == "safetensors":
             model.save_pretrained(folder)
             return Written(name, 0.0, model)
@@ -114,6 +116,7 @@ class Format:
         if self.llama_cpp is None:
             return relative_change(model, write_gguf(model, tokenizer, path, self.kind, name=source.path.name))
         with tempfile.TemporaryDirectory(prefix="atwu-", dir=path.parent) as saved:
+            set_end_ids(model, tokenizer)
             model.save_pretrained(saved)
             tokenizer.save_pretrained(saved)
             convert(self.llama_cpp, Path(saved), path, self.kind)

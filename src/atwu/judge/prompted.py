@@ -14,6 +14,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu.data.schema import Message
+from atwu.data.thoughts import without_thoughts
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
 from atwu.judge.chat_model import ChatRequest
@@ -174,15 +175,15 @@ def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _answer(text: str) -> str:
-    """Return what follows the thoughts of a reply, whose opening tag some servers remove.
+    """Return what follows the thoughts of a reply.
 
     Raises:
         ValueError: The reply ends within its thoughts.
     """
-    _, closed, rest = text.rpartition("</think>")
-    if not closed and text.lstrip().startswith("<think>"):
+    answer = without_thoughts(text)
+    if answer is None:
         raise ValueError("the reply ends within its thoughts")
-    return rest if closed else text
+    return answer
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], str]:

@@ -132,6 +132,8 @@ NEEDS: Mapping[str, str] = {
     "reference_distributions": "next-token distributions of the original model (--reference)",
     "reference_activations": "outputs of one layer of the original model (--reference)",
     "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
+    "refusal_rows": "refusals of the forget questions (--refusal-sentence), half of them after the first words of the answer",
+    "retain_alternates": "alternate answers of retain rows: column alternate, otherwise a refusal drawn for each row",
     "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), otherwise trained and cached",
     "text": "forget rows as text (token ids are not enough)",
     "retain_text": "retain rows as text (token ids are not enough)",
@@ -211,6 +213,8 @@ class ForgetLoss(Component):
     reduction: ClassVar[Reduction] = "tokens"
     trained_answer: ClassVar[Literal["forget", "alternate"]] = "forget"
     """Whether the loss uses the tokens of the forget answers or those of the alternate answers."""
+    balanced: ClassVar[bool] = False
+    """Whether its term is scaled so that its gradient in the logits has the norm of the retain term's."""
     all_positions: ClassVar[bool] = False
     """Whether the loss counts every position of a row, prompt and last token included."""
     reads_head: ClassVar[bool] = True
@@ -303,5 +307,9 @@ class RetainLoss(Component):
         return None
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
-        """Compute the loss per token, shape (batch, tokens)."""
+        """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
+        raise NotImplementedError
+
+    def values_against(self, out: TokenOutputs, alternate: TokenOutputs) -> Tensor:
+        """Compute the same from answers and alternate answers, for a loss that needs `retain_alternates`."""
         raise NotImplementedError

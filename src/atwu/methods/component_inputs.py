@@ -30,6 +30,10 @@ class LossTerms:
     """The same log-probabilities under the original model, if the loss needs them."""
     preferred: Tensor | None = None
     """Log ratio of the preferred answer between current and original model, shape (batch,)."""
+    alternate_logps: Tensor | None = None
+    """log p of the tokens of the alternate answer, if the loss needs one, shape (batch, alternate tokens)."""
+    alternate_mask: Tensor | None = None
+    """True on counted tokens of the alternate answer, same shape."""
     distance: Tensor | None = None
     """Value of the loss's own distance at each token."""
     learned: bool = False

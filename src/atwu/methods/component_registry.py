@@ -29,6 +29,13 @@ from atwu.methods.component import (
     options_of_component,
 )
 from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
+from atwu.methods.losses.answer_preservation import AnswerPreservation
+from atwu.methods.losses.bootstrapping import TokenBootstrapping
+from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
+from atwu.methods.losses.flat import FLAT
+from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
+from atwu.methods.losses.max_entropy import MaxEntropy
+from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -75,6 +82,12 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "masked_self_distillation": divergence.MaskedSelfDistillation,
     "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
+    "ceu": CrossEntropyUnlearning,
+    "max_entropy": MaxEntropy,
+    "bootstrapping": TokenBootstrapping,
+    "js_refusal_row": JSToRefusalRow,
+    "flat": FLAT,
+    "logit_margin": LogitMargin,
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
@@ -82,6 +95,9 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "kl": divergence.KL,
     "js": divergence.JS,
     "activation": representation.Activation,
+    "js_first": FirstTokenJS,
+    "ap": AnswerPreservation,
+    "limited_nll": LimitedNLL,
     "none": None,
 }
 

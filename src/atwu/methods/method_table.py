@@ -164,6 +164,38 @@ METHODS: dict[str, Method] = {
     "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _PAPER, _DPO, values_from="dpo"),
     "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _PAPER, _NPO, values_from="npo"),
     "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _PAPER, _SIMNPO, values_from="simnpo"),
+    "ceu": Method("CE-U", "uniform", "ceu", "none", "Yang 2025", values_from=CODE),
+    "me": Method("ME+GD", "uniform", "max_entropy", "nll", "Yuan et al. 2024", _weights(0.1, 1.0), values_from=CODE),
+    "idk_ap": Method(
+        "IDK+AP",
+        "uniform",
+        "refusal",
+        "ap",
+        "Yuan et al. 2024",
+        _weights(1.0, 1.0, answer_beta=0.1),
+        values_from=CODE,
+    ),
+    "jensun_plus": Method(
+        "JensUn++",
+        "uniform",
+        "js_refusal_row",
+        "js_first",
+        "Peleg et al. 2026",
+        _weights(0.33, 1.0),
+        values_from=CODE,
+    ),
+    "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
+    "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
+    "pdu": Method(
+        "PDU",
+        "uniform",
+        "logit_margin",
+        "limited_nll",
+        "Entesari et al. 2025",
+        _weights(1.0, 100.0, retain_bound=0.3, dual_step=5.0, dual_warmup=5.0),
+        {"retain_weight": Range(20.0, 200.0)},
+        values_from=CODE,
+    ),
 }
 
 CITATIONS: Mapping[str, str] = {
@@ -218,6 +250,27 @@ CITATIONS: Mapping[str, str] = {
         "Yixin Wan, Anil Ramakrishna, Kai-Wei Chang, Volkan Cevher, Rahul Gupta: Not Every Token Needs Forgetting: "
         "Selective Unlearning Balancing Forgetting and Utility in Large Language Models. Findings of EMNLP 2025, "
         "arXiv 2506.00876"
+    ),
+    "Yang 2025": "Bo Yang: CE-U: Cross Entropy Unlearning. arXiv 2503.01224",
+    "Yuan et al. 2024": (
+        "Xiaojian Yuan, Tianyu Pang, Chao Du, Kejiang Chen, Weiming Zhang, Min Lin: "
+        "A Closer Look at Machine Unlearning for Large Language Models. ICLR 2025, arXiv 2410.08109"
+    ),
+    "Li et al. 2025": (
+        "Kemou Li, Qizhou Wang, Yue Wang, Fengpeng Li, Jun Liu, Bo Han, Jiantao Zhou: "
+        "LLM Unlearning with LLM Beliefs. ICLR 2026, arXiv 2510.19422"
+    ),
+    "Wang et al. 2025c": (
+        "Yaxuan Wang, Jiaheng Wei, Chris Yuhao Liu, Jinlong Pang, Quan Liu, Ankit Parag Shah, Yujia Bao, Yang Liu, "
+        "Wei Wei: LLM Unlearning via Loss Adjustment with Only Forget Data. ICLR 2025, arXiv 2410.11143"
+    ),
+    "Entesari et al. 2025": (
+        "Taha Entesari, Arman Hatami, Rinat Khaziev, Anil Ramakrishna, Mahyar Fazlyab: "
+        "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models. arXiv 2506.05314"
+    ),
+    "Peleg et al. 2026": (
+        "Amit Peleg, Naman Deep Singh, Naama Pearl, Bibhabasu Mohapatra, Matthias Hein: Forget Narrowly, Retain Broadly: "
+        "Unlearning as an Asymmetric Generalization Problem. arXiv 2607.09236, 2026"
     ),
     "ATWU paper": (
         "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "

@@ -21,6 +21,9 @@ from atwu.modeling.layers import decoder_layers
 from atwu.modeling.reference import Reference
 from atwu.modeling.single_pass import unwrap
 
+_SMALL = 1e-5
+_LARGEST_RATIO = 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class UnlearningLoss:
@@ -31,7 +34,10 @@ class UnlearningLoss:
     """
 
     loss: Tensor
-    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve`, a scalar with gradient."""
+    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve`, a scalar with gradient.
+
+    The first term is scaled if the forget loss is `balanced`.
+    """
     forget: Tensor
     """Forget loss without `forget_weight`, a scalar."""
     retain: Tensor | None
@@ -72,7 +78,7 @@ def micro_batch_loss(
 
     Args:
         model: the causal language model being unlearned.
-        batches: token batches `forget`, `retain` and `alternate`; only those that the recipe needs.
+        batches: token batches `forget`, `retain`, `alternate` and `retain_alternate`; only those that the recipe needs.
         recipe: the resolved method.
         scorer: for learned weights; None gives every token the score 1/2.
         inputs: inputs besides the rows.
@@ -117,15 +123,20 @@ def micro_batch_loss(
     )
     total, retain_term = recipe.factors.forget_weight * forget_term, None
     if retainer is not None:
-        retain = outs["retain"]
+        retain, against = outs["retain"], outs.get("retain_alternate")
+        values = (
+            retainer.values(retain, inputs.reference) if against is None else retainer.values_against(retain, against)
+        )
         retain_term = reduced(
-            retainer.values(retain, inputs.reference),
+            values,
             retain.mask,
             retain.mask,
             retainer.reduction,
             tokens=counts.retain_tokens,
             rows=counts.retain_rows,
         )
+        if loss.balanced and torch.is_grad_enabled():
+            total = total * _norm_ratio((retain_term, retain), (forget_term, out))
         total = total + recipe.factors.retain_weight * retain_term
     preserve_term = None
     if preserver is not None:
@@ -138,6 +149,18 @@ def micro_batch_loss(
     return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)
 
 
+def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
+    """Norm of the first term's gradient in the logits over that of the second; 1 where a term is almost 0."""
+    norms = []
+    for term, out in terms:
+        assert out.distance is not None
+        assert out.slope is not None
+        (share,) = torch.autograd.grad(term, out.distance, retain_graph=True)
+        norms.append((share.square() * out.slope).sum().sqrt())
+    ratio = (norms[0] / (norms[1] + _SMALL)).clamp(max=_LARGEST_RATIO)
+    return torch.where(torch.stack([term.detach() for term, _ in terms]).min() > _SMALL, ratio, torch.ones_like(ratio))
+
+
 def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:
     """Return the batches that a recipe needs, by name.
 
@@ -147,8 +170,10 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
     required = {"forget": "forget rows"}
     if recipe.retainer is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if "alternates" in recipe.needs:
+    if {"alternates", "refusal_rows"} & set(recipe.needs):
         required["alternate"] = "alternate answers to the forget prompts"
+    if "retain_alternates" in recipe.needs:
+        required["retain_alternate"] = "alternate answers to the retain prompts"
     for name, what in required.items():
         if batches.get(name) is None:
             raise ValueError(f"method {recipe.name!r} needs {what}.")
@@ -165,11 +190,19 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
             )
         ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
-    if alternate is not None:
-        assert reference.alternate_logps is not None
+    if alternate is not None and reference.alternate_logps is not None:
         ratio = alternate.logps - alternate.to_grid(reference.alternate_logps.to(alternate.logps))
         preferred = ratio.sum(dim=1)
-    return LossTerms(out.logps, out.mask, ref_logps, preferred, loss.distance(out), learned=recipe.scores is not None)
+    return LossTerms(
+        out.logps,
+        out.mask,
+        ref_logps,
+        preferred,
+        None if alternate is None else alternate.logps,
+        None if alternate is None else alternate.mask,
+        loss.distance(out),
+        learned=recipe.scores is not None,
+    )
 
 
 @torch.no_grad()

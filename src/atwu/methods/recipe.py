@@ -30,6 +30,7 @@ from atwu.methods.component_registry import (
     load_plugins,
     named_component,
 )
+from atwu.methods.losses.jensun_plus import FirstTokenJS
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 
@@ -234,6 +235,8 @@ def recipe(
     retainer: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
     preserver: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
     _check_components(chosen, weighters, combination, forgetter)
+    if forgetter.balanced and not (retainer is None or issubclass(retainer, FirstTokenJS)):
+        raise ValueError(f"forget loss {chosen[1]!r} compares gradients with retain loss js_first; got {chosen[2]!r}.")
     if preserver is not None:
         _check_preserve(preserver, chosen, forgetter)
     classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer, preserver])]

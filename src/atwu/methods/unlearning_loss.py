@@ -33,6 +33,7 @@ def unlearning_loss(
     score_offset: Tensor | None = None,
     token_weights: Tensor | None = None,
     alternate: Batch | None = None,
+    retain_alternate: Batch | None = None,
     refusal_ids: Sequence[int] = (),
     weighting: str | Callable[..., Any] | None = None,
     forget_loss: str | Callable[..., Any] | None = None,
@@ -57,6 +58,7 @@ def unlearning_loss(
         token_weights: weights in [0, 1] that replace the method's own, shape (batch, length), not shifted; required for
             weightings that are computed before training (except `labels`, which come from the batch).
         alternate: preferred answers to the forget prompts, for methods that use them.
+        retain_alternate: refusals of the retain prompts, for methods that use them.
         refusal_ids: token ids of JensUn's refusal.
         weighting: replace the method's token weighting, by name or by a function.
         forget_loss: replace its forget loss, by name or by a function.
@@ -78,7 +80,8 @@ def unlearning_loss(
         configuration=configuration,
         **options,
     )
-    rows = batches_of(decided, {"forget": forget, "retain": retain, "alternate": alternate})
+    given = {"forget": forget, "retain": retain, "alternate": alternate, "retain_alternate": retain_alternate}
+    rows = batches_of(decided, given)
     rows |= {name: _everywhere(rows[name]) for name in decided.all_positions}
     if token_weights is not None and "forget" in decided.all_positions:
         token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)

@@ -50,12 +50,20 @@ class Comparison:
     teacher: Teacher | None = None
     ids: Tensor | None = None
     """Token ids that the distance refers to, (tokens, k)."""
+    slope: Distance | None = None
+    """Squared norm of the gradient of the distance in the logits of a token; None if it is not used."""
 
     def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
-        """Compute the distances of the tokens in `span` from their log-probabilities; `dtype` is that of matrix products."""
+        """Compute distance and slope (0 without) of the tokens in `span` from their log-probabilities, shape (tokens, 2).
+
+        `dtype` is that of matrix products; a slope has no gradient.
+        """
         with torch.no_grad():
             reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
-        return self.distance(logps, reference, None if self.ids is None else self.ids[span].to(logps.device))
+        ids = None if self.ids is None else self.ids[span].to(logps.device)
+        distance = self.distance(logps, reference, ids)
+        slope = torch.zeros_like(distance) if self.slope is None else self.slope(logps.detach(), reference, ids)
+        return torch.stack([distance, slope], dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +85,8 @@ class Comparisons:
                 continue
             rows = logps[start - span.start : stop - span.start]
             within = slice(start - place.start, stop - place.start)
-            pieces.append(rows.new_zeros(len(rows)) if comparison is None else comparison.of(rows, within, dtype))
-        return torch.stack([own, torch.cat(pieces)], dim=1)
+            pieces.append(rows.new_zeros(len(rows), 2) if comparison is None else comparison.of(rows, within, dtype))
+        return torch.cat([own[:, None], torch.cat(pieces)], dim=1)
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
         """Return a copy with the teachers' output layer, of which all share one, in the dtype of matrix products."""
@@ -103,7 +111,7 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
         block_elements: maximum number of logits per block; default by device type.
 
     Returns:
-        Shape (tokens, 2): log-probability of the target, and distance (0 without one); float32 or better.
+        Shape (tokens, 3): log-probability of the target, distance and slope (0 without one); float32 or better.
     """
     device = hidden.device.type
     block = max(1, (block_elements or DISTANCE_BLOCK_ELEMENTS.get(device, 1 << 24)) // head.weight.shape[0])
@@ -113,7 +121,7 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
 
 
 def compare_logits(logits: Tensor, comparison: Comparison) -> Tensor:
-    """Compute the distances from existing logits, shape (tokens, vocabulary)."""
+    """Compute distances and slopes from existing logits (tokens, vocabulary), shape (tokens, 2)."""
     return comparison.of(_log_softmax(logits), slice(None), logits.dtype)
 
 
@@ -137,7 +145,7 @@ class _Compare(torch.autograd.Function):
         ]
         ctx.save_for_backward(hidden, weight, bias)
         ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
-        return torch.cat(values) if values else hidden.new_zeros(0, 2, dtype=_accumulate(hidden.dtype))
+        return torch.cat(values) if values else hidden.new_zeros(0, 3, dtype=_accumulate(hidden.dtype))
 
     @staticmethod
     @once_differentiable

@@ -49,6 +49,8 @@ class TokenOutputs:
     """Distance of the comparison of this batch, with gradient; None without comparison."""
     layer_states: Tensor | None = None
     """Output of the requested decoder layer at the counted tokens, with gradient, shape (counted tokens, hidden)."""
+    slope: Tensor | None = None
+    """Squared norm of the gradient of the distance in the logits, if the comparison has one; without gradient."""
 
     def hidden(self, position: HiddenPosition) -> Tensor:
         """Return the states of counted tokens, shape (counted tokens, hidden), in row-major order of `mask`.
@@ -101,7 +103,7 @@ def forward_tokens(
     _check_length(unwrap(model), max(arranged.lengths.rows))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)
-    head, distances = output.head, output.distances
+    head, distances, slopes = output.head, output.distances, output.slopes
     results, first = [], 0
     compared = comparisons or (None,) * len(checked)
     for batch, own, predicting, comparison in zip(checked, arranged.own, arranged.predicting, compared, strict=True):
@@ -119,6 +121,7 @@ def forward_tokens(
                 predicting=predicting,
                 distance=None if comparison is None or distances is None else _to_grid(distances[span], mask),
                 layer_states=None if output.layer_states is None else output.layer_states[own],
+                slope=None if comparison is None or slopes is None else _to_grid(slopes[span], mask),
             )
         )
     return results

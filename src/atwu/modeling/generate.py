@@ -7,7 +7,6 @@ their batch.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from atwu._progress import progress_bar
-from atwu.data.encode import Encoder
-from atwu.data.schema import Example
+from atwu.data.encode import template_terminal
 from atwu.modeling.decoding import bare_config, decode
 from atwu.modeling.modes import eval_mode
 
@@ -178,21 +176,19 @@ def _batches(rows: list[int], lengths: list[int], caps: list[int], budget: int) 
 
 
 def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the end tokens of the tokenizer, of the model, and of the chat template; they often differ.
-
-    The template's is the token that ends an answer in training (`atwu.data.encode`), such as `<|im_end|>` of a tokenizer whose
-    `eos_token` is `<|endoftext|>`.
-    """
+    """Return the end tokens of the tokenizer, of the model, and of the chat template; they often differ."""
     ends: set[int] = set()
-    if tokenizer.chat_template:
-        with contextlib.suppress(ValueError):  # a slow tokenizer, or a template that needs other turns
-            row = Encoder(tokenizer).encode(Example.from_qa("Hello?", "Hello."))
-            ends.update(row.input_ids[-1:] if row.has_terminal else ())
     own = model.generation_config.eos_token_id if model.generation_config is not None else None
-    for value in (tokenizer.eos_token_id, own):
+    for value in (tokenizer.eos_token_id, own, template_terminal(tokenizer)):
         if value is not None:
             ends.update(value if isinstance(value, list | tuple) else [value])
     return frozenset(int(token) for token in ends if token >= 0)
+
+
+def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:
+    """Let `generate` of transformers, also of the saved model, stop at every end token."""
+    if model.generation_config is not None and (ends := sorted(end_ids(model, tokenizer))):
+        model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
 
 
 def _pad_id(last_tokens: Iterable[int]) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atwu.data.encode import template_terminal
+
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -31,7 +33,7 @@ class GgufVocabulary:
     merges: tuple[str, ...]
     """Merges from first to last."""
     special: Mapping[str, int]
-    """Ids of `bos`, `eos`, `unk` and `pad`, if defined."""
+    """Ids of `bos`, `eos`, `unk`, `pad` and `eot`, if defined."""
     adds_bos: bool
     space_prefix: bool
     """Whether a space is prepended to a text."""
@@ -86,6 +88,8 @@ def gguf_vocabulary(tokenizer: Any, size: int) -> GgufVocabulary:
         tokens[index] = added["content"]
         types[index] = int(TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED)
     named = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "unk", "pad")}
+    if (end := template_terminal(tokenizer)) != tokenizer.eos_token_id:
+        named["eot"] = end  # end of turn, at which llama.cpp stops, too
     special = {name: int(index) for name, index in named.items() if index is not None}
     start = list(tokenizer("a")["input_ids"])
     template = tokenizer.chat_template

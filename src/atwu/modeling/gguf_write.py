@@ -121,8 +121,8 @@ def write_gguf(
     writer.close()
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    load_base_with_adapter = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
-    if load_base_with_adapter != digests:
+    found = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
+    if found != digests:
         raise OSError(f"{path} does not contain what was written; check the disk.")
 
 

@@ -18,6 +18,7 @@ from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.errors import ModelFileError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
+from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.loading_report import check_complete, check_finite, check_generation
 from atwu.modeling.model_files import (
@@ -140,9 +141,20 @@ def base_of(name: str, *, base: str | None = None) -> str:
 
 
 def load_tokenizer(
-    name: str, *, trust_remote_code: bool = False, revision: str | None = None, base: str | None = None
+    name: str,
+    *,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    base: str | None = None,
+    chat_template: str | None = None,
+    chat_template_kwargs: str | None = None,
 ) -> Any:
-    """Load a tokenizer by folder or Hub name; for an adapter folder, its own or otherwise that of the base model."""
+    """Load a tokenizer by folder or Hub name; for an adapter folder, its own or otherwise that of the base model.
+
+    Args:
+        chat_template: Jinja file with a template instead of its own.
+        chat_template_kwargs: arguments of the template, a JSON object.
+    """
     from transformers import AutoTokenizer
 
     if is_adapter(name) and not (Path(expand_home(name)) / "tokenizer_config.json").is_file():
@@ -153,6 +165,7 @@ def load_tokenizer(
     with explain_damage(source, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
         tokenizer("a")  # values of a wrong type fail when they are used
+    set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
 
 

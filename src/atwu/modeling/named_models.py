@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
+from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_json
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
@@ -269,7 +270,7 @@ def _convert(path: Path, folder: Path, *, source: str) -> None:
     model.tie_weights()
     model.generation_config = generation
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_sibling(folder) as staging:
+    with explain_full_disk(folder), atomic_sibling(folder) as staging:
         model.save_pretrained(staging)
         tokenizer.save_pretrained(staging)
         write_json(staging / SOURCE_NAME, {"source": source})

@@ -21,11 +21,24 @@ class ModelLoadArgs:
     base: str | None = field(
         default=None, metadata={"help": "Base model of an adapter folder, instead of the recorded one."}
     )
+    chat_template: str | None = field(
+        default=None, metadata={"help": "Jinja file with a chat template, instead of the tokenizer's.", "common": False}
+    )
+    chat_template_kwargs: str | None = field(
+        default=None,
+        metadata={"help": 'Chat template arguments as JSON, such as {"enable_thinking": false}.', "common": False},
+    )
 
     @property
     def load_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of `load_config`, `load_tokenizer` and (together with `dtype`) `load_model`."""
+        """Keyword arguments of `load_config` and (together with `dtype`) `load_model`."""
         return {"trust_remote_code": self.trust_remote_code, "revision": self.revision, "base": self.base}
+
+    @property
+    def tokenizer_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of `load_tokenizer`."""
+        template = {"chat_template": self.chat_template, "chat_template_kwargs": self.chat_template_kwargs}
+        return self.load_kwargs | template
 
 
 def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tuple[Any, Any]:
@@ -37,7 +50,7 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tupl
     place = pick_device(device)
     check_model_name(name, base=loading.base)
     config = load_config(name, **loading.load_kwargs)
-    tokenizer = load_tokenizer(name, **loading.load_kwargs)
+    tokenizer = load_tokenizer(name, **loading.tokenizer_kwargs)
     check_vocabulary(tokenizer, config, name=name)
     model = load_model(name, dtype=loading.dtype, **loading.load_kwargs).to(place)
     check_output(model, name)

@@ -79,6 +79,8 @@ class ForwardOutput:
     """Distance at each token, 0 in batches without comparison; None without any."""
     layer_states: Tensor | None
     """Output of the requested layer with gradient, (slots, hidden)."""
+    slopes: Tensor | None = None
+    """Slope of the distance at each token, without gradient; None without comparison."""
 
 
 def run_pass(
@@ -149,10 +151,10 @@ def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, spec: Forwa
     places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
     together = Comparisons(targets, tuple(zip(places, spec.comparisons, strict=True)))
     # Log-probabilities and distances share the same logits.
-    logps, distances = compare(chosen, head, together).unbind(dim=1)
+    logps, distances, slopes = compare(chosen, head, together).unbind(dim=1)
     with torch.no_grad():
         more = _targets(chosen, head, targets, spec) if wants_more else HeadOutputs(logps, None, None)
-    return ForwardOutput(states.detach(), dataclasses.replace(more, logps=logps), distances, None)
+    return ForwardOutput(states.detach(), dataclasses.replace(more, logps=logps), distances, None, slopes.detach())
 
 
 def _targets(states: Tensor, head: OutputHead, targets: Tensor, spec: ForwardSpec) -> HeadOutputs:
@@ -200,16 +202,18 @@ def _with_logits(
                 surprise = distribution.logits.clamp(min=-1e4)  # excluded tokens have -inf and contribute 0
                 variance = (distribution.probs * (surprise + entropy[:, None]) ** 2).sum(-1)
     logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
-    distances = None
+    distances = slopes = None
     if any(spec.comparisons):
         each = zip(arranged.predicting, spec.comparisons, strict=True)
         pieces = [
-            logits.new_zeros(len(where)) if comparison is None else compare_logits(all_logits[where], comparison)
+            logits.new_zeros(len(where), 2) if comparison is None else compare_logits(all_logits[where], comparison)
             for where, comparison in each
         ]
-        distances = torch.cat(pieces)
+        distances, slopes = torch.cat(pieces).unbind(dim=1)
     out = HeadOutputs(logps, logits.argmax(-1) if spec.predictions else None, entropy, variance)
-    return ForwardOutput(hidden, out, distances, tapped[0] if tapped else None)
+    return ForwardOutput(
+        hidden, out, distances, tapped[0] if tapped else None, None if slopes is None else slopes.detach()
+    )
 
 
 def _checkpoints_activations(inner: nn.Module) -> bool:

@@ -14,8 +14,9 @@ from pydantic import ConfigDict, TypeAdapter
 
 from atwu.evaluation.result import STRICT, EvalResult
 from atwu.report.metric_labels import SUBSCRIPT
-from atwu.report.report_table import DATA, Table, degradation_notes, headline_metrics, report_caption, report_table
-from atwu.report.run_records import Records
+from atwu.report.metric_table import DATA, Table
+from atwu.report.report_records import Records
+from atwu.report.report_table import degradation_notes, headline_metrics, report_caption, report_table
 from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
 from atwu.training.model_card import public_command, public_record
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.run_records import RunRecord
+    from atwu.report.report_records import RunRecord
 
 NO_BUDGET = "not stated"
 

@@ -11,8 +11,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,123 +18,28 @@ from typing import TYPE_CHECKING, Any
 from atwu._cache import short_hash
 from atwu._file_reading import printable
 from atwu._manifest import RECORD_NAME, check_as_written
-from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
-from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.evaluation.weight_trace import TRACE_NAME, Trace, read_trace
+from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
 from atwu.report.merge_studies import StudyRuns, merge_studies, reasons
+from atwu.report.metric_table import DATA
+from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records, RunRecord
+from atwu.report.report_table import report_table
 from atwu.report.run_files import read_log, read_run, read_study_record
-from atwu.report.table_values import REFERENCE_MODELS, MetricKey
+from atwu.report.table_values import REFERENCE_MODELS
+from atwu.report.terminal_tables import headline_table
 from atwu.training.model_card import public_text
 from atwu.training.output_folder import LOG_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from atwu.report.report_table import Table
 
-EVAL_NAME = "eval.json"
-STUDY_NAME = "study.json"
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One run: an unlearned and evaluated model."""
-
-    label: str
-    """Name in tables; equal for runs that differ only in their seed."""
-    seed: int | None
-    folder: Path | None
-    result: EvalResult
-    run: Mapping[str, Any] | None = None
-    """`run.json`: method, config, data, versions, seconds, memory."""
-    log: tuple[Mapping[str, Any], ...] = ()
-    """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
-    trace: Trace | None = None
-    """Word scores during the run."""
-
-
-@dataclass(frozen=True)
-class Records:
-    """Everything that a report shows."""
-
-    title: str
-    references: Mapping[str, EvalResult]
-    """`original` and `retain-only`, if they were evaluated."""
-    runs: tuple[RunRecord, ...]
-    study: Mapping[str, Any] = field(default_factory=dict)
-    """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished.
-
-    For several studies, as merged by `atwu.report.merge_studies`.
-    """
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels in the order of the study."""
-        return tuple(dict.fromkeys(run.label for run in self.runs))
-
-    def of(self, label: str) -> tuple[RunRecord, ...]:
-        """The runs of a label, by seed."""
-        return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
-
-    def shared_seeds(self, first: str, second: str) -> list[int | None]:
-        """Seeds for which both labels have a run."""
-        other = {run.seed for run in self.of(second)}
-        return [run.seed for run in self.of(first) if run.seed in other]
-
-    def paired(self, first: str, second: str) -> list[list[EvalResult]]:
-        """The results of two labels over their common seeds; a reference model is paired with every seed."""
-        one, other = ({run.seed: run.result for run in self.of(label)} for label in (first, second))
-        if first in self.references:
-            one = dict.fromkeys(other or [None], self.references[first])
-        if second in self.references:
-            other = dict.fromkeys(one, self.references[second])
-        return [[results[seed] for seed in one if seed in other] for results in (one, other)]
-
-    def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
-        """First minus second, every metric, over their common seeds; either may be a reference. Empty without common
-        seeds.
-
-        Raises:
-            ValueError: they were evaluated on different rows.
-        """
-        mine, other = self.paired(first, second)
-        return seed_differences(mine, other, list(self.references.values())) if mine else {}
-
-    def difference(self, first: str, second: str, key: MetricKey) -> Estimate | None:
-        """One metric of `differences`; None without common seeds, or if the rows differ."""
-        try:
-            return self.differences(first, second).get(key)
-        except ValueError:
-            return None
-
-    @cached_property
-    def results(self) -> dict[str, EvalResult]:
-        """References, then every label averaged over its seeds, as in tables."""
-        found = {role: self.references[role] for role in REFERENCE_MODELS if role in self.references}
-        for label in self.labels:
-            runs = self.of(label)
-            found[label] = (
-                runs[0].result
-                if len(runs) == 1
-                else mean_over_seeds(
-                    [run.result for run in runs], references=list(self.references.values()), name=label
-                )
-            )
-        return found
-
-    @cached_property
-    def table(self) -> Table:
-        """All metrics of all models."""
-        from atwu.report.report_table import table_of
-
-        return table_of(self.results, runs={label: len(self.of(label)) for label in self.labels})
+class FinishedRuns(Records):
+    """Records that show themselves as text, data frame and HTML."""
 
     def summary(self) -> str:
         """The headline table, for a terminal of 80 columns, without colours."""
         from rich.console import Console
-
-        from atwu.report.terminal_tables import headline_table
 
         console = Console(width=80, no_color=True, record=True, file=io.StringIO())
         console.print(headline_table(self))
@@ -144,20 +47,16 @@ class Records:
 
     def to_pandas(self) -> pd.DataFrame:
         """All numbers of all models, one per row, means over seeds: label, set, metric, value, low, high and more."""
-        from atwu.report.report_table import DATA
-
         return self.table.frame[list(DATA)]
 
     def _repr_html_(self) -> str:
-        from atwu.report.report_table import report_table
-
         table = report_table(self)
         cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
         cells.columns = [head.text for head in table.heads]
         return str(cells.rename_axis("method").to_html())
 
 
-def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Records:
+def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> FinishedRuns:
     """Read runs.
 
     Args:
@@ -199,7 +98,7 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     runs = [run for one in found for run in (next(of_studies) if isinstance(one, StudyRuns) else (one,))]
     _check(runs)
     names = ", ".join(path.name for path in map(Path, paths))
-    return Records(title or str(about.get("title") or names), references, tuple(runs), about)
+    return FinishedRuns(title or str(about.get("title") or names), references, tuple(runs), about)
 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:

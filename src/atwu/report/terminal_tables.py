@@ -22,13 +22,14 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.report_table import Head, Table, degradation_notes, report_caption, report_table, table_of
+from atwu.report.metric_table import Head, Table, table_of
+from atwu.report.report_table import degradation_notes, report_caption, report_table
 from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
 
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult
     from atwu.judge.agreement import AgreementResult
-    from atwu.report.run_records import Records
+    from atwu.report.report_records import Records
 
 _STYLES: Mapping[str, str] = {"best": "bold green", "second": "italic", "degraded": "red", "": ""}
 _MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second", "degraded": "red: degraded"}

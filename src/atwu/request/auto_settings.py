@@ -57,9 +57,11 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
             Choice("beta", 0.5, "keeps the gradient of certain tokens"),
             Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),
+            Choice("retain_per_forget", 2, "one of the closest and one of all"),
         ]
     taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
-    if "forms" not in given and "alternates" not in taken.needs and any(row.messages for row in rows):
+    compares = {"alternates", "retain_alternates"} & set(taken.needs)
+    if "forms" not in given and not compares and any(row.messages for row in rows):
         chosen.append(
             Choice("forms", "auto", "also as blanks, unfinished sentences and choices, else these bring it back")
         )

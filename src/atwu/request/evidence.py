@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import ConfigDict
 
+from atwu._file_reading import read_json
 from atwu._files import write_json
 from atwu.evaluation.result import STRICT
 from atwu.request.regression_check import RegressionCheck
@@ -199,3 +200,12 @@ class Evidence:
     def write(self, path: Path) -> None:
         """Write the JSON atomically."""
         write_json(path, dataclasses.asdict(self))
+
+
+def is_evidence(path: Path) -> bool:
+    """Return whether a file is what `Evidence.write` wrote."""
+    try:
+        value = read_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(value, dict) and value.get("schema") == EVIDENCE_SCHEMA

@@ -20,6 +20,7 @@ from atwu.evaluation.registry import find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.ledger import rows_file
 from atwu.request.measurement import REQUEST_METRICS, Reading, measure_model, sets_of
@@ -106,13 +107,14 @@ class EvidenceSession:
         start = self.run["original_model"]
         loading = ModelLoadArgs(**{name: start[name] for name in ("dtype", "trust_remote_code", "revision", "base")})
         try:
-            model, tokenizer = open_model(start["model"], loading, device=self.device)
+            model, _ = open_model(start["model"], loading, device=self.device)
         except (OSError, ValueError) as error:
             raise NotThereError(f"the original model is not available ({error})") from None
         # A quantized run trains another model than the one in its record.
         if model_fingerprint(model) != self.folder.result(BEFORE).fingerprint:
             raise NotThereError(f"{start['model']} has other weights than the original model of the run")
-        return model, tokenizer
+        # The tokenizer of the run has the chat template that the model was measured with.
+        return model, load_tokenizer(str(self.folder.output), trust_remote_code=start["trust_remote_code"])
 
     # Rows
 

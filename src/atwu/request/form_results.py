@@ -66,8 +66,8 @@ def recall_by_form(
         Decoding(),
     )
     recalls: dict[str, list[float]] = {}
-    for each, answer in zip(written, made, strict=True):
-        recalls.setdefault(each.form, []).append(form_recall(each, answer.text))
+    for each, generation in zip(written, made, strict=True):
+        recalls.setdefault(each.form, []).append(form_recall(each, generation.answer))
     return {form: sum(values) / len(values) for form, values in recalls.items()}
 
 

@@ -248,7 +248,7 @@ def generated_forget_choice(
         Decoding(),
         store=GenerationStore(),
     )
-    found = generated_forget_rows(written, [answer.text for answer in made])
+    found = generated_forget_rows(written, [each.answer for each in made])
     if not found:
         return ()
     source = load_rows(found).source

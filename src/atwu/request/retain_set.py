@@ -152,7 +152,7 @@ def self_generated_answers(
         progress=progress,
     )
     return tuple(
-        Example.from_qa(question, answer.text)
-        for question, answer in zip(asked, made, strict=True)
-        if is_text(answer.text) and not names_any(answer.text, subjects) and not (whole and answer.tokens == longest)
+        Example.from_qa(question, each.answer)
+        for question, each in zip(asked, made, strict=True)
+        if is_text(each.answer) and not names_any(each.answer, subjects) and not (whole and each.tokens == longest)
     )

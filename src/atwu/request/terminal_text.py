@@ -6,6 +6,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from atwu._file_reading import printable
+
 VERDICT_WIDTH = 80
 """Columns of the printed verdict."""
 
@@ -49,8 +51,8 @@ def wrap_text(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def shorten(text: str, width: int = 70) -> str:
-    """Cut a text to one line of at most `width` characters."""
-    line = " ".join(text.split())
+    """Cut a text to one line of at most `width` characters, without control characters."""
+    line = " ".join(printable(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 

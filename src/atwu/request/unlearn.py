@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._program import program
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.sources import LoadedRows, load_rows, with_columns
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
 from atwu.data.question_forms import read_forms
@@ -98,6 +98,7 @@ def unlearn(
     max_retain_increase: float = MAX_RETAIN_INCREASE,
     thresholds: str | Path | None = None,
     about: str | None = None,
+    columns: Mapping[str, str] | None = None,
     overwrite: bool = False,
     say: Say = logged,
 ) -> UnlearnResult:
@@ -117,18 +118,22 @@ def unlearn(
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
         thresholds: YAML of thresholds for `evidence`, recorded before training; by default the shipped ones.
         about: description of the request and who made it, for `evidence`.
+        columns: field -> column of the given rows and row files, see `load_rows`.
         overwrite: replace a finished run at `output`.
         say: receives one line of plain text per stage, in the first process.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
+    if columns:
+        retain = with_columns(retain, columns) if isinstance(retain, str) else retain
+        holdout = with_columns(holdout, columns)
     return run_request(
         UnlearningRequest(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),
-            forget_set=load_rows(forget),
+            forget_set=load_rows(forget, columns=columns),
             output=Path(output),
-            retain=retain if isinstance(retain, str) else load_rows(retain).source,
+            retain=retain if isinstance(retain, str) else load_rows(retain, columns=columns).source,
             options=dict(options or {}),
             auto_memory=auto_memory,
             holdout=holdout,
@@ -317,6 +322,6 @@ def _recall(model: Any, tokenizer: Any, rows: Sequence[Example], config: Unlearn
         [Prompt(with_system(row.messages, config.system)) for row in request],
         Decoding(),
     )
-    shares = [key_token_recall(row, answer.text) for row, answer in zip(request, made, strict=True)]
+    shares = [key_token_recall(row, each.answer) for row, each in zip(request, made, strict=True)]
     known = [share for share in shares if share is not None]
     return sum(known) / max(len(known), 1)

@@ -15,6 +15,7 @@ from atwu._program import program
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
+from atwu.modeling.chat_template import template_text
 from atwu.request.thresholds import Thresholds, read_thresholds
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
@@ -113,9 +114,11 @@ class UnlearningRequest(RequestOptions):
 
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Return everything that identifies the request, as plain JSON; `config` is made of the options."""
-        settings = config.as_plain()
+        settings, source = config.as_plain(), dataclasses.asdict(self.source)
+        if self.source.chat_template is not None:
+            source["chat_template"] = template_text(self.source.chat_template)
         return {
-            "model": dataclasses.asdict(self.source),
+            "model": source,
             "forget": fingerprint(self.rows),
             "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
             "holdout": fingerprint(self.holdout_rows),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pydantic import ConfigDict
 
-from atwu._file_reading import read_declared
+from atwu._file_reading import printable, read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
@@ -158,8 +158,8 @@ class RequestVerdict:
         """For a notebook: outcome, reason, every metric, and the answers before and after."""
         metrics: str = self.to_pandas().to_html(index=False, float_format="{:.3g}".format, na_rep="")
         answers = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in (each.question, each.before, each.after))}</tr>"
-            for each in self.answers
+            f"<tr>{''.join(f'<td>{html.escape(printable(text))}</td>' for text in texts)}</tr>"
+            for texts in ((each.question, each.before, each.after) for each in self.answers)
         )
         head = "<tr><th>question</th><th>before</th><th>after</th></tr>"
         summary = f"<p><b>{html.escape(self.outcome)}</b>. {html.escape(self.reason)}</p>"

@@ -13,6 +13,7 @@ from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._files import versions
 from atwu._manifest import is_intact
 from atwu.benchmarks.sources import LoadedRows
+from atwu.modeling.chat_template import template_text
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig
@@ -63,8 +64,10 @@ def auxiliary_models(
             "system": config.system,
         } | adapters
         precision = [source.dtype, config.bf16, config.fp16, config.device.type]
+        template = [template_text(source.chat_template)] if source.chat_template else []
+        template += [source.chat_template_kwargs] if source.chat_template_kwargs else []
         several = [config.world_size] * (config.world_size > 1)  # the number of processes changes the batches
-        key = short_hash([starting, rows[name].fingerprint, settings, precision, versions(), *several])
+        key = short_hash([starting, rows[name].fingerprint, settings, precision, versions(), *several, *template])
         folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
         if is_intact(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")

@@ -190,6 +190,10 @@ class UnlearnConfig(_UnlearnFields):
                     f"{', '.join(others)} would have no effect. Leave lora_targets out."
                 )
         self._check_perturbation()
+        if self.rectify_gradient and decided.retainer is None:
+            raise ValueError(f"rectify_gradient needs a retain loss, but {decided.name!r} has none; set retain_loss.")
+        if self.rectify_gradient and self.fp16:
+            raise ValueError("rectify_gradient does not scale gradients for fp16; use bf16.")
         super().__post_init__()
 
     @property
@@ -202,6 +206,8 @@ class UnlearnConfig(_UnlearnFields):
             return
         if self.sam_radius and self.weight_noise:
             raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
+        if self.recipe().forgetter.balanced:
+            raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
         if self.fp16:
             raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
 

@@ -17,6 +17,7 @@ from atwu._extras import require
 from atwu.methods.recipe import Recipe
 from atwu.modeling.adapter_targets import not_adapted
 from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
+from atwu.modeling.chat_template import check_template
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.layers import decoder_layers, output_matrices
 from atwu.modeling.load import (
@@ -56,6 +57,7 @@ class ModelSource(ModelLoadArgs):
             raise ValueError("give exactly one of model (to start from) and scratch (a shape to train from scratch).")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
+        check_template(self.chat_template, self.chat_template_kwargs)
         if self.model is not None:
             check_model_name(self.model, base=self.base, weights=weights)
         else:
@@ -134,7 +136,7 @@ def check_adapter_options(config: TokenTrainingConfig) -> None:
 def load_checked_tokenizer(source: ModelSource) -> Any:
     """Load the tokenizer and check it against the model's vocabulary."""
     name = str(source.model or source.tokenizer)
-    tokenizer = load_tokenizer(name, **source.load_kwargs)
+    tokenizer = load_tokenizer(name, **source.tokenizer_kwargs)
     check_vocabulary(tokenizer, source.architecture(), name=name)
     return tokenizer
 

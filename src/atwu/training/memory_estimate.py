@@ -78,6 +78,8 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
             copies += model.embedding
         if config.perturbs_weights:  # original weights, perturbation, and gradient at the perturbed weights
             copies += 3 * model.trained
+        if config.rectify_gradient:  # retain gradient, its moving average, and the forget gradient
+            copies += 3 * model.trained
     optimizer = str(getattr(config.optim, "value", config.optim))
     moments = 0.0 if any(name in optimizer for name in ("paged", "sgd", "adafactor")) else 2.0 * model.trained
     if moments and "8bit" in optimizer:

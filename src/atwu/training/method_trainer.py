@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
@@ -15,6 +16,7 @@ from atwu.data.collate import collate_pairs
 from atwu.data.pairing import PairedDataset
 from atwu.methods.alternation import ScorerAlternation
 from atwu.methods.component_inputs import NormalizationCounts
+from atwu.methods.losses.primal_dual import LimitedNLL
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
@@ -23,6 +25,8 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import train_only_down_projections
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
+from atwu.training.dual_ascent import DualAscent
+from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
@@ -48,7 +52,8 @@ class MethodTrainer(TokenTrainer):
     batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`,
     `mean_score`
     (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc` (AUROC of the weights against
-    forget_spans, mean over labelled rows) and, on scorer steps, `scorer_loss`.
+    forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, with `rectify_gradient` the added share of the
+    retain gradient, `rectified`, and `retain_weight` if it changes.
 
     Args:
         model: the original model: its name (as for `--model`), the causal language model, or the result of
@@ -97,6 +102,8 @@ class MethodTrainer(TokenTrainer):
             )
         if args.perturbs_weights and args.world_size > 1:
             raise ValueError("sam_radius and weight_noise work in a single process only; train with one.")
+        if args.rectify_gradient and args.world_size > 1:
+            raise ValueError("rectify_gradient works in a single process only; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
@@ -118,6 +125,7 @@ class MethodTrainer(TokenTrainer):
                 rows.forms,
                 rows.closest,
                 args.retain_per_forget,
+                rows.retain_alternates,
             ),
             data_collator=collate_pairs,
             processing_class=processing_class,
@@ -138,6 +146,17 @@ class MethodTrainer(TokenTrainer):
             self.scoring = ScorerSteps(self, self.scorer)
             self.stateful.append(self.scoring)
             self.add_callback(self.scoring)
+        self.dual: DualAscent | None = None
+        """Updates of the retain weight, if the retain loss has a limit."""
+        if isinstance(self.recipe.retainer, LimitedNLL):
+            self.dual = DualAscent(self, self.recipe.retainer)
+            self.stateful.append(self.dual)
+            self.add_callback(self.dual)
+        self.rectification: GradientRectification | None = None
+        """Rectification of the forget gradient, if it is rectified."""
+        if args.rectify_gradient:
+            self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
+            self.stateful.append(self.rectification)
 
     def recorded(self) -> dict[str, Any]:
         """The method and its components, for the record."""
@@ -221,7 +240,8 @@ class MethodTrainer(TokenTrainer):
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
-        result = self.micro_batch_loss(model, inputs, self.recipe, batch_counts)
+        recipe = self.recipe if self.dual is None else self.dual.applied(self.recipe)
+        result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         self.add_part("forget_loss", result.forget)
         if result.retain is not None:
@@ -235,17 +255,26 @@ class MethodTrainer(TokenTrainer):
             self.add_part("score_auroc", agreement.sum() / batch_counts.labelled_rows)
         if model.training and self.scoring is not None:
             self.scoring.collect(result, inputs)
+        if model.training and self.rectification is not None and result.retain is not None:
+            self.rectification.collect(recipe.factors.retain_weight * result.retain)
+        if model.training and self.dual is not None and result.retain is not None:
+            self.dual.collect(result.retain)
         return (
-            self._perturbed_loss(model, inputs, result, batch_counts)
+            self._perturbed_loss(model, inputs, recipe, result, batch_counts)
             if model.training and self.args.perturbs_weights
             else result.loss
         )
 
     def _perturbed_loss(
-        self, model: nn.Module, inputs: Any, result: UnlearningLoss, batch_counts: NormalizationCounts
+        self,
+        model: nn.Module,
+        inputs: Any,
+        recipe: Recipe,
+        result: UnlearningLoss,
+        batch_counts: NormalizationCounts,
     ) -> Tensor:
         """Compute the loss with the forget loss at perturbed weights (`atwu.training.weight_perturbation`)."""
-        recipe, args = self.recipe, self.args
+        args = self.args
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         if args.sam_radius:
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=args.sam_radius)
@@ -262,6 +291,13 @@ class MethodTrainer(TokenTrainer):
             trained,
             moves,
         )
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Accumulate the gradients of one micro-batch; after the last one of an optimizer step, rectify them."""
+        loss: Tensor = super().training_step(*args, **kwargs)
+        if self.rectification is not None and self.accelerator.sync_gradients:
+            self.add_part("rectified", torch.tensor(self.rectification.rectify()))
+        return loss
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """Create the Trainer's optimizer; in the joint procedure the scorer is another parameter group."""

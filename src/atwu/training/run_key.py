@@ -68,7 +68,7 @@ def packages(trainer: KeyedRun) -> dict[str, str]:
 def run_key(trainer: KeyedRun) -> dict[str, Any]:
     """Return the key of a run, as plain JSON."""
     config, tokenizer = trainer.args, trainer.processing_class
-    plain = None if tokenizer is None else tokenizer.backend_tokenizer.to_str()
+    plain = None if tokenizer is None else f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
     key = {
         "command": trainer.command,
         "model": trainer.loaded.fingerprint,

@@ -17,6 +17,7 @@ from atwu._manifest import RECORD_NAME
 from atwu.modeling.adapters import adapters_of, merge_adapters
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.generate import set_end_ids
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import ModelSource, load_source
@@ -131,16 +132,19 @@ def _write_weights(trainer: TrainedRun, folder: Path, *, use_up: bool) -> Any:
     source = trainer.loaded.source
     again = source is not None and adapters_of(own) is not None
     return (
-        load_base_with_adapter(cast(ModelSource, source), config, folder, merge=merge)
+        load_base_with_adapter(cast(ModelSource, source), config, folder, trainer.processing_class, merge=merge)
         if again
         else load_model(str(folder))
     )
 
 
-def load_base_with_adapter(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
+def load_base_with_adapter(
+    source: ModelSource, config: TokenTrainingConfig, folder: Path, tokenizer: Any, *, merge: bool
+) -> Any:
     """Load the base model with the adapter in a folder; if merged, the result replaces the adapter there."""
     model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
     if merge:
+        set_end_ids(model, tokenizer)
         model.save_pretrained(folder)
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md"):
             (folder / name).unlink(missing_ok=True)

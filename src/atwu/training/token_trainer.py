@@ -30,6 +30,7 @@ from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.modeling.adapters import adapters_of, quiet_peft
 from atwu.modeling.device import emulates_bfloat16
+from atwu.modeling.generate import set_end_ids
 from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.interrupt_callback import Interrupted
@@ -315,10 +316,11 @@ class TokenTrainer(Trainer):
         weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
+            if self.processing_class is not None:
+                set_end_ids(model, self.processing_class)
+                self.processing_class.save_pretrained(folder)
             with quiet_peft():
                 model.save_pretrained(folder, state_dict=weights)
-            if self.processing_class is not None:
-                self.processing_class.save_pretrained(folder)
 
     # Checkpoints
 

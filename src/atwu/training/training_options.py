@@ -164,6 +164,11 @@ class UnlearnOptions(TrainingOptions):
         "Weight noise, for robustness to quantization: the forget loss is evaluated at weights with Gaussian noise of this "
         "standard deviation, relative to the root mean square of each tensor; 0 disables it.",
     )
+    rectify_gradient: Share = training_option(
+        0.0,
+        "GRU: remove the part of the forget gradient that opposes a moving average of the retain gradient, in which the "
+        "current step has this weight (GRU: 0.8; PCGrad: 1); 0 disables it.",
+    )
     cache_dir: str | None = training_option(
         None, "Cache folder. Default: the environment variable ATWU_CACHE, else ~/.cache/atwu."
     )

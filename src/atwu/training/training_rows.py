@@ -19,10 +19,12 @@ from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
 from atwu.data.question_forms import read_forms, rows_in_forms
+from atwu.data.refusal_rows import refusal_rows
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import closest_rows
+from atwu.methods.losses.jensun_plus import JSToRefusalRow
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -61,6 +63,7 @@ class UnlearningRows:
     alternates: Alternates | None
     closest: Sequence[Sequence[int]] | None = None
     """For each forget row, its closest retain rows; None if they are drawn at random only."""
+    retain_alternates: Alternates | None = None
 
     @property
     def sets(self) -> dict[str, RowSet]:
@@ -221,7 +224,7 @@ def unlearning_rows(
     longest = config.max_length - bool(recipe.all_positions)  # `_everywhere` adds a token
     limits: dict[str, Any] = {"max_length": longest, "system": config.system}
     limits["forms"] = read_forms(config.forms)
-    if limits["forms"] and "alternates" in recipe.needs:
+    if limits["forms"] and {"alternates", "retain_alternates"} & set(recipe.needs):
         raise ValueError(
             f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
         )
@@ -259,17 +262,21 @@ def unlearning_rows(
         removed = _everywhere(removed)
     if kept is not None and "retain" in recipe.all_positions:
         kept = _everywhere(kept)
-    preferred = None
+    drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
+    preferred = refused = None
     if "alternates" in recipe.needs:
-        preferred = alternates(
-            removed.examples or (),
-            tokenizer,
-            seed=config.rows_seed,
-            epochs=planned_epochs(config, len(removed.rows)),
-            max_length=longest,
-            system=config.system,
-        )
-    return UnlearningRows(removed, kept, preferred, near)
+        epochs = planned_epochs(config, len(removed.rows))
+        preferred = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
+    if isinstance(recipe.forgetter, JSToRefusalRow):
+        epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forgetter.refusal_sentence
+        preferred = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
+    if kept is not None and "retain_alternates" in recipe.needs:
+        if kept.examples is None:
+            raise ValueError(
+                f"retain loss {recipe.retain_loss!r} reads the text of retain rows; pass them as Examples, not encoded."
+            )
+        refused = alternates(kept.examples, tokenizer, epochs=1, what="retain", **drawn)
+    return UnlearningRows(removed, kept, preferred, near, refused)
 
 
 def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Mapping[str, Any]) -> RowSet:

@@ -11,7 +11,7 @@ from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import compare_orderings, published_value
-from atwu.report.run_records import Records, RunRecord
+from atwu.report.report_records import Records, RunRecord
 
 PEOPLE = ("orla", "tavi", "venn", "brook")
 

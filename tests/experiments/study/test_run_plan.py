@@ -21,8 +21,8 @@ from atwu.experiments import experiment_run as module
 from atwu.experiments import study_models as targets
 from atwu.experiments.benchmark_settings import find_setting, setting_from
 from atwu.experiments.cluster import run_remotely
+from atwu.experiments.executors import InProcessExecutor, Task
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.queue import InProcessExecutor, Task
 from atwu.experiments.study.run_plan import FAILED_NAME, PlanExecution
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import plan
@@ -79,8 +79,8 @@ def again(tmp_path, models, methods="wga, npo", more=""):
     planned = plan(read_study(path), find_setting("tiny"), tmp_path / "out")
     work = PlanExecution(planned, RunContext(models, planned.setting, planned.metrics), device="cpu")
     work.prepare(planned.runs)
-    with InProcessExecutor() as queue:
-        work.work(planned.runs, queue)
+    with InProcessExecutor() as executor:
+        work.work(planned.runs, executor)
     return work
 
 
@@ -165,7 +165,7 @@ def test_a_run_is_repeated_once_the_run_of_its_scorer_succeeds(error, final, tmp
 
 def test_a_run_that_failed_on_a_node_with_other_versions_is_repeated(tmp_path, models, work):
     there = Task(print, folder=tmp_path / "node")
-    work.error = run_remotely(there, {}, None, (), versions() | {"torch": "1.0"})[0].error
+    work.error = run_remotely(there, {}, None, (), versions() | {"torch": "1.0"})[1]
     again(tmp_path, models, "wga")
     work.error = None
     assert again(tmp_path, models, "wga").plan.runs[0].finished

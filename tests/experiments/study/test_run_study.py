@@ -10,13 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.benchmarks.people.people_rows import people
-from atwu.modeling.scratch import train_tokenizer
 from atwu.report.run_records import read_records
 from tests.commands import Started, run_command
+from tests.micro_models import write_models
 
 METHODS = ("wga", "atwu")
 
@@ -25,12 +23,7 @@ METHODS = ("wga", "atwu")
 def folder(tmp_path_factory) -> Path:
     """An untrained model, and a study of it."""
     root = tmp_path_factory.mktemp("study")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
-    for seed, name in enumerate(("model", "other")):
-        torch.manual_seed(seed)
-        shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(root / name)
-        tokenizer.save_pretrained(root / name)
+    write_models(root / "model", root / "other")
     (root / "mine.yaml").write_text(
         f"""
 title: Mine

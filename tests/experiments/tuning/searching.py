@@ -14,26 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.open_queue import open_queue
-from atwu.experiments.queue import Queue
-from atwu.experiments.tuning.parallel_searches import Searches, search_all
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
-from atwu.experiments.tuning.search import PreparedSearch, PrunedError, Search, SearchResult, TrialFunction
-from atwu.experiments.tuning.trials import open_trials
+from atwu.experiments.executors import Executor
+from atwu.experiments.open_executor import open_executor
+from atwu.experiments.tuning.search import (
+    FinishedTrial,
+    PreparedSearch,
+    PrunedError,
+    Search,
+    SearchPoint,
+    SearchResult,
+    TrialFunction,
+)
+from atwu.experiments.tuning.trials import Searches, open_trials, search_all
 
 
 def run_trials(
-    search: Search, evaluate: TrialFunction, queue: Queue, *, folder: Path, what: Mapping[str, Any]
+    search: Search, evaluate: TrialFunction, executor: Executor, *, folder: Path, what: Mapping[str, Any]
 ) -> SearchResult:
     """One search with any evaluation of a point, to its end."""
     found = []
 
     def line() -> Searches:
-        with open_trials(PreparedSearch(search, evaluate, what), slots=queue.slots, folder=folder) as trials:
+        with open_trials(PreparedSearch(search, evaluate, what), folder=folder) as trials:
             yield trials
             found.append(trials.result())
 
-    search_all([line()], queue)
+    search_all([line()], executor)
     return found[0]
 
 
@@ -61,8 +67,8 @@ def search(
 ) -> list[Any]:
     what = Search("atwu", find_setting("people-tiny"), trials=trials, seed=3, storage=where).decided()
     folder.mkdir(parents=True, exist_ok=True)
-    with open_queue(processes, folder=folder, say=print) as queue:
-        found = run_trials(what, Sleeper(folder, seconds), queue, folder=folder, what={"seed": 3})
+    with open_executor(processes, folder=folder, say=print) as executor:
+        found = run_trials(what, Sleeper(folder, seconds), executor, folder=folder, what={"seed": 3})
     return [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials]
 
 

@@ -1,12 +1,12 @@
-"""The budget is exact, and a stopped search resumes as if it had not been stopped."""
+"""What identifies a search, its options and first points, and the second stage."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,98 +15,30 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
-from atwu.experiments.tuning.search import PrunedError, Search, SearchResult
-from atwu.experiments.tuning.search_definition import search_definition
+from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
+from atwu.experiments.tuning.trial import search_definition
 from atwu.experiments.tuning.trials import definition_differences
+from atwu.experiments.tuning.tune_methods import second_stage
 from atwu.methods.component import Range
-from tests.experiments.tuning.searching import run_trials, value
+from tests.experiments.tuning.searching import run_trials
 
 SETTING = find_setting("people-tiny")
 MODELS = Models(load_benchmark("people:tiny"), "model", None)
 
 
-class Objective:
-    """Maximal where all numbers are 0.7; fails at some trials the first time."""
-
-    def __init__(self, *, fail_at: dict[int, BaseException] | None = None) -> None:
-        self.fail_at = dict(fail_at or {})
-        self.asked: list[int] = []
-
-    def __call__(self, slot: int, point: SearchPoint, folder: Path) -> FinishedTrial:
-        self.asked.append(slot)
-        if slot in self.fail_at:
-            raise self.fail_at.pop(slot)
-        if point.get("beta", 0) > 8:
-            raise PrunedError("beta is too large")
-        return FinishedTrial(slot, point, value(point), forget=0.1, retain=0.2)
+def evaluate(number: int, point: SearchPoint, folder: Path) -> FinishedTrial:
+    return FinishedTrial(number, point, 1.0)
 
 
 def search_for(method: str = "atwu", **changes: object) -> Search:
-    return Search(method, **{"setting": SETTING, "trials": 13, **changes}).decided()
+    return Search(method, **{"setting": SETTING, "trials": 1, **changes}).decided()
 
 
-def run(search: Search, objective: object, folder: Path) -> SearchResult:
-    return run_trials(search, objective, InProcessExecutor(), folder=folder, what=search_definition(search, MODELS))
-
-
-def points(found: SearchResult) -> list[tuple[int, SearchPoint, float | None]]:
-    return [(trial.number, trial.point, trial.value) for trial in found.trials]
-
-
-@pytest.mark.parametrize("storage", [None, "{}/one.journal"])
-def test_a_stopped_search_resumes_to_the_same_points(tmp_path, storage):
-    where = None if storage is None else storage.format(tmp_path)
-    whole = run(search_for(), Objective(), tmp_path / "whole")
-    objective = Objective(fail_at={4: KeyboardInterrupt(), 9: ValueError("broken"), 12: OSError("no space")})
-    for stopped in (KeyboardInterrupt, ValueError, OSError):
-        with pytest.raises(stopped):
-            run(search_for(storage=where), objective, tmp_path / "stopped")
-    found = run(search_for(storage=where), objective, tmp_path / "stopped")
-    assert points(found) == points(whole)
-    assert objective.asked == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 12]
-    assert run(search_for(storage=where), Objective(), tmp_path / "stopped") == found
-
-
-def test_budget_is_the_same_for_all_and_counts_pruned_trials(tmp_path):
-    found = {name: run(search_for(name), Objective(), tmp_path) for name in ("atwu", "grad_diff", "npo")}
-    assert {len(result.trials) for result in found.values()} == {13}
-    assert found["atwu"].pruned == sum(trial.point["beta"] > 8 for trial in found["atwu"].trials) > 0
-    assert all(trial.reason == "beta is too large" for trial in found["atwu"].trials if trial.value is None)
-    assert found["atwu"].budget.startswith(f"13 trials, {found['atwu'].pruned} pruned, ")
-    assert found["grad_diff"].trials[0].point.keys() == {"learning_rate", "forget_weight", "retain_weight"}
-
-
-def test_larger_budget_continues_the_same_search(tmp_path):
-    small = run(search_for(trials=3), Objective(), tmp_path / "grown")
-    objective = Objective()
-    grown = run(search_for(trials=13), objective, tmp_path / "grown")
-    assert objective.asked == list(range(3, 13))
-    assert points(grown) == points(run(search_for(), Objective(), tmp_path / "at-once"))
-    assert points(run(search_for(trials=3), Objective(), tmp_path / "grown")) == points(small)
-
-
-class ThreeIsLast(InProcessExecutor):
-    """Four at once, of which the trial of place 3 takes longest."""
-
-    slots = 4
-
-    def result(self):
-        self._waiting = deque(sorted(self._waiting, key=lambda waiting: waiting[0].endswith("trial 3")))
-        return super().result()
-
-
-def test_a_search_with_a_gap_continues_with_a_smaller_budget(tmp_path):
-    objective = Objective(fail_at={3: OSError("killed")})
-    given = {"folder": tmp_path, "what": {}}
-    with pytest.raises(OSError, match="killed"):
-        run_trials(search_for(), objective, ThreeIsLast(), **given)
-    assert objective.asked == [0, 1, 2, 4, 5, 6, 3]
-    found = run_trials(search_for(trials=4), objective, ThreeIsLast(), **given)
-    assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
-    assert objective.asked == [0, 1, 2, 4, 5, 6, 3, 3]
+def run(search: Search, folder: Path, what: dict[str, Any] | None = None) -> SearchResult:
+    what = what or search_definition(search, MODELS)
+    return run_trials(search, evaluate, InProcessExecutor(), folder=folder, what=what)
 
 
 def test_the_best_trial_is_the_earliest_of_equal_ones_or_none_if_all_were_pruned():
@@ -134,24 +66,18 @@ def test_the_best_trial_is_the_earliest_of_equal_ones_or_none_if_all_were_pruned
     ],
 )
 def test_another_search_of_the_same_name_is_rejected_with_the_differences(tmp_path, change, said):
-    run(search_for(trials=1), Objective(), tmp_path)
+    run(search_for(), tmp_path)
     with pytest.raises(ValueError, match="'people-tiny/atwu'") as refused:
-        run(dataclasses.replace(search_for(trials=1), **change).decided(), Objective(), tmp_path)
+        run(dataclasses.replace(search_for(), **change).decided(), tmp_path)
     assert re.search(said, str(refused.value))
 
 
 def test_other_versions_of_result_relevant_packages_are_rejected(tmp_path):
-    search = search_for(trials=1)
-    what = search_definition(search, MODELS)
-    run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=what)
-    before = {
-        name: value for name, value in what.items() if name != "points"
-    }  # started with another version of the sampler
-    with pytest.raises(ValueError, match="points "):
-        run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=before)
+    what = search_definition(search_for(), MODELS)
+    run(search_for(), tmp_path, what)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
     with pytest.raises(ValueError, match=r"versions\.torch .*'1\.0'"):
-        run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=other)
+        run(search_for(), tmp_path, other)
 
 
 def rows(*answers: str) -> tuple[Example, ...]:
@@ -239,3 +165,44 @@ def test_options_that_were_given_are_not_searched():
         search_for(objective="ES_deta")
     with pytest.raises(ValueError, match=r"\b1 trial"):
         search_for(trials=0)
+
+
+def found(search: Search) -> SearchResult:
+    """A search whose second trial is the best."""
+    decided = search.decided()
+    point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
+    return SearchResult(decided, (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0)))
+
+
+def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_rest():
+    first = found(Search("atwu", SETTING, {"rho": 0.3}, trials=7, seed=4))
+    assert first.search.space is not None
+    assert first.search.space.keys() == {
+        *("learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate")
+    }
+    second = second_stage(first, find_setting("people-small"), trials=3).decided()
+    assert (second.setting, second.trials, second.seed) == (find_setting("people-small"), 3, 4)
+    assert second.label.startswith("people-tiny/atwu/to-people-small-")
+    assert second.space == {"learning_rate": Range(2e-3 / 5, 2e-3 * 5)}
+    assert list(second.first or ()) == [{"learning_rate": 2e-3}]
+    assert dict(second.options) == {
+        "rho": 0.3,
+        "forget_weight": 0.1,
+        "retain_weight": 0.1,
+        "beta": 1.0,
+        "scorer_learning_rate": 0.01,
+    }
+
+
+def test_layers_stay_whole_numbers():
+    search = Search("rmu", SETTING).decided(2)
+    assert search.space is not None
+    best = {name: where.clip(1.0) for name, where in search.space.items()}
+    second = second_stage(SearchResult(search, (FinishedTrial(0, best, 1.0, 1.0),)), find_setting("people-small"))
+    assert isinstance(second.options["layer"], int)
+
+
+def test_a_transfer_needs_a_searched_learning_rate():
+    fixed = search_for("grad_diff", options={"learning_rate": 1e-3})
+    with pytest.raises(ValueError, match="learning rate"):
+        second_stage(SearchResult(fixed, (FinishedTrial(0, {"forget_weight": 1.0}, 0.5, 1.0),)), SETTING)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.queue import InProcessExecutor
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
-from atwu.experiments.tuning.search import Search
+from atwu.experiments.executors import InProcessExecutor
+from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint
 from atwu.experiments.tuning.trial_storage import check_storage, masked, open_storage, storage_url
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from tests.damage import damage
@@ -85,7 +84,7 @@ def test_a_damaged_storage_is_reported_before_any_trial(how, tmp_path):
         tune_methods(tuning, InProcessExecutor())
 
 
-@pytest.mark.parametrize(("old", "new"), [('"value":1.0', '"value":3.0'), ('"retain":0.5', '"retain":0.9')])
+@pytest.mark.parametrize(("old", "new"), [('"values":[1.0]', '"values":[3.0]'), ('"retain":0.5', '"retain":0.9')])
 def test_a_changed_trial_is_not_used(old, new, tmp_path):
     """Optuna's journal has no checksums: a changed digit would change the best settings."""
 

@@ -16,14 +16,12 @@ from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments import experiment_run as module
 from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.queue import InProcessExecutor
 from atwu.experiments.study_models import Models
 from atwu.experiments.tuning import tune_methods as tune
-from atwu.experiments.tuning.sampler import FinishedTrial
-from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
-from atwu.experiments.tuning.search_definition import check_search, prepare_search
-from atwu.experiments.tuning.trial import StopDestroyed, compute_objective, stop_if_destroyed
+from atwu.experiments.tuning.search import FinishedTrial, PrunedError, Search, TrialFunction
+from atwu.experiments.tuning.trial import StopDestroyed, check_search, compute_objective, stop_if_destroyed
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run_trials
@@ -108,25 +106,9 @@ def models(tmp_path) -> Models:
     return Models(load_benchmark("people:tiny"), str(tmp_path / "model"), retain_only=None)
 
 
-def test_the_original_model_is_measured_once_for_all_methods(tmp_path, runs, models):
-    searches = [Search(method, find_setting("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
-    with pytest.raises(ValueError, match=r"original-\w+\.json.*people-tiny"):
-        prepare_search(searches[2], models, None, folder=tmp_path)  # the queue must not be used to evaluate it
-    found = [
-        prepare_search(search, models, queue, folder=tmp_path)
-        for search, queue in zip(searches, (InProcessExecutor(), InProcessExecutor(), None), strict=True)
-    ]
-    assert runs.measured == [OBJECTIVES["UQ"].groups]
-    for search, setup, references in (each.evaluate.args for each in found):
-        assert (search.objective, setup.metrics) == ("UQ", OBJECTIVES["UQ"].groups)
-        assert references["original"].overall == result(0.5).overall
-
-
-def test_searches_on_one_queue_share_the_result_of_the_original_model(tmp_path, runs, models, monkeypatch):
-    """It is measured while nothing else is; the trials of both lines and stages follow, three at once."""
+def test_the_original_model_is_evaluated_once_per_setting_for_all_methods(tmp_path, runs, models, monkeypatch):
+    """Before the trials of both methods and stages; a later command reads the result."""
     settings = []
-    queue = InProcessExecutor()
-    queue.slots = 3
 
     def measure(setup, model, *, name, references):
         settings.append((setup.setting.name, name))
@@ -136,13 +118,16 @@ def test_searches_on_one_queue_share_the_result_of_the_original_model(tmp_path, 
     monkeypatch.setattr(module, "evaluate_run", measure)
     monkeypatch.setattr(tune, "prepare_models", lambda setting, **options: models)
     options = {"setting": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
-    done = tune_methods(plan_tuning(["grad_diff", "npo"], **options, trials=2, transfer_trials=1), queue)
-    assert {name: [len(each.trials) for each in found] for name, found in done.searches.items()} == {
-        "grad_diff": [2, 1],
-        "npo": [2, 1],
-    }
+    for trials in (2, 3):
+        tuning = plan_tuning(["grad_diff", "npo"], **options, trials=trials, transfer_trials=1)
+        done = tune_methods(tuning, InProcessExecutor())
+        assert {name: [len(each.trials) for each in found] for name, found in done.searches.items()} == {
+            "grad_diff": [trials, 1],
+            "npo": [trials, 1],
+        }
+        assert [setting for setting, _ in settings].count("people-tiny") == 1 + 2 * trials
     assert settings[:2] == [("people-tiny", "original"), ("people-small", "original")]
-    assert sorted(setting for setting, _ in settings[2:]) == ["people-small"] * 2 + ["people-tiny"] * 4
+    assert [name for _, name in settings].count("original") == 2
 
 
 def test_a_finished_trial_is_not_repeated_unless_its_settings_changed(tmp_path, runs):

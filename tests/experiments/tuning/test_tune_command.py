@@ -10,15 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.benchmarks.people.people_rows import people
-from atwu.modeling.scratch import train_tokenizer
 from atwu.training.config import UnlearnConfig
 from atwu.training.preset_files import read_preset
 from tests.commands import Started, run_here
+from tests.micro_models import write_models
 
 SECRET = "s3cret-Kelbury"
 
@@ -28,11 +26,7 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A setting of a few thousand parameters and twelve rows."""
     folder = tmp_path_factory.mktemp("micro")
     rows = people("tiny")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in rows.full), vocab_size=400)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    write_models(folder / "model")
     for name, few in (("forget", rows.forget[:6]), ("retain", rows.retain[:6])):
         lines = [json.dumps({"question": row.question, "answer": row.answer}) for row in few]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")

@@ -16,9 +16,8 @@ import yaml
 from atwu.benchmarks.base import Benchmark
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.sampler import FinishedTrial
-from atwu.experiments.tuning.search import NotPossibleError, Search, SearchResult
-from atwu.experiments.tuning.search_definition import check_search
+from atwu.experiments.tuning.search import FinishedTrial, NotPossibleError, Search, SearchResult
+from atwu.experiments.tuning.trial import check_search
 from atwu.training.preset_files import read_preset
 from tests.commands import Done, run_here
 

@@ -63,16 +63,16 @@ class BestOfN(Metric):
             if row.messages
         }
         prompts = [prompt for row in self._draws.values() for prompt in row]
-        self._generations = self.session.generate(prompts, label="sample", decoding=decoding)
+        self._answers = self.session.generate(prompts, label="sample", decoding=decoding)
 
-    def claims(self) -> Iterator[Claim]:
+    def claims(self) -> Iterator[Claim | None]:
         """Return every sampled answer."""
         return chain.from_iterable(self._claims())
 
-    def _claims(self) -> Iterator[list[Claim]]:
+    def _claims(self) -> Iterator[list[Claim | None]]:
         """Yield the sampled answers of each row."""
         for row in self.session.sets[FORGET]:
-            yield [claim(row, self._generations[prompt].text) for prompt in self._draws.get(row, ())]
+            yield [claim(row, self._answers[prompt]) for prompt in self._draws.get(row, ())]
 
     def record(self) -> None:
         """Record the best of n and the mean, in percent."""

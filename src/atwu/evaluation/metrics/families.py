@@ -222,10 +222,11 @@ class Families(Metric):
         """Return all probes of all rows."""
         return [probe.prompt for row in self._probes for probe in row.values()]
 
-    def _claim(self, probe: AttackProbe) -> Claim:
-        return probe.claim(self.session.answer(probe.prompt))
+    def _claim(self, probe: AttackProbe) -> Claim | None:
+        answer = self.session.answer(probe.prompt)
+        return None if answer is None else probe.claim(answer)
 
-    def claims(self) -> Iterator[Claim]:
+    def claims(self) -> Iterator[Claim | None]:
         """Return every answer."""
         return (self._claim(probe) for row in self._probes for probe in row.values())
 

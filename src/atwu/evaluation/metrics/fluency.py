@@ -104,8 +104,11 @@ class Fluency(Metric):
         """Record the values."""
         for split, rows in self.session.forget_and_retain_sets.items():
             if any(row.messages for row in rows):
-                said = [(row, self.session.answer(question_prompt(row))) if row.messages else None for row in rows]
-                found = [None if each is None else float(gibberish(each[0].question, each[1])) for each in said]
-                declined = [None if each is None else float(is_refusal(each[1])) for each in said]
+                answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
+                found = [
+                    None if text is None else float(gibberish(row.question, text))
+                    for row, text in zip(rows, answers, strict=True)
+                ]
+                declined = [None if text is None else float(is_refusal(text)) for text in answers]
                 self.record_column(split, "gibberish", found)
                 self.record_column(split, "refusal", declined)

@@ -207,12 +207,12 @@ class JudgeScores(Metric):
         everything = [*self._plain.values(), self._in_context]
         return [prompt for rows in everything for prompts in rows for prompt in prompts]
 
-    def claims(self) -> Iterator[Claim]:
+    def claims(self) -> Iterator[Claim | None]:
         """Return every answer."""
         for split, prompts in [*self._plain.items(), (FORGET, self._in_context)]:
             yield from chain.from_iterable(self._claims(split, prompts))
 
-    def _claims(self, split: str, prompts: list[list[Prompt]]) -> Iterator[list[Claim]]:
+    def _claims(self, split: str, prompts: list[list[Prompt]]) -> Iterator[list[Claim | None]]:
         """Yield the answers to each row's prompts."""
         for row, row_prompts in zip(self.session.sets.get(split, ()), prompts, strict=True):
             yield [claim(row, self.session.answer(prompt)) for prompt in row_prompts]
@@ -221,7 +221,7 @@ class JudgeScores(Metric):
         """Record the scores in percent."""
         session = self.session
         for split, rows in self._plain.items():
-            answers = tuple(session.answer(prompts[0]) if prompts else "" for prompts in rows)
+            answers = tuple((session.answer(prompts[0]) or "") if prompts else "" for prompts in rows)
             session.texts.setdefault(split, {})["answer"] = answers
             plain = session.verdicts(self._claims(split, rows))
             missing = unscored(plain)

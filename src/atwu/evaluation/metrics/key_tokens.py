@@ -109,8 +109,9 @@ class KeyTokens(Metric):
                 read = self.session.tokens(split)
                 self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
             if any(row.messages for row in rows):
+                answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
                 recalls = [
-                    key_token_recall(row, self.session.answer(question_prompt(row))) if row.messages else None
-                    for row in rows
+                    None if text is None else key_token_recall(row, text)
+                    for row, text in zip(rows, answers, strict=True)
                 ]
                 self.record_column(split, "key_token_recall", recalls)

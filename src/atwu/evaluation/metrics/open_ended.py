@@ -193,27 +193,28 @@ class OpenEnded(Metric):
         """Answer the instructions, with a larger limit than other answers."""
         rows = self.session.sets[INSTRUCTIONS]
         prompts = [question_prompt(row) for row in rows]
-        generations = self.session.generate(
+        answers = self.session.generate(
             prompts, label="instructions", decoding=Decoding(max_new_tokens=ANSWER_LENGTH_LIMIT)
         )
-        self._answers = tuple(generations[prompt].text for prompt in prompts)
-        self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = self._answers
+        self._answers = tuple(answers[prompt] for prompt in prompts)
+        self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = tuple(text or "" for text in self._answers)
         before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None
         self._before = before.texts.get("answer", ()) if before is not None else ()
 
-    def pairs(self) -> Iterable[Pair]:
+    def pairs(self) -> Iterable[Pair | None]:
         """Pair answers; the original model's answer is shown first, as in the paper."""
         rows = self.session.sets[INSTRUCTIONS] if self._before else ()
         return [
-            Pair(instruction=row.question, first=before, second=after)
+            None if after is None else Pair(instruction=row.question, first=before, second=after)
             for row, before, after in zip(rows, self._before, self._answers, strict=False)
         ]
 
     def record(self) -> None:
         """Record the values."""
         tokenizer = self.session.config.rep_tokenizer
-        self.record_column(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._answers])
-        scores = [repetitiveness(text, tokenizer=tokenizer) for text in self._answers]
+        words = [None if text is None else float(open_words(text)) for text in self._answers]
+        self.record_column(INSTRUCTIONS, "open_words", words)
+        scores = [None if text is None else repetitiveness(text, tokenizer=tokenizer) for text in self._answers]
         self.record_column(INSTRUCTIONS, "repetitiveness", scores)
         if self._before:
             ratings = [self.session.preference(pair) for pair in self.pairs()]

@@ -124,6 +124,8 @@ class QuestionForms(Metric):
             unreadable: list[list[float]] = [[] for _ in recalls]
             for each in written:
                 answer = self.session.answer(form_prompt(each))
+                if answer is None:
+                    continue
                 recalls[each.index][each.form] = form_recall(each, answer)
                 unreadable[each.index].append(float(gibberish(each.row.question, answer)))
             for form in MEASURED_FORMS:

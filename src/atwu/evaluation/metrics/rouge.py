@@ -61,10 +61,10 @@ class Rouge(Metric):
     def record(self) -> None:
         """Record the recall and the answers."""
         for split, rows in self.session.forget_and_retain_sets.items():
-            answers = [self.session.answer(question_prompt(row)) if row.messages else "" for row in rows]
-            self.session.texts.setdefault(split, {})["answer"] = tuple(answers)
+            answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
+            self.session.texts.setdefault(split, {})["answer"] = tuple(text or "" for text in answers)
             recalls = [
-                rouge_l_recall(row.answer, text) if row.messages else None
+                None if text is None else rouge_l_recall(row.answer, text)
                 for row, text in zip(rows, answers, strict=True)
             ]
             self.record_column(split, "rouge_l_recall", recalls)

@@ -163,7 +163,7 @@ class Rwku(Metric):
         for flavour in self.session.config.rwku_flavours:
             said = self.session.generate(prompts, label=f"rwku {flavour}", decoding=DECODING[flavour])
             self._recalls[flavour] = [
-                RECALL[flavour](probe.answer, said[prompt].text.strip())
+                None if (text := said[prompt]) is None else RECALL[flavour](probe.answer, text)
                 for probe, prompt in zip(probes, prompts, strict=True)
             ]
 

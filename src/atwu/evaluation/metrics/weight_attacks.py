@@ -67,7 +67,7 @@ class WeightAttack(Metric):
             for row in rows
         ]
         self._strengths: dict[str, list[float | None]] = {}
-        self._claims: dict[str, list[list[Claim]]] = {}
+        self._claims: dict[str, list[list[Claim | None]]] = {}
         for name, (altered, indices) in self.attacks().items():
             with ExitStack() as stack:
                 try:
@@ -76,7 +76,7 @@ class WeightAttack(Metric):
                     session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
                 read = session.read([session.encoded(FORGET)[index] for index in indices], label=f"read forget@{name}")
-                generations = session.generate(
+                answers = session.generate(
                     [prompt for index in indices for prompt in prompts[index]],
                     label=f"generate@{name}",
                     generator=TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens),
@@ -84,11 +84,11 @@ class WeightAttack(Metric):
             strengths = dict(zip(indices, map(strength, read), strict=True))
             self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
             self._claims[name] = [
-                [claim(row, generations[prompt].text) for prompt in prompts[index]] if index in strengths else []
+                [claim(row, answers[prompt]) for prompt in prompts[index]] if index in strengths else []
                 for index, row in enumerate(rows)
             ]
 
-    def claims(self) -> Iterator[Claim]:
+    def claims(self) -> Iterator[Claim | None]:
         """Return every answer under attack."""
         return (answer for rows in self._claims.values() for row in rows for answer in row)
 

@@ -24,8 +24,10 @@ def question_and_paraphrases(row: Example, count: int) -> list[str | None]:
     return [None, *row.paraphrases[:count]] if row.messages else []
 
 
-def claim(row: Example, answer: str) -> Claim:
-    """Return an answer as a claim; it is judged by the row's own question, also if a paraphrase was asked."""
+def claim(row: Example, answer: str | None) -> Claim | None:
+    """Return an answer as a claim, None without one; it is judged by the row's own question, also if a paraphrase was asked."""
+    if answer is None:
+        return None
     facts = tuple(row.answer[start:end] for start, end in row.forget_spans or ())
     return Claim(question=row.question, reference=row.answer, answer=answer, facts=facts)
 

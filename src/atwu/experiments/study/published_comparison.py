@@ -20,7 +20,8 @@ from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import Direction
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
-from atwu.report.run_records import Records, read_records
+from atwu.report.report_records import Records
+from atwu.report.run_records import read_records
 from atwu.report.table_values import MetricKey, cell_of
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {

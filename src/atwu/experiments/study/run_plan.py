@@ -25,6 +25,7 @@ from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
 from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
 from atwu.evaluation.result import EvalResult
+from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import (
     ORIGINAL,
     RETAIN_ONLY,
@@ -35,12 +36,11 @@ from atwu.experiments.experiment_run import (
     reference_result,
 )
 from atwu.experiments.job_files import JobFiles
-from atwu.experiments.queue import Queue, Task, TaskResult, run_tasks
 from atwu.experiments.study.study_plan import StudyPlan
 from atwu.experiments.study_models import models_identity
 from atwu.judge.open_judge import JudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.run_records import EVAL_NAME
+from atwu.report.report_records import EVAL_NAME
 from atwu.training.output_folder import unfinished
 from atwu.training.progress import Say
 
@@ -129,7 +129,7 @@ class PlanExecution:
                     "repeat such runs with --overwrite."
                 )
 
-    def work(self, runs: Sequence[ExperimentRun], queue: Queue, *, progress: bool = False) -> None:
+    def work(self, runs: Sequence[ExperimentRun], executor: Executor, *, progress: bool = False) -> None:
         """Do the unfinished runs, and the linear probe if the study requests it.
 
         A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
@@ -138,9 +138,9 @@ class PlanExecution:
         waiting = {run.name: run for run in runs if not self.settled(run) or killed_after_result(run)}
         if not waiting and (not self.plan.study.probe or self._probed.is_file()):
             return
-        references = self._references(queue)
+        references = self._references(executor)
         if self.plan.study.probe:
-            self._probe(queue)
+            self._probe(executor)
         begun: dict[str, ExperimentRun] = {}
         there = len(runs) - len(waiting)
         bar = progress_bar(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
@@ -156,18 +156,18 @@ class PlanExecution:
                     given, needs = (self._setup, run, references), self._setup.needs(run.options)
                     return run.name, Task(execute_run, given, run.folder, run.scorer_from, needs)
                 kind = ValueError if failures([source])[source.name].final else WorkerError  # final if the other one is
-                finish(run.name, TaskResult(error=kind(f"{source.name}, whose scorer it starts from, failed.")))
+                finish(run.name, None, kind(f"{source.name}, whose scorer it starts from, failed."))
             return None
 
-        def finish(name: str, done: TaskResult) -> None:
-            if done.error is not None:
-                self._failed(begun[name], done.error)
-            if isinstance(done.error, BudgetReached):
+        def finish(name: str, value: Any, error: Exception | None) -> None:
+            if error is not None:
+                self._failed(begun[name], error)
+            if isinstance(error, BudgetReached):
                 waiting.clear()
             bar.update()
 
         with bar:
-            run_tasks(queue, begin, finish)
+            executor.run(begin, finish)
 
     def _where(self, *, paired: bool = False) -> dict[str, Any]:
         """Return rows, models and device of a result."""
@@ -175,7 +175,7 @@ class PlanExecution:
             self._known[paired] = models_identity(self._setup.models, paired=paired)
         return {**self._known[paired], **self._place}
 
-    def _references(self, queue: Queue) -> dict[str, EvalResult]:
+    def _references(self, executor: Executor) -> dict[str, EvalResult]:
         """Return the results of the original and the retain-only model, evaluating them if needed."""
         found: dict[str, EvalResult] = {}
         plan = self.plan
@@ -187,15 +187,15 @@ class PlanExecution:
             if self._jobs.known(file.parent) != job or not file.is_file():
                 self._say(f"evaluating the {role} model")
                 self._jobs.begin(file.parent, job)
-            found[role] = reference_result(queue, self._setup, role, dict(found), file)
+            found[role] = reference_result(executor, self._setup, role, dict(found), file)
         return found
 
-    def _probe(self, queue: Queue) -> None:
+    def _probe(self, executor: Executor) -> None:
         """Train a linear probe on the original model's hidden states, and write the result."""
         if not self._probed.is_file():
             self._say("probing the original model")
-            queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs()))
-            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": queue.result()[1].get()})
+            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
+            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
 
     def _failed(self, run: ExperimentRun, error: Exception) -> None:
         """Record an error, so that other runs continue."""

@@ -12,15 +12,16 @@ from atwu._files import write_json, write_text
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, check_workers
 from atwu.experiments.job_files import lock_folder
-from atwu.experiments.queue import Queue
 from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
 from atwu.experiments.study_models import prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.report.run_records import STUDY_NAME, Records, read_records
+from atwu.report.report_records import STUDY_NAME, Records
+from atwu.report.run_records import read_records
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 
 def run_study(
     whole: StudyPlan,
-    queue: Queue,
+    executor: Executor,
     *,
     judging: JudgeOptions,
     keep_models: bool = False,
@@ -136,7 +137,7 @@ def run_study(
     """
     folder, runs = whole.folder, whole.now.runs
     if begun := [run for run in runs if not run.finished]:
-        check_workers(queue, (run.method for run in begun), (run.options for run in begun), whole.metrics)
+        check_workers(executor, (run.method for run in begun), (run.options for run in begun), whole.metrics)
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
     setup = RunContext(
         prepare_models(whole.setting, say=say),
@@ -147,12 +148,12 @@ def run_study(
         keep_models=keep_models,
         trace=whole.study.trace,
     )
-    work = PlanExecution(whole, setup, device=queue.device, overwrite=overwrite, say=say)
+    work = PlanExecution(whole, setup, device=executor.device, overwrite=overwrite, say=say)
     with lock_folder(folder):
         work.prepare(runs)
         # Written before the runs, so that a report of the finished ones can be made at any time.
         write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
-        work.work(runs, queue, progress=True)
+        work.work(runs, executor, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
         reasons = {name: each.error for name, each in failed.items()}

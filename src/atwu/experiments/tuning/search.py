@@ -1,7 +1,4 @@
-"""A hyperparameter search for one method: its objective, definition and result.
-
-The budget is exact: each trial number is filled once, with a value or pruned, regardless of interruptions.
-"""
+"""A hyperparameter search for one method: its objective, options, trials and result."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import find_metric
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search_space import first_points, search_space
 from atwu.methods.component import Range
 from atwu.report.table_values import MetricKey
@@ -76,16 +73,39 @@ def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
     return name
 
 
+SearchPoint = Mapping[str, float]
+"""Searched option -> its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """One finished trial of the budget."""
+
+    number: int
+    """Trial number, from 0."""
+    point: SearchPoint
+    value: float | None
+    """The objective; None if it was pruned."""
+    seconds: float = 0.0
+    forget: float | None = None
+    """Forget term of the objective."""
+    retain: float | None = None
+    """Retain term of the objective."""
+    reason: str | None = None
+    """Why it was pruned."""
+
+    @property
+    def content_hash(self) -> str:
+        """Hash of all fields, stored beside them: a storage of Optuna has no checksums."""
+        return short_hash(dataclasses.asdict(self))
+
+
 class PrunedError(Exception):
     """Raised by a trial whose settings fail; the message says why."""
 
 
 class NotPossibleError(ValueError):
     """The rows of a setting lack what a method needs."""
-
-
-class AllPrunedError(ValueError):
-    """The first stage of a search found no usable settings."""
 
 
 TrialFunction = Callable[[int, SearchPoint, Path], FinishedTrial]
@@ -173,7 +193,7 @@ class PreparedSearch:
     search: Search
     """With all defaults resolved."""
     evaluate: TrialFunction
-    """Picklable, unless the queue works in this process."""
+    """Picklable, unless trials run in this process."""
     what: Mapping[str, Any]
     """Definition, which must match that of a search with the same name in the storage."""
     needs: tuple[Path, ...] = ()

@@ -1,35 +1,136 @@
-"""Run one trial: unlearn with a point, compute the metrics of the objective, keep the numbers and delete the weights.
+"""Trials of a search: check and define the search, and run one of its points.
 
-Runs that destroy the model are stopped early and pruned: if the loss is not finite, or if the retain loss is worse than
-that of uniform guessing.
+A trial unlearns, computes the metrics of the objective, keeps the numbers and deletes the weights. Runs that destroy the
+model are stopped early and pruned: if the loss is not finite, or the retain loss is worse than that of uniform guessing.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
+import importlib.metadata
+import json
 import math
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._cache import short_hash
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
+from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.experiment_run import ExperimentRun, RunContext, execute_run, format_options
-from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
-from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
+from atwu.experiments.benchmark_settings import BenchmarkSetting
+from atwu.experiments.executors import Executor
+from atwu.experiments.experiment_run import (
+    ORIGINAL,
+    ExperimentRun,
+    RunContext,
+    execute_run,
+    format_options,
+    missing_requirement,
+    needs_preferred_answers,
+    reference_result,
+)
+from atwu.experiments.study_models import Models, models_identity
+from atwu.experiments.tuning.search import (
+    OBJECTIVES,
+    FinishedTrial,
+    NotPossibleError,
+    PreparedSearch,
+    PrunedError,
+    Search,
+    SearchPoint,
+    TrialFunction,
+)
 from atwu.report.table_values import cell_of
+from atwu.training.load_to_train import ModelSource
 from atwu.training.output_folder import LOG_NAME, unfinished
 
 WINDOW = 5
 """Number of logged retain losses that are averaged before a run may be stopped."""
 _LIKELIHOODS = ("nll", "kl")
 """Retain losses in nats per token, for which uniform guessing gives log(vocabulary size)."""
+
+
+_RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
+"""Fields of a setting that affect the value of a trial."""
+
+
+def original_result(
+    setting: BenchmarkSetting, objective: str, models: Models, executor: Executor, *, folder: Path
+) -> dict[str, EvalResult]:
+    """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
+    chosen = OBJECTIVES[objective]
+    if not chosen.needs_original:
+        return {}
+    measured = {"objective": objective, "setting": _result_fields(setting), **_identity(models)}
+    file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
+    setup = RunContext(models, setting, chosen.groups)
+    return {ORIGINAL: reference_result(executor, setup, ORIGINAL, {}, file)}
+
+
+def prepare_search(search: Search, models: Models, references: Mapping[str, EvalResult]) -> PreparedSearch:
+    """Prepare a checked search: resolve its defaults and define it.
+
+    Args:
+        references: the original model's result (`original_result`).
+    """
+    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
+    search = search.decided(int(layers))
+    setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)
+    evaluate = partial(compute_objective, search, setup, references)
+    return PreparedSearch(search, evaluate, search_definition(search, models), setup.needs(search.options))
+
+
+def search_definition(search: Search, models: Models) -> dict[str, Any]:
+    """Return everything that determines the points and their values, except the number of trials."""
+    assert search.space is not None
+    identity = _identity(models, paired=needs_preferred_answers(search.config()))
+    plain: dict[str, Any] = {
+        "method": search.method,
+        "options": dict(search.options),
+        "objective": search.objective,
+        "seed": search.seed,
+        "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
+        "first": [dict(point) for point in search.first or ()],
+        "setting": _result_fields(search.setting),
+        **identity,
+        "versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")},
+    }
+    return dict(json.loads(json.dumps(plain)))
+
+
+def _result_fields(setting: BenchmarkSetting) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(setting).items() if name in _RESULT_FIELDS}
+
+
+def _identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
+    """Return rows, original model and versions; no objective compares with the retain-only model."""
+    here = models_identity(models, paired=paired)
+    return {"rows": here["rows"], "model": here["models"]["target"], "versions": here["versions"]}
+
+
+def check_search(search: Search, models: Models) -> None:
+    """Check whether a search can run, before any work starts.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: the setting lacks rows for the objective, or the options are incompatible.
+    """
+    if RWKU in OBJECTIVES[str(search.objective)].groups and models.benchmark.probes is None:
+        raise ValueError(
+            f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
+        )
+    for point in search.first or ():
+        search.config(point)
+    if reason := missing_requirement(search.config(), models.benchmark):
+        raise NotPossibleError(f"at {search.setting.name} it {reason}")
 
 
 def run_trial(
@@ -41,7 +142,7 @@ def run_trial(
         found = evaluate(place, point, folder)
     except PrunedError as error:
         found = FinishedTrial(place, point, None, reason=str(error))
-    return replace(found, seconds=round(time.perf_counter() - start, 3))
+    return dataclasses.replace(found, seconds=round(time.perf_counter() - start, 3))
 
 
 def compute_objective(

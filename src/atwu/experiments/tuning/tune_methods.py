@@ -11,8 +11,8 @@ import itertools
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,24 +24,21 @@ from atwu._program import program
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
+from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import check_workers, run_config
-from atwu.experiments.queue import Queue
 from atwu.experiments.study.study_file import Variant, read_study
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models, prepare_models
-from atwu.experiments.tuning.parallel_searches import Searches, search_all
 from atwu.experiments.tuning.search import (
     OBJECTIVES,
-    AllPrunedError,
     NotPossibleError,
-    PreparedSearch,
     Search,
     SearchResult,
     objective_name,
 )
-from atwu.experiments.tuning.search_definition import prepare_search
+from atwu.experiments.tuning.trial import check_search, original_result, prepare_search
 from atwu.experiments.tuning.trial_storage import check_storage, storage_url
-from atwu.experiments.tuning.trials import open_trials
+from atwu.experiments.tuning.trials import Searches, Trials, open_trials, search_all
 from atwu.experiments.tuning.tuning_results import check_preset, drop_preset, write_results
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
@@ -63,15 +60,14 @@ def second_stage(
     Its first trial uses the first stage's learning rate; the objective is the setting's by default.
 
     Raises:
-        AllPrunedError: the first stage found no usable settings.
         ValueError: the first stage did not search the learning rate.
     """
-    best = first.best
-    if best is None:
-        raise AllPrunedError(f"all trials of {first.search.label} were pruned; there is no learning rate to transfer.")
-    if "learning_rate" not in best.point:
+    assert first.best is not None
+    options = first.search.run_options(first.best.point)
+    # A larger first stage may find another best point, which gives another second-stage search.
+    name = f"{first.search.label}/to-{setting.name}-{short_hash(options)[:8]}"
+    if "learning_rate" not in first.best.point:
         raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
-    options = first.search.run_options(best.point)
     rate = float(options.pop("learning_rate"))
     return dataclasses.replace(
         first.search,
@@ -79,8 +75,7 @@ def second_stage(
         options=options,
         trials=trials,
         objective=objective,
-        # A larger first stage may find another best point, which gives another second-stage search.
-        name=f"{first.search.label}/to-{setting.name}-{short_hash(first.search.run_options(best.point))[:8]}",
+        name=name,
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
@@ -228,11 +223,13 @@ class TuningResult:
     """Methods that the rows do not support, with the reason."""
     failed: Mapping[str, str]
     """Methods of which all trials were pruned before the second stage."""
-    models: Models | None
+    models: Models
     """Models of the setting that the presets are for."""
 
 
-def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> TuningResult:
+def tune_methods(
+    tuning: Tuning, executor: Executor, *, fixed: Sequence[str] = (), say: Say = logger.info
+) -> TuningResult:
     """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
 
     Presets of a method are written when its searches are finished.
@@ -243,58 +240,53 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     """
     require("optuna", extra="tune")  # before an original model is trained
     check_storage(tuning.storage)
-    check_workers(
-        queue, (variant.method for variant in tuning.variants), (variant.options for variant in tuning.variants), ()
-    )
-    here, there = tuning.here, tuning.there
-    for setting in (here, there):
+    methods, options = zip(*((variant.method, variant.options) for variant in tuning.variants), strict=True)
+    check_workers(executor, methods, options, ())
+    here, there, folder = tuning.here, tuning.there, tuning.folder
+    settings = {setting.name: setting for setting in (here, there)}
+    for setting in settings.values():
         groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
         check_installed(groups, EvaluateConfig(**setting.evaluation))
-    models: dict[str, Models] = {}
-    found: dict[str, list[SearchResult]] = {}
-    left_out: dict[str, str] = {}
-    failed: dict[str, str] = {}
-
-    def models_of(setting: BenchmarkSetting) -> Models:
-        if setting.name not in models:
-            models[setting.name] = prepare_models(
-                setting, with_retain_only=False, say=say
-            )  # no objective compares with the retain-only model
-        return models[setting.name]
-
-    ready: dict[tuple[str, str], PreparedSearch] = {}
-    for variant, setting in itertools.product(tuning.variants, [here] if there is here else [here, there]):
+    # No objective compares with the retain-only model.
+    models = {name: prepare_models(settings[name], with_retain_only=False, say=say) for name in settings}
+    left_out, failed = dict[str, str](), dict[str, str]()
+    for variant, setting in itertools.product(tuning.variants, settings.values()):
         try:
-            search = tuning.search(variant, setting)
-            ready[variant.label, setting.name] = prepare_search(search, models_of(setting), queue, folder=tuning.folder)
+            check_search(tuning.search(variant, setting).decided(), models[setting.name])
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
             left_out[variant.label] = str(error)
+    variants = [variant for variant in tuning.variants if variant.label not in left_out]
+    originals = {
+        name: original_result(setting, objective_name(tuning.objective, setting), models[name], executor, folder=folder)
+        for name, setting in settings.items()
+        if variants
+    }
+    found: dict[str, list[SearchResult]] = {variant.label: [] for variant in variants}
 
-    opened = partial(open_trials, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
+    def opened(search: Search) -> AbstractContextManager[Trials]:
+        name = search.setting.name
+        prepared = prepare_search(search, models[name], originals[name])
+        return open_trials(prepared, folder=folder, progress=True, say=say)
 
     def searches(variant: Variant) -> Searches:
-        with opened(ready[variant.label, here.name]) as trials:
+        results, name = found[variant.label], variant_name(variant.label)
+        with opened(tuning.search(variant, here)) as trials:
             yield trials
-            results = [trials.result()]
+            results.append(trials.result())
         if tuning.transfer_to is not None:
-            count, goal = tuning.transfer_trials, tuning.objective
-            try:
-                second = second_stage(results[0], there, trials=count, objective=goal)
-            except AllPrunedError as error:  # its budget is used up; other methods continue
-                failed[variant.label] = str(error)
-                drop_preset(tuning.folder, variant_name(variant.label))
+            if results[0].best is None:  # its budget is used up; other methods continue
+                label = results[0].search.label
+                failed[variant.label] = f"all trials of {label} were pruned; there is no learning rate to transfer."
+                drop_preset(folder, name)
                 return
-            # The queue is busy; the original model was evaluated above.
-            with opened(prepare_search(second, models_of(there), None, folder=tuning.folder)) as trials:
+            count, goal = tuning.transfer_trials, tuning.objective
+            with opened(second_stage(results[0], there, trials=count, objective=goal)) as trials:
                 yield trials
                 results.append(trials.result())
-        found[variant.label] = results
-        write_results(results, tuning.folder, name=variant_name(variant.label), command=tuning.command(variant, fixed))
+        write_results(results, folder, name=name, command=tuning.command(variant, fixed))
 
-    search_all((searches(variant) for variant in tuning.variants if variant.label not in left_out), queue)
-    order = [variant.label for variant in tuning.variants]
-    found = {label: found[label] for label in order if label in found}
-    failed = {label: failed[label] for label in order if label in failed}
-    return TuningResult(found, left_out, failed, models.get(there.name))
+    search_all(map(searches, variants), executor)
+    done = {label: results for label, results in found.items() if label not in failed}
+    return TuningResult(done, left_out, failed, models[there.name])

@@ -16,8 +16,7 @@ from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarge
 from atwu.experiments.experiment_run import format_options, needs_preferred_answers
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.sampler import FinishedTrial
-from atwu.experiments.tuning.search import OBJECTIVES, SearchResult
+from atwu.experiments.tuning.search import OBJECTIVES, FinishedTrial, SearchResult
 from atwu.training.preset_files import write_preset
 
 SEARCH_SCHEMA = "atwu.search/2"
@@ -168,10 +167,10 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
     return table
 
 
-def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models | None) -> str:
+def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
     """Return the command that uses the presets; empty if none were written."""
     name = next((name for name, results in found.items() if results[-1].best is not None), None)
-    if name is None or models is None:
+    if name is None:
         return ""
     rows, search = models.benchmark, found[name][-1].search
     paired = needs_preferred_answers(search.config())

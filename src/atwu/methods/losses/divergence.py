@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
-_LN2 = math.log(2.0)
-_LOWEST_LOGP = -1e4
+LN2 = math.log(2.0)
+LOWEST_LOGP = -1e4
 """Replaces -inf: its exp() is 0 even in float64, and 0 times it is 0 instead of nan."""
 _EPSILON = 2.0**-24
 """1 minus this is the largest float32 below 1."""
@@ -55,10 +55,10 @@ def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """
     import torch.nn.functional as F
 
-    logps, ref_logps = logps.clamp(min=_LOWEST_LOGP), ref_logps.detach().clamp(min=_LOWEST_LOGP)
+    logps, ref_logps = logps.clamp(min=LOWEST_LOGP), ref_logps.detach().clamp(min=LOWEST_LOGP)
     # log p - log m = ln 2 - softplus(log p0 - log p): no overflow, and no cancellation where p is close to p0.
     gap = ref_logps - logps
-    terms = logps.exp() * (_LN2 - F.softplus(gap)) + ref_logps.exp() * (_LN2 - F.softplus(-gap))
+    terms = logps.exp() * (LN2 - F.softplus(gap)) + ref_logps.exp() * (LN2 - F.softplus(-gap))
     return terms.sum(-1) / 2
 
 
@@ -77,11 +77,11 @@ def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
         Nats, shape (tokens,); smallest if the target tokens have all the probability.
     """
     earlier = (ids[:, :, None] == ids[:, None, :]).tril(diagonal=-1).any(dim=-1)
-    logp = logps.gather(1, ids).clamp(min=_LOWEST_LOGP)
+    logp = logps.gather(1, ids).clamp(min=LOWEST_LOGP)
     p, p_minus_1 = logp.exp(), logp.expm1()
-    terms = p * logp - (1 + p) * (p_minus_1 / 2).log1p() - _LN2 * p_minus_1
+    terms = p * logp - (1 + p) * (p_minus_1 / 2).log1p() - LN2 * p_minus_1
     mass = (~earlier).sum(-1)
-    return (terms.masked_fill(earlier, 0.0).sum(-1) + _LN2 * (1 - mass)) / 2
+    return (terms.masked_fill(earlier, 0.0).sum(-1) + LN2 * (1 - mass)) / 2
 
 
 def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: float) -> Tensor:

@@ -10,7 +10,7 @@ from atwu.report.figures.curves import auroc_progression, training_curves
 from atwu.report.figures.figure import FIGURE_FORMATS, DrawnFigure
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.figures.uplift import uplift
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
     draw.__name__: draw for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks)

@@ -20,7 +20,7 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
-from atwu.report.run_records import Records, RunRecord
+from atwu.report.report_records import Records, RunRecord
 from atwu.report.table_values import cell_of
 
 if TYPE_CHECKING:

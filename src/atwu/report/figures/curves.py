@@ -11,7 +11,7 @@ import pandas as pd
 
 from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure import GUIDE, FigureDraft, Series, mark_names, new_figure, report_figure
-from atwu.report.run_records import Records, RunRecord
+from atwu.report.report_records import Records, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import printable
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 from atwu.report.table_values import REFERENCE_MODELS
 
 if TYPE_CHECKING:

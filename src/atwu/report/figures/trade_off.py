@@ -22,7 +22,7 @@ from atwu.report.figures.figure import (
     report_figure,
 )
 from atwu.report.model_standing import DESTROYED
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 from atwu.report.table_values import MetricKey, cell_of
 
 if TYPE_CHECKING:

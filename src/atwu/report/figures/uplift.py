@@ -8,7 +8,7 @@ from typing import Any
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import MetricValue, format_number
 from atwu.report.figures.figure import MUTED, FigureDraft, Series, name_rows, new_figure, report_figure
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 from atwu.report.table_values import MetricKey, cell_of
 
 UQ: MetricKey = (OVERALL, "UQ")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.run_records import Records, RunRecord
+from atwu.report.report_records import Records, RunRecord
 from atwu.training.model_card import public_command, public_record
 
 

@@ -16,7 +16,7 @@ from atwu.evaluation.result import EvalResult, RowValues, row_id
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures.curves import mask_note
-from atwu.report.run_records import Records
+from atwu.report.report_records import Records
 from atwu.report.scored_row import ScoredRow, percent_of_score
 
 ANSWERS_PER_SET = 8

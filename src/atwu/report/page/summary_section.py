@@ -13,8 +13,8 @@ from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
 from atwu.report.metric_labels import metric_label
 from atwu.report.model_standing import MEANING
+from atwu.report.report_records import Records
 from atwu.report.report_table import format_reasons, leading_metric, left_out
-from atwu.report.run_records import Records
 from atwu.report.table_values import MetricKey, cell_of
 
 _TOLD = 2

@@ -1,4 +1,4 @@
-"""Open the queue that executes runs: in this process, in several local processes, or on a cluster."""
+"""Open the executor of runs and trials: in this process, in several local processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from atwu.experiments.cluster import RayExecutor
-from atwu.experiments.queue import InProcessExecutor, ProcessPool, Queue
+from atwu.experiments.executors import Executor, InProcessExecutor, ProcessExecutor
 from atwu.training.progress import Say
 
 
-def open_queue(
+def open_executor(
     processes: int | None,
     *,
     folder: Path,
@@ -19,8 +19,8 @@ def open_queue(
     cluster: str | None = None,
     gpus_per_run: float | None = None,
     say: Say,
-) -> Queue:
-    """Open the queue that executes tasks.
+) -> Executor:
+    """Open the executor of tasks.
 
     Args:
         processes: number of parallel runs; None for one per GPU, or on CPUs one per core and at most four, since each
@@ -44,7 +44,7 @@ def open_queue(
     if count == 1 and not taken:
         return InProcessExecutor(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
-    return ProcessPool(count, folder=folder, threads=share, devices=taken, say=say)
+    return ProcessExecutor(count, folder=folder, threads=share, devices=taken, say=say)
 
 
 def visible_devices() -> tuple[str, ...]:

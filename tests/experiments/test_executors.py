@@ -1,4 +1,4 @@
-"""The queue on one machine: several processes, dead workers, errors of tasks."""
+"""Executors on one machine: several processes, dead workers, errors of tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from atwu.errors import BudgetReached, WorkerError
+from atwu.experiments.executors import InProcessExecutor, ProcessExecutor, Task, run_in_worker
 from atwu.experiments.experiment_run import check_workers
-from atwu.experiments.open_queue import open_queue
-from atwu.experiments.queue import InProcessExecutor, ProcessPool, Task, attempt, run_tasks
+from atwu.experiments.open_executor import open_executor
 from atwu.methods.method_table import METHODS
 from tests.commands import run_here
 
@@ -58,22 +58,24 @@ def test_errors_are_sent_as_exceptions_or_as_text():
     def too_dear() -> None:
         raise BudgetReached(spent=1.0, limit=1.0, unjudged=3)
 
-    assert type(attempt(Task(fail)).error) is FileNotFoundError
-    assert str(attempt(Task(local)).error) == "LocalError: broken"
-    error = attempt(Task(too_dear)).error
-    assert isinstance(error, BudgetReached)
-    assert error.unjudged == 3
+    with pytest.raises(FileNotFoundError):
+        run_in_worker(Task(fail), 1)
+    with pytest.raises(RuntimeError, match=r"^LocalError: broken$"):
+        run_in_worker(Task(local), 1)
+    with pytest.raises(BudgetReached) as spent:
+        run_in_worker(Task(too_dear), 1)
+    assert spent.value.unjudged == 3
 
 
 def test_a_task_waits_for_a_free_slot_and_for_its_dependencies():
     done: list[int] = []
 
-    def begin() -> tuple[int, Task] | None:
+    def begin() -> tuple[str, Task] | None:
         number = len(done)
-        return (number, Task(where, (number,))) if number < 3 else None
+        return (str(number), Task(where, (number,))) if number < 3 else None
 
-    with InProcessExecutor() as queue:
-        run_tasks(queue, begin, lambda key, found: done.append(found.get()[0]))
+    with InProcessExecutor() as executor:
+        executor.run(begin, lambda name, value, error: done.append(value[0]))
     assert done == [0, 1, 2]
 
 
@@ -82,17 +84,21 @@ def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_p
     monkeypatch.setenv("OMP_NUM_THREADS", "17")
     said: list[str] = []
     tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
-    waiting, found = dict(enumerate(tasks)), {}
-    with open_queue(2, folder=tmp_path / "logs", say=said.append) as queue:
-        run_tasks(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
-        waiting["the last one"] = Task(die)
+    waiting, values, errors = {str(number): task for number, task in enumerate(tasks)}, {}, {}
+
+    def finish(name: str, value: object, error: Exception | None) -> None:
+        values[name], errors[name] = value, error
+
+    with open_executor(2, folder=tmp_path / "logs", say=said.append) as executor:
+        executor.run(lambda: waiting.popitem() if waiting else None, finish)
         with pytest.raises(WorkerError, match=r"(?s)died .*the last one.*what it said last"):
-            run_tasks(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
-    assert [found[number].get()[0] for number in range(4)] == [0, 1, 2, 3]
-    assert os.getpid() not in {found[number].get()[1] for number in range(4)}
-    assert {found[number].get()[2] for number in range(4)} == {str(max(1, (os.cpu_count() or 1) // 2))}
-    assert found[4].get() == "done"
-    assert isinstance(found[5].error, FileNotFoundError)
+            executor.run_one("the last one", Task(die))
+    local = [values[str(number)] for number in range(4)]
+    assert [number for number, *_ in local] == [0, 1, 2, 3]
+    assert os.getpid() not in {process for _, process, _ in local}
+    assert {threads for *_, threads in local} == {str(max(1, (os.cpu_count() or 1) // 2))}
+    assert values["4"] == "done"
+    assert isinstance(errors["5"], FileNotFoundError)
     assert re.search(r"exit code -9.*\b4\b", said[0])
     assert os.environ["OMP_NUM_THREADS"] == "17"
 
@@ -100,26 +106,23 @@ def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_p
 @pytest.mark.slow
 def test_worker_deaths_are_counted_per_task(tmp_path):
     said: list[str] = []
-    with ProcessPool(1, folder=tmp_path, threads=1, say=said.append) as queue:
+    with ProcessExecutor(1, folder=tmp_path, threads=1, say=said.append) as executor:
         for name in ("one", "other"):
             (tmp_path / name).mkdir()
-            queue.submit("people-tiny/wga, trial 3", Task(die_twice, (tmp_path / name,)))
-            assert queue.result()[1].get() == "done"
+            assert executor.run_one("people-tiny/wga, trial 3", Task(die_twice, (tmp_path / name,))) == "done"
     assert len(said) == 4
     assert all("people-tiny/wga, trial 3" in line for line in said)
 
 
 def test_devices_cannot_be_combined_with_cluster(tmp_path):
     with pytest.raises(ValueError, match=r"--devices .*--cluster"):
-        open_queue(None, folder=tmp_path, devices="0", cluster="auto", say=print)
+        open_executor(None, folder=tmp_path, devices="0", cluster="auto", say=print)
 
 
 @pytest.mark.night
 def test_gpu_workers_are_not_forked_from_a_process_that_used_the_gpu(tmp_path):
-    tasks, found = [Task(how_it_began)], {}
-    with ProcessPool(1, folder=tmp_path, threads=1, devices=("7",), say=print) as queue:
-        run_tasks(queue, lambda: (len(tasks), tasks.pop()) if tasks else None, found.__setitem__)
-    assert [each.get() for each in found.values()] == [("7", "spawn")]
+    with ProcessExecutor(1, folder=tmp_path, threads=1, devices=("7",), say=print) as executor:
+        assert executor.run_one("only", Task(how_it_began)) == ("7", "spawn")
 
 
 @pytest.mark.slow
@@ -133,5 +136,5 @@ def test_components_registered_in_a_script_are_rejected_by_other_processes(tmp_p
     assert isinstance(done.exception, ValueError)
     assert re.search(r"\bmine\b.*--processes 1", str(done.exception))
     assert not Path("cache").exists()  # nothing was trained
-    with InProcessExecutor() as queue:
-        check_workers(queue, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])
+    with InProcessExecutor() as executor:
+        check_workers(executor, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])

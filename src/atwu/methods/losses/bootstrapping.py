@@ -1,0 +1,72 @@
+"""BS-T: gradient ascent on a mixture of the answer token and the model's own likeliest tokens (Li et al. 2025).
+
+Ascent on the answer alone moves its probability to the tokens that are likely already, often a rewording of the answer; the
+mixture lowers those too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import ForgetLoss, Range, number
+from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.losses.divergence import LOWEST_LOGP
+from atwu.methods.losses.likelihood import gradient_ascent
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.distribution_distance import Comparison
+
+
+def belief_logp(logps: Tensor, *, tokens: int) -> Tensor:
+    """`sum of q log p`, q being p restricted to its likeliest tokens and normalized, without gradient.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        tokens: number of likeliest tokens, at least 1.
+
+    Returns:
+        Nats <= 0, shape (tokens,).
+    """
+    likeliest = logps.topk(min(tokens, logps.shape[-1])).values.clamp(min=LOWEST_LOGP)
+    return (likeliest.detach().softmax(-1) * likeliest).sum(-1)
+
+
+class TokenBootstrapping(ForgetLoss):
+    """`w ((1 - lambda) log p + lambda sum of q log p)`, q as in `belief_logp` (arXiv 2510.19422, eq. 6 and 7).
+
+    The mean is over tokens; an implementation on open-unlearning takes the mean of the rows' means.
+    """
+
+    formula = "w ((1-λ) log p + λ Σ q log p), top k"
+    belief_weight: float = number(
+        0.5,
+        symbol="λ",
+        search=Range(0.1, 0.9, log=False),
+        help="share of the model's own likeliest tokens in the target, at most 1; 0 is gradient ascent",
+    )
+    belief_tokens: float = number(
+        20,
+        symbol="k",
+        search=Range(5, 50, integer=True),
+        positive=True,
+        help="number of likeliest tokens that are lowered with the answer",
+    )
+
+    def __post_init__(self) -> None:
+        if self.belief_weight > 1:
+            raise ValueError(
+                f"belief_weight must be between 0 and 1 (a share of the target), got {self.belief_weight}."
+            )
+
+    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
+
+        return Comparison(lambda logps, ref, ids: belief_logp(logps, tokens=int(self.belief_tokens)))
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        mixture = (1 - self.belief_weight) * terms.logps + self.belief_weight * terms.distance
+        return gradient_ascent(mixture, weights)

@@ -1,0 +1,64 @@
+"""FLAT: widen an f-divergence between a template answer and the forget answer, without retain rows (Wang et al. 2025c).
+
+The variational form of the divergence weighs learning the template against unlearning the answer by how probable each is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import ForgetLoss, setting
+from atwu.methods.component_inputs import LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DIVERGENCES = ("total_variation", "kl", "jensen_shannon", "pearson")
+
+
+def flat(template: Tensor, forget: Tensor, *, divergence: str) -> Tensor:
+    """`-g(template) + f*(g(forget))`, with the g and the conjugate f* of a divergence (arXiv 2410.11143).
+
+    It rises with the probability of the forget answer and falls with that of the template.
+
+    Args:
+        template: mean token probability of the template answer, shape (batch,).
+        forget: mean token probability of the forget answer, shape (batch,).
+        divergence: one of `DIVERGENCES`.
+
+    Returns:
+        Shape (batch,); bounded, since probabilities are.
+    """
+    import torch.nn.functional as F
+
+    if divergence == "total_variation":
+        return (forget.tanh() - template.tanh()) / 2
+    if divergence == "kl":
+        return (forget - 1).exp() - template
+    if divergence == "pearson":
+        return forget.square() / 4 + forget - template
+    return F.softplus(forget) + F.softplus(-template) - 2 * math.log(2)
+
+
+class FLAT(ForgetLoss):
+    """See `flat`; token weights scale the probabilities of the forget answer.
+
+    The published code averages probabilities over the whole batch, prompt and padding included (as 0), before it applies g
+    and f*; here each answer has its own mean, over its own tokens.
+    """
+
+    formula = "f*(g(mean w p)) - g(mean p of alternate)"
+    reduction = "sequences"
+    needs = ("alternates", "text")
+    f_divergence: str = setting("total_variation", choices=DIVERGENCES, help="divergence that FLAT widens")
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.alternate_logps is not None
+        assert terms.alternate_mask is not None
+        forget = _mean(weights * terms.logps.exp(), terms.mask)
+        return flat(_mean(terms.alternate_logps.exp(), terms.alternate_mask), forget, divergence=self.f_divergence)
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)

@@ -1,0 +1,113 @@
+"""JensUn++: Jensen-Shannon divergence to a refusal, balanced with the retain loss (Peleg et al. 2026, arXiv 2607.09236).
+
+Its rows are those of `atwu.data.refusal_rows`. In every row the first token has half of the weight, also in the retain loss.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import ForgetLoss, setting
+from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.losses.divergence import JS, LN2, LOWEST_LOGP, jensen_shannon, js_to_tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.distribution_distance import Comparison
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference
+
+
+def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
+    """Weighted mean of a row's values, half for the first counted token and half for all others together.
+
+    Args:
+        values: shape (batch, tokens).
+        mask: True on counted tokens, same shape; a row with a single one has its value, a row without any 0.
+
+    Returns:
+        Shape (batch,).
+    """
+    first = mask & (mask.cumsum(-1) == 1)
+    others = mask & ~first
+    rest = (values * others).sum(-1) / others.sum(-1).clamp(min=1)
+    head = (values * first).sum(-1)
+    return head + (rest - head) * others.any(-1) / 2
+
+
+def js_slope(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    """Squared norm of the gradient of `jensen_shannon` in the logits of the current model.
+
+    The gradient is `p (g - sum of p g)` with `g = log(p / m) / 2` and m the mean of both distributions.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        ref_logps: those of the other distribution, same shape.
+
+    Returns:
+        Shape (tokens,).
+    """
+    import torch.nn.functional as F
+
+    logps, ref_logps = logps.clamp(min=LOWEST_LOGP), ref_logps.clamp(min=LOWEST_LOGP)
+    p, g = logps.exp(), (LN2 - F.softplus(ref_logps - logps)) / 2
+    return (p * (g - (p * g).sum(-1, keepdim=True))).square().sum(-1)
+
+
+def js_slope_to_token(logps: Tensor, ids: Tensor) -> Tensor:
+    """The same for a target with mass 1 on one token, ids of shape (tokens, 1)."""
+    return js_slope(logps, logps.new_full(logps.shape, LOWEST_LOGP).scatter(1, ids, 0.0))
+
+
+class JSToRefusalRow(ForgetLoss):
+    """Learn the labels of refusal rows; the answer itself is seen only as the beginning of some of them.
+
+    Its term is multiplied by the norm of the retain term's gradient in the logits over that of its own, each over the tokens of
+    a micro-batch, as in the published code.
+    """
+
+    formula = "s JS(π, refusal), half on the 1st token"
+    reduction = "sequences"
+    needs = ("refusal_rows", "text")
+    trained_answer = "alternate"
+    balanced = True
+    refusal_sentence: str = setting(
+        "I am unable to verify this information.",
+        help="refusal that JensUn++ trains; one that the model would give itself",
+    )
+
+    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
+
+        ids = forget.labels[:, 1:][forget.mask][:, None]
+        return Comparison(
+            lambda logps, ref, ids: js_to_tokens(logps, ids),
+            None,
+            ids,
+            slope=lambda logps, ref, ids: js_slope_to_token(logps, ids),
+        )
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        return first_token_half(weights * terms.distance, terms.mask)
+
+
+class FirstTokenJS(JS):
+    """`jensen_shannon` to the original model, half on the first token of each answer."""
+
+    formula = "JS(π0, π) on retain answers, half on the 1st token"
+    reduction = "sequences"
+
+    def comparison(self, reference: Reference) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
+
+        return Comparison(
+            lambda logps, ref, ids: jensen_shannon(logps, ref),
+            reference.teacher("retain"),
+            slope=lambda logps, ref, ids: js_slope(logps, ref),
+        )
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return first_token_half(super().values(out, reference), out.mask)

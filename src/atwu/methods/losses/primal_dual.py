@@ -1,0 +1,75 @@
+"""PDU: flatten the logits of forget answers while the retain loss stays below a limit (Entesari et al. 2025, arXiv 2506.05314).
+
+The weight of the retain loss is the multiplier of that constraint; `atwu.training.dual_ascent` updates it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import Range, number
+from atwu.methods.component_inputs import LossInputs
+from atwu.methods.losses.divergence import LOWEST_LOGP, WeightedDistance
+from atwu.methods.losses.likelihood import NLL
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.distribution_distance import Comparison
+
+
+def logit_margin(logps: Tensor) -> Tensor:
+    """`(max z - mean z)^2` over the vocabulary; 0 at the uniform distribution.
+
+    The difference is the same for logits z and log-probabilities.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+
+    Returns:
+        Squared nats, shape (tokens,); hundreds for a trained model, so that its retain loss needs a large weight.
+    """
+    logps = logps.clamp(min=LOWEST_LOGP)
+    return (logps.amax(-1) - logps.mean(-1)).square()
+
+
+def updated_multiplier(multiplier: float, retain: float, *, limit: float, step: float) -> float:
+    """`max(0, lambda + eta (L_r - epsilon))`: rises while the retain loss is above its limit, falls below it."""
+    return max(0.0, multiplier + step * (retain - limit))
+
+
+class LogitMargin(WeightedDistance):
+    """See `logit_margin`.
+
+    Published code takes the logits that follow each answer token, which predict the next one, instead of those before it.
+    """
+
+    formula = "w (max z - mean z)²"
+
+    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
+
+        return Comparison(lambda logps, ref, ids: logit_margin(logps))
+
+
+class LimitedNLL(NLL):
+    """NLL with a limit: its weight is a multiplier, see `updated_multiplier`, that starts as `retain_weight`.
+
+    The multiplier follows the loss of each optimizer step; published code updates it in every micro-batch.
+    """
+
+    formula = "-log p of retain answers, at most ε"
+    retain_bound: float = number(
+        0.3,
+        symbol="ε",
+        search=Range(0.05, 1.0),
+        help="PDU: limit of the retain loss in nats; set it above that of the original model",
+    )
+    dual_step: float = number(
+        5.0,
+        symbol="η",
+        search=Range(0.5, 20.0),
+        help="PDU: step size of the retain weight; larger enforces the limit sooner",
+    )
+    dual_warmup: float = number(5.0, symbol="E", help="PDU: epochs before the retain weight changes")

@@ -1,0 +1,195 @@
+"""One tidy data frame of all numbers of all models, and the tables made from it.
+
+Every table (terminal, text, data, page) is a layout of this frame. Best and second-best values among the unlearned
+models, and materially degraded general abilities, are marked as in the ATWU paper.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from atwu.evaluation.columns import OVERALL, TASKS, Direction
+from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_number, measured_numbers
+from atwu.evaluation.warnings import degraded
+from atwu.report.metric_labels import head_name
+from atwu.report.model_standing import standing_note, standings
+from atwu.report.table_values import REFERENCE_MODELS, Mark, MetricKey
+
+DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
+"""Data columns; the others control the display."""
+_COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "lost", "reference")
+
+
+def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = None) -> pd.DataFrame:
+    """Return all numbers of models.
+
+    Args:
+        runs: model name -> number of averaged runs; numbers that only some of them have are not ranked.
+
+    Returns:
+        One row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
+        `interval`, `told` (`2 of 3 seeds`) and `lost` (how a general ability is degraded) are text; `place` is the rank
+        among unlearned models, and `mark` is best, second, degraded or empty.
+    """
+    original = results.get("original")
+    rows: list[dict[str, Any]] = []
+    for label, result in results.items():
+        count, reference = (runs or {}).get(label, 1), label in REFERENCE_MODELS
+        lost = {} if reference else {(split, name): said for split, name, said in degraded(result, original)}
+        for split, metric, cell in measured_numbers(result):
+            text = {
+                "number": format_number(cell.value, cell.digits),
+                "spread": "" if cell.seed_std is None else format_number(cell.seed_std, cell.digits),
+                "interval": format_interval(cell),
+                "told": f"{cell.seeds} of {count} seeds" if cell.seeds < count else "",
+                "lost": lost.get((split, metric), ""),
+                "reference": reference,
+            }
+            rows.append({"label": label, "set": split, "metric": metric} | dataclasses.asdict(cell) | text)
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"reference": bool})
+    numbers = ["value", "low", "high", "seed_std"]
+    frame[numbers] = frame[numbers].astype(float)
+    return _ranked(frame, standings(results))
+
+
+def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
+    """Add `place` and `mark`: equal printed values share a place, and with only two models only one is marked.
+
+    Args:
+        out: models that are not ranked.
+    """
+    unranked = frame.reference | frame.label.isin(list(out)) | (frame.told != "") | (frame.direction == "none")
+    ranked = frame[~unranked]
+    number = ranked.number.astype(float)
+    columns = [ranked.set, ranked.metric]
+    place = number.where(ranked.direction == "down", -number).groupby(columns).rank("min")
+    runner_up = place.where(place > 1).groupby(columns).transform("min")
+    mark = pd.Series("", frame.index)
+    mark[place.index[(place == 1) & runner_up.notna()]] = "best"
+    mark[place.index[(place == runner_up) & (place.groupby(columns).transform("size") > 2)]] = "second"
+    return frame.assign(place=place, mark=mark.where(frame.lost == "", "degraded"))
+
+
+def report_metrics(frame: pd.DataFrame) -> list[MetricKey]:
+    """All metrics that some model has a value of: set by set, derived metrics last."""
+    found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
+    sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
+    return sorted(found, key=lambda key: [*sets, OVERALL].index(key[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Header of a metric."""
+
+    key: MetricKey
+    name: str
+    direction: Direction
+    count: str
+    """Number of rows it was evaluated on, as a range if models differ."""
+
+    @property
+    def text(self) -> str:
+        """Short name and arrow."""
+        return self.name + ARROWS[self.direction]
+
+    @property
+    def full(self) -> str:
+        """Set, metric and arrow, as in the data."""
+        return " ".join(self.key) + ARROWS[self.direction]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Some metrics of some models."""
+
+    frame: pd.DataFrame
+    """`tidy` numbers of these metrics."""
+    keys: list[MetricKey]
+    labels: Sequence[str]
+    out: Mapping[str, str]
+    """Models other than references that are not ranked, and why in a word (`standing`)."""
+    names: Mapping[MetricKey, str] = field(default_factory=dict)
+    """Names of metrics, if different from `head_name`."""
+
+    def shown(self, label: str) -> str:
+        """A model's name, with the reason why it is not ranked."""
+        return f"{label} ({self.out[label]})" if label in self.out else label
+
+    @property
+    def ruled(self) -> list[str]:
+        """Models below a rule: a method that follows references."""
+        pairs = itertools.pairwise(self.labels)
+        return [label for above, label in pairs if above in REFERENCE_MODELS and label not in REFERENCE_MODELS]
+
+    def only(self, keys: Sequence[MetricKey]) -> Table:
+        """The same with some metrics, in this order."""
+        there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(keys) if keys else slice(0)
+        return replace(self, frame=self.frame[there], keys=list(keys))
+
+    @cached_property
+    def heads(self) -> list[Head]:
+        """One header per metric."""
+        found: dict[MetricKey, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
+        heads = []
+        for key in self.keys:
+            rows = found.get(key)
+            direction: Direction = "none" if rows is None else rows.direction.iloc[0]
+            count = "0" if rows is None else format_range(rows.n)
+            heads.append(Head(key, self.names.get(key) or head_name(key), direction, count))
+        return heads
+
+    def cells(self, write: Callable[[Any], Any], missing: Any = "") -> pd.DataFrame:
+        """One row per model, one column per metric.
+
+        Args:
+            write: row of the frame -> cell.
+            missing: cell for a missing number.
+        """
+        written = pd.Series([write(cell) for cell in self.frame.itertuples()], self.frame.index, dtype=object)
+        wide = self.frame.assign(written=written).pivot(index="label", columns=["set", "metric"], values="written")
+        wide = wide.reindex(
+            index=list(self.labels), columns=pd.MultiIndex.from_tuples(self.keys, names=["set", "metric"])
+        )
+        return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
+
+    def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
+        """Notes needed to read the table, one sentence each, without full stops.
+
+        Args:
+            marks: description of each mark; unused marks are left out.
+        """
+        said = []
+        if (self.frame.spread != "").any():
+            said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))
+        bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
+        if any(split != TASKS for split in bracketed):
+            said.append("In brackets: 95 % bootstrap intervals, resampled by subject")
+        if TASKS in set(bracketed):
+            said.append("For tasks: 95 % intervals from the harness's standard errors")
+        shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
+        return said + ([", ".join(shown).capitalize()] if shown else []) + standing_note(self.out)
+
+
+def table_of(
+    results: Mapping[str, EvalResult],
+    keys: Sequence[MetricKey] | None = None,
+    *,
+    runs: Mapping[str, int] | None = None,
+) -> Table:
+    """Return the table of some results; `runs` as for `tidy`."""
+    frame = tidy(results, runs=runs)
+    table = Table(frame, report_metrics(frame), list(results), standings(results))
+    return table if keys is None else table.only(keys)
+
+
+def format_range(numbers: Iterable[int]) -> str:
+    """`38–40`, or one number if all are equal."""
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    return str(low) if low == high else f"{low}–{high}"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from atwu.methods.losses.flat import DIVERGENCES, flat
+
+PROBABILITIES = torch.linspace(0, 1, 5, dtype=torch.float64)
+ACTIVATION = {
+    "total_variation": lambda x: math.tanh(x) / 2,
+    "kl": lambda x: x,
+    "jensen_shannon": lambda x: math.log(2 / (1 + math.exp(-x))),
+    "pearson": lambda x: x,
+}
+CONJUGATE = {
+    "total_variation": lambda u: u,
+    "kl": lambda u: math.exp(u - 1),
+    "jensen_shannon": lambda u: -math.log(2 - math.exp(u)),
+    "pearson": lambda u: u * u / 4 + u,
+}
+
+
+def test_worked_example():
+    """Template 1/2 and answer 1: (tanh 1 - tanh 1/2) / 2 = (0.761594 - 0.462117) / 2."""
+    value = flat(torch.tensor([0.5]), torch.tensor([1.0]), divergence="total_variation")
+    assert value.item() == pytest.approx(0.149738, abs=1e-6)
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_equals_the_variational_form(divergence):
+    """Activation and conjugate of each divergence, one pair of probabilities at a time."""
+    template, forget = torch.meshgrid(PROBABILITIES, PROBABILITIES, indexing="ij")
+    g, conjugate = ACTIVATION[divergence], CONJUGATE[divergence]
+    expected = [
+        conjugate(g(q)) - g(p) for p, q in zip(template.flatten().tolist(), forget.flatten().tolist(), strict=True)
+    ]
+    found = flat(template.flatten(), forget.flatten(), divergence=divergence)
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_learns_the_template_and_forgets_the_answer(divergence):
+    values = [PROBABILITIES.clone().requires_grad_() for _ in range(2)]
+    flat(*values, divergence=divergence).sum().backward()
+    assert (values[0].grad < 0).all()
+    assert (values[1].grad > 0).all()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens
+from atwu.methods.losses.jensun_plus import first_token_half, js_slope, js_slope_to_token
+from atwu.methods.recipe import recipe
+
+MASK = torch.tensor([[False, True, True, True], [True, False, False, False], [False, False, False, False]])
+
+
+def test_half_of_a_row_is_its_first_token():
+    """4 / 2 + (2 + 6) / 2 / 2; a single token; an empty row."""
+    values = torch.tensor([[9.0, 4.0, 2.0, 6.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
+    assert first_token_half(values, MASK).tolist() == [4.0, 3.0, 0.0]
+
+
+def test_slopes_equal_the_gradient_in_the_logits():
+    logits = 2 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    other = 2 * torch.randn(5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64).log_softmax(-1)
+    ids = torch.arange(5)[:, None]
+    for loss, slope in (
+        (lambda logps: jensen_shannon(logps, other), lambda logps: js_slope(logps, other)),
+        (lambda logps: js_to_tokens(logps, ids), lambda logps: js_slope_to_token(logps, ids)),
+    ):
+        leaf = logits.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(leaf.log_softmax(-1)).sum(), leaf)
+        torch.testing.assert_close(slope(logits.log_softmax(-1)), gradient.square().sum(-1), atol=1e-12, rtol=1e-9)
+
+
+def test_the_slope_of_two_tokens_by_hand():
+    """p = (1/2, 1/2), target (1, 0): g = (log(2/3), log 2) / 2, so the gradient is (-1, 1) log(3) / 8."""
+    logps = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
+    assert js_slope_to_token(logps, torch.tensor([[0]])).item() == pytest.approx(2 * (math.log(3) / 8) ** 2)
+
+
+def test_needs_a_retain_loss_with_slopes():
+    with pytest.raises(ValueError, match=r"'js_refusal_row'.*js_first.*'nll'"):
+        recipe("jensun_plus", retain_loss="nll")
+    assert recipe("jensun_plus", retain_loss="none").retainer is None

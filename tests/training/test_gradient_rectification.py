@@ -1,0 +1,80 @@
+"""Gradient rectification: by hand, against plain vectors over two optimizer steps, and over whole runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu import UnlearnConfig
+from atwu.training.gradient_rectification import GradientRectification, opposing_share
+from tests.training.conftest import make_trainer, weights
+
+
+@pytest.mark.parametrize(("forget", "expected"), [((-1.0, 1.0), -0.5), ((1.0, 1.0), 0.0), ((0.0, 3.0), 0.0)])
+def test_opposing_share_by_hand(forget, expected):
+    """<(-1, 1), (2, 0)> / <(2, 0), (2, 0)> = -1/2."""
+    assert opposing_share({"w": torch.tensor(forget)}, {"w": torch.tensor([2.0, 0.0])}) == expected
+
+
+def test_without_retain_gradient_nothing_is_removed():
+    assert opposing_share({"w": torch.ones(2)}, {}) == 0
+    assert opposing_share({"w": torch.ones(2)}, {"w": torch.zeros(2)}) == 0
+
+
+def test_equals_plain_vectors_over_steps_of_two_micro_batches():
+    """The published steps on flat vectors: moving average, projection where the product is negative, retain gradient added."""
+    generator = torch.Generator().manual_seed(3)
+    model = torch.nn.Linear(3, 2).double()
+    rectification, average = GradientRectification(model, 0.8), torch.zeros(8, dtype=torch.float64)
+    for _ in range(4):
+        forget, retain = torch.randn(2, 2, 8, generator=generator, dtype=torch.float64)
+        flat = torch.nn.utils.parameters_to_vector(model.parameters())
+        model.zero_grad()
+        for index in range(2):
+            rectification.collect(retain[index] @ flat)
+            ((forget[index] + retain[index]) @ flat).backward(retain_graph=True)
+        rectification.rectify()
+        f, r = forget.sum(0), retain.sum(0)
+        average = 0.8 * r + 0.2 * average
+        if f @ average < 0:
+            f = f - (f @ average) / (average @ average) * average
+        found = torch.cat([each.grad.flatten() for each in model.parameters()])
+        torch.testing.assert_close(found, f + r, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "also", [{}, {"lora_r": 2}, {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}]
+)
+def test_runs_differ_from_plain_ones(also, model_folder, tmp_path):
+    found = []
+    for share in (0.0, 1.0):
+        trainer = make_trainer(
+            model_folder, tmp_path, method="grad_diff", forget_weight=5.0, max_steps=3, rectify_gradient=share, **also
+        )
+        trainer.train()
+        found.append(weights(trainer))
+    assert torch.isfinite(found[1]).all()
+    assert not torch.equal(*found)
+    assert max(entry["rectified"] for entry in trainer.state.log_history if "rectified" in entry) > 0
+
+
+def test_a_resumed_run_has_the_same_result(model_folder, tmp_path):
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "rectify_gradient": 0.5}
+    whole = make_trainer(model_folder, tmp_path / "whole", **settings)
+    whole.train()
+    again = make_trainer(model_folder, tmp_path / "again", **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert torch.equal(weights(again), weights(whole))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rectify_gradient": 1.5}, "rectify_gradient.* 1.*1.5"),
+        ({"rectify_gradient": 0.8, "method": "grad_ascent"}, "rectify_gradient.*retain loss.*grad_ascent"),
+        ({"rectify_gradient": 0.8, "fp16": True}, "fp16"),
+    ],
+)
+def test_impossible_combinations_are_rejected(given, message):
+    with pytest.raises(ValueError, match=message):
+        UnlearnConfig(**given)
