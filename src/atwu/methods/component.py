@@ -77,7 +77,7 @@ def number(
     positive: bool = False,
     learned: bool = False,
 ) -> Any:
-    """Declare a hyperparameter of a component's formula: a finite number >= 0.
+    """Declare a hyperparameter of a component's formula: a finite number >= 0, whole in a field of type int.
 
     Args:
         default: value unless the method or the user sets another.

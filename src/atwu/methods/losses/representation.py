@@ -79,7 +79,7 @@ class Steering(WeightedDistance):
     layer: int = _layer()
 
     def reads_layer(self, layers: int) -> int:
-        return min(int(self.layer), layers - 1)
+        return min(self.layer, layers - 1)
 
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         last = self.reads_layer(layers)
@@ -102,7 +102,7 @@ class Activation(RetainLoss):
     layer: int = _layer()
 
     def reads_layer(self, layers: int) -> int:
-        return min(int(self.layer), layers - 1)
+        return min(self.layer, layers - 1)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.layer_states is not None
