@@ -198,7 +198,7 @@ def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
     atwu("unlearn", "--config", config, "--output", tmp_path / "out", "--use-cpu", "--save-strategy", "no")
     assert json.loads((tmp_path / "out" / "run.json").read_text())["config"]["learning_rate"] == 1e-3
     for line, message in (
-        ("seed: 1.5", "seed must be a whole number, got 1.5"),
+        ("seed: 1.5", "seed must be a whole number .*, got 1.5"),
         ("method: [atwu]", r"method must be text, got \['atwu'\]"),
         ("bf16: maybe", "bf16 must be true or false, got 'maybe'"),
     ):
@@ -225,7 +225,7 @@ def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, tmp_path):
     shown = ("--device", "cpu", "--system", "You keep bees.")
     page = atwu("tokens", "--model", target, "--data", "people:tiny:forget", "--rows", "1", *shown)
     assert re.search(rf"{re.escape(str(target))} .*'You keep bees\.'", page)
-    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=1))
+    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=2))
 
 
 def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):

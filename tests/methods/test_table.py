@@ -50,7 +50,7 @@ def test_components_have_formula_and_options():
         assert part.formula
         for option in options_of_component(part):
             assert option.help
-            assert option.checked(option.default) == option.default
+            assert option.value(option.default) == option.default
             assert option.kind is component_options()[option.name].kind
     assert set(CITATIONS) == {row.cite for row in METHODS.values()}
 

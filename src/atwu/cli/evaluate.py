@@ -21,17 +21,8 @@ def metric_settings() -> Iterator[CliOption]:
     from atwu.evaluation.registry import all_settings
 
     for each in all_settings():
-        yield CliOption(
-            each.flag or each.name,
-            each.kind,
-            each.default,
-            each.help,
-            many=each.many,
-            group=f"Settings of {each.metric}" if each.metric else EVALUATION,
-            common=not each.metric,
-            choices=each.choices,
-            least=each.least,
-        )
+        group = f"Settings of {each.metric}" if each.metric else EVALUATION
+        yield CliOption.of(each, name=each.flag or each.name, group=group, common=not each.metric)
 
 
 @dataclass(kw_only=True)

@@ -91,14 +91,13 @@ def unlearn_options() -> list[CliOption]:
 
     load_plugins()
     parts = [
-        CliOption(
-            part.name,
-            part.kind,
-            None if part.number else part.default,  # each method has its own default
-            _component_help(part),
+        CliOption.of(
+            part,
+            help=_component_help(part),
             group="Method" if part.name in COMMON_COMPONENT_OPTIONS else "Method components",
             common=part.name in COMMON_COMPONENT_OPTIONS,
-            choices=part.choices,
+            # Each method has its own default, and some allow 0.
+            **({"default": None, "least": 0, "above": None} if part.number else {}),
         )
         for part in component_options().values()
     ]

@@ -29,7 +29,7 @@ class EvaluateConfig(SimpleNamespace):
                 raise ValueError(f"unknown evaluation setting {name!r}.{hint}")
         super().__init__(
             **{
-                name: setting.checked(given[name]) if name in given else setting.default
+                name: setting.value(given[name], strict=True) if name in given else setting.default
                 for name, setting in known.items()
             }
         )

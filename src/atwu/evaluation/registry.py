@@ -101,7 +101,7 @@ def _add(metric: type[Metric]) -> None:
         if ":" not in column.where.removesuffix(":"):
             raise ValueError(f"the formula of column {column.name!r} must be a function or 'module:function'.")
     for setting in metric.settings:
-        setting.checked(setting.default)
+        setting.value(setting.default, strict=True)
     _METRICS[metric.name] = metric
 
 

@@ -9,10 +9,11 @@ import torch.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+
+from atwu._options import Option, options_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference, ReferenceSpec
-
-_KEY = "atwu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,58 +52,20 @@ class Range:
         return round(inside) if self.integer else float(inside)
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentOption:
+@dataclass(frozen=True)
+class ComponentOption(Option):
     """One option of a component, as used by configuration, command line, search, `atwu methods` and model card."""
 
-    name: str
-    kind: type
-    """bool, int, float or str."""
-    default: Any
-    help: str
     symbol: str = ""
     """Symbol in formulas."""
     search: Range | None = None
     """Search range; None if it is not searched."""
-    positive: bool = False
-    """Whether 0 is rejected."""
-    least: float = 0.0
-    choices: tuple[str, ...] = ()
     number: bool = False
     """True for a hyperparameter of the formula, False for a setting of the procedure."""
     strict: bool = False
     """Whether setting it is an error if no component of the method uses it; other settings are then ignored."""
     learned: bool = False
     """Whether it only has an effect with learned weights."""
-
-    def checked(self, value: Any) -> Any:
-        """Convert a value to the type of this option.
-
-        Raises:
-            ValueError: the value has the wrong type, is out of range or is not one of the choices.
-        """
-        if self.choices and value not in self.choices:
-            raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, got {value!r}.")
-        if self.kind is str or value is None:
-            return value if value is None else str(value)
-        if self.kind is bool:
-            if not isinstance(value, bool):
-                raise ValueError(f"{self.name} must be true or false, got {value!r}.")
-            return value
-        least = f"> {self.least:g}" if self.positive else f">= {self.least:g}"
-        message = f"{self.name} must be a finite number {least}, got {value!r:.80}."
-        if isinstance(value, bool):
-            raise ValueError(message)
-        try:
-            converted = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(message) from None
-        if not (converted > self.least if self.positive else converted >= self.least) or converted == float("inf"):
-            raise ValueError(message)
-        integer = self.search is not None and self.search.integer if self.number else self.kind is int
-        if integer and converted != int(converted):
-            raise ValueError(f"{self.name} must be a whole number, got {value}.")
-        return int(converted) if self.kind is int and not self.number else converted
 
 
 def number(
@@ -116,7 +77,7 @@ def number(
     positive: bool = False,
     learned: bool = False,
 ) -> Any:
-    """Declare a hyperparameter of a component's formula: a finite number >= 0.
+    """Declare a hyperparameter of a component's formula: a finite number >= 0, whole in a field of type int.
 
     Args:
         default: value unless the method or the user sets another.
@@ -126,8 +87,8 @@ def number(
         positive: whether 0 is rejected.
         learned: whether it only has an effect with learned weights.
     """
-    facts = {"help": help, "symbol": symbol, "search": search, "positive": positive, "learned": learned}
-    return dataclasses.field(default=default, metadata={_KEY: facts | {"number": True, "strict": True}})
+    facts = {"help": help, "symbol": symbol, "search": search, "above" if positive else "least": 0, "learned": learned}
+    return dataclasses.field(default=default, metadata=facts | {"number": True, "strict": True})
 
 
 def setting(
@@ -136,7 +97,7 @@ def setting(
     help: str,
     choices: Sequence[str] = (),
     search: Range | None = None,
-    least: float = 0.0,
+    least: float | None = None,
     strict: bool = False,
 ) -> Any:
     """Declare a setting of a component's procedure; methods that do not use it ignore it.
@@ -150,28 +111,12 @@ def setting(
         strict: raise an error, instead of ignoring it, if no component of the method uses it.
     """
     facts = {"help": help, "choices": tuple(choices), "search": search, "least": least, "strict": strict}
-    return dataclasses.field(default=default, metadata={_KEY: facts})
+    return dataclasses.field(default=default, metadata=facts)
 
 
 def options_of_component(component: Any) -> tuple[ComponentOption, ...]:
     """Return the options of a component (class or instance) in the order of declaration."""
-    return _options_of_class(component if isinstance(component, type) else type(component))
-
-
-@functools.cache
-def _options_of_class(kind: type) -> tuple[ComponentOption, ...]:
-    return tuple(
-        ComponentOption(field.name, _kind(field), field.default, **field.metadata[_KEY])
-        for field in dataclasses.fields(kind)
-        if _KEY in field.metadata
-    )
-
-
-def _kind(field: dataclasses.Field[Any]) -> type:
-    """Return the type of a field from its annotation, which is a string such as `float` or `str | None`."""
-    text = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
-    first = text.split("|")[0].strip()
-    return {"bool": bool, "int": int, "float": float, "str": str}[first]
+    return options_of(component if isinstance(component, type) else type(component), ComponentOption)
 
 
 Reduction = Literal["tokens", "selected", "sequences", "row_means"]

@@ -300,7 +300,7 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOpt
     for name, value in given.items():
         if name in taken:
             for option in taken[name]:
-                option.checked(value)
+                option.value(value)
             continue
         option = lookup("option", name, known)
         if option.number:
@@ -311,11 +311,9 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOpt
 
 
 def _make(component: type[P], values: Mapping[str, Any]) -> P:
-    """Instantiate a component; hyperparameters become float."""
-    own = {option.name: option for option in options_of_component(component)}
-    chosen = {name: own[name].checked(value) for name, value in values.items() if name in own}
-    defaults = {name: float(option.default) for name, option in own.items() if option.number and name not in chosen}
-    return component(**defaults, **chosen)
+    """Instantiate a component."""
+    own = options_of_component(component)
+    return component(**{option.name: option.value(values.get(option.name, option.default)) for option in own})
 
 
 def _check_components(

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
-import math
-import os
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +13,7 @@ import torch
 from transformers import TrainingArguments
 
 from atwu._names import lookup
+from atwu._options import Option, options_of
 from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
@@ -25,42 +22,15 @@ from atwu.modeling.adapters import Lora
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 from atwu.training.unsupported_args import check_sharding, check_supported_args
 
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-_BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "retain_per_forget"), (1, math.inf)),
-    **dict.fromkeys(("weight_decay", "warmup_steps", "max_grad_norm", "adam_epsilon", "lora_r"), (0, math.inf)),
-    **dict.fromkeys(("logging_steps", "save_steps", "save_total_limit"), (0, math.inf)),
-    **dict.fromkeys(("sam_radius", "weight_noise"), (0, math.inf)),
-    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "lora_dropout", "rectify_gradient"), (0, 1)),
-    **dict.fromkeys(("seed", "data_seed"), (0, 2**32 - 1)),
-}
-
-
-@functools.cache
-def _plain_fields(config: type) -> dict[str, tuple[tuple[type, ...], Any]]:
-    """Return the fields that accept only plain types, with these types and the default."""
-    found = {}
-    hints = typing.get_type_hints(config)
-    for field in dataclasses.fields(config):
-        hint = hints[field.name]
-        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-        kinds = typing.get_args(hint) if union else (hint,)
-        if field.init and all(kind in _WORDS or kind is types.NoneType for kind in kinds):
-            found[field.name] = kinds, field.default
-    return found
-
 
 @dataclass(kw_only=True)
 class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[misc]
     """Base of all training configurations; see `TrainingOptions` and transformers' `TrainingArguments`."""
 
     def __post_init__(self) -> None:
-        self._check_kinds()
-        self._check_choices()
+        self._check_fields()
         self._check_lora()
         check_system(self.system)
-        if self.max_length < 8:
-            raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
         self._check_rate()
         if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
             raise ValueError("num_train_epochs and max_steps give no training step; set one of them above 0.")
@@ -79,6 +49,10 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)
+
+    def _check_fields(self) -> None:
+        for option in options_of(typing.cast(type, type(self)), Option, mixed=False):
+            option.value(getattr(self, option.name), strict=True)
 
     def lora(self) -> Lora | None:
         """Return the LoRA settings, or None to train all weights.
@@ -107,32 +81,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     def _check_rate(self) -> None:
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}: the model would not change.")
-
-    def _check_kinds(self) -> None:
-        """Check types, finiteness and ranges of plain fields, most of which transformers does not check."""
-        for name, (kinds, default) in _plain_fields(typing.cast(Any, type(self))).items():
-            value = getattr(self, name)
-            if value is default or (isinstance(value, os.PathLike) and str in kinds):
-                continue
-            # an int is a valid float, and a bool is not a number
-            fits = (
-                bool in kinds if isinstance(value, bool) else isinstance(value, (*kinds, *([int] * (float in kinds))))
-            )
-            if not fits:
-                words = " or ".join(_WORDS[kind] for kind in kinds if kind is not types.NoneType)
-                raise ValueError(f"{name} must be {words}, got {value!r:.60}.")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{name} must be a finite number, got {value}.")
-            low, high = _BOUNDS.get(name, (-math.inf, math.inf))
-            if isinstance(value, int | float) and not low <= value <= high:
-                allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-                raise ValueError(f"{name} must be {allowed}, got {value}.")
-
-    def _check_choices(self) -> None:
-        for field in dataclasses.fields(self):
-            allowed, value = field.metadata.get("choices"), getattr(self, field.name)
-            if allowed and value is not None and value not in allowed:
-                raise ValueError(f"{field.name} must be one of {', '.join(allowed)}, got {value!r}.")
 
     @property
     def rows_seed(self) -> int:
@@ -229,7 +177,7 @@ class UnlearnConfig(_UnlearnFields):
         super().__init__(component_options=given, **{name: value for name, value in options.items() if name in fields})
 
     def __post_init__(self) -> None:
-        self._check_choices()
+        self._check_fields()
         read_forms(self.forms)
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 BATCH_LAYOUTS = ("auto", "packed", "padded")
 QUANTIZATIONS = ("4bit", "8bit")
 REFERENCE_MODES = ("auto", "cache", "model", "adapters")
 
+# Bounds are in the type, since `HfArgumentParser` passes all metadata to argparse.
+PositiveInt = Annotated[int, ("least", 1)]
+NonNegativeInt = Annotated[int, ("least", 0)]
+NonNegativeFloat = Annotated[float, ("least", 0)]
+Share = Annotated[float, ("least", 0), ("most", 1)]
+SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
+
 
 def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
-    """Define an option; transformers' `HfArgumentParser` passes its metadata to argparse, too."""
+    """Define an option."""
     return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
 
 
@@ -25,28 +32,35 @@ class TrainingOptions:
     """Options of every trainer of this package, with the training defaults of the papers."""
 
     output_dir: str | None = training_option(None, "Folder for the checkpoints of the trainer.")
-    learning_rate: float = training_option(1e-5, "Peak learning rate of the model.")
+    learning_rate: NonNegativeFloat = training_option(1e-5, "Peak learning rate of the model.")
     num_train_epochs: float = training_option(5, "Number of training epochs.")
     max_steps: int = training_option(-1, "Number of optimizer steps; overrides the number of epochs.")
-    per_device_train_batch_size: int = training_option(
+    per_device_train_batch_size: PositiveInt = training_option(
         8,
         "Rows per forward pass and device; in unlearning, forget rows, each paired with a retain row.",
     )
-    gradient_accumulation_steps: int = training_option(1, "Forward passes per optimizer step.")
+    gradient_accumulation_steps: PositiveInt = training_option(1, "Forward passes per optimizer step.")
     dataloader_drop_last: bool = training_option(
         False,
         "Drop the last rows of an epoch if they do not fill an optimizer step, as published code does. An epoch with "
         "fewer rows than one step is kept.",
     )
-    warmup_steps: float = training_option(
+    warmup_steps: NonNegativeFloat = training_option(
         0, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps."
     )
     lr_scheduler_type: str = training_option(
         "linear", "Learning rate schedule of transformers, such as linear, cosine or constant."
     )
-    weight_decay: float = training_option(0.01, "Weight decay of the model's optimizer.")
-    seed: int = training_option(42, "Seed of all random draws.")
-    max_length: int = training_option(512, "Maximum row length in tokens; longer answers are truncated with a warning.")
+    weight_decay: NonNegativeFloat = training_option(0.01, "Weight decay of the model's optimizer.")
+    adam_beta1: Share = training_option(0.9, "Decay rate of AdamW's average of gradients.")
+    adam_beta2: Share = training_option(0.999, "Decay rate of AdamW's average of squared gradients.")
+    adam_epsilon: NonNegativeFloat = training_option(1e-8, "Added to the denominator of AdamW's update.")
+    max_grad_norm: NonNegativeFloat = training_option(1.0, "Gradient clipping norm; 0 disables it.")
+    seed: SeedInt = training_option(42, "Seed of all random draws.")
+    data_seed: SeedInt | None = training_option(None, "Seed of the row order. Default: the seed.")
+    max_length: Annotated[int, ("least", 8)] = training_option(
+        512, "Maximum row length in tokens; longer answers are truncated with a warning."
+    )
     system: str | None = training_option(
         None,
         "System prompt for conversations without one; use the one that the model was trained with. Default: none.",
@@ -64,25 +78,27 @@ class TrainingOptions:
         "Batch layout of the forward pass: packed, padded, or auto (the faster one).",
         choices=BATCH_LAYOUTS,
     )
-    lora_r: int = training_option(0, "LoRA rank; 0 trains all weights.")
+    lora_r: NonNegativeInt = training_option(0, "LoRA rank; 0 trains all weights.")
     lora_alpha: float | None = training_option(
         None, "LoRA alpha: updates are scaled by lora_alpha / lora_r. Default: 2 x lora_r."
     )
     lora_targets: str | None = training_option(
         None, "Linear layers or experts to adapt, such as q_proj,v_proj. Default: all of the decoder except routers."
     )
-    lora_dropout: float = training_option(0.0, "Dropout probability of LoRA.")
+    lora_dropout: Share = training_option(0.0, "Dropout probability of LoRA.")
     quantize: str | None = training_option(
         None,
         "Quantize the frozen base weights under LoRA with bitsandbytes; needs a CUDA device.",
         choices=QUANTIZATIONS,
     )
     save_adapter: bool = training_option(False, "Save only the LoRA adapters instead of the merged model.")
-    logging_steps: float = training_option(1, "Optimizer steps between two log entries.")
+    logging_steps: NonNegativeFloat = training_option(1, "Optimizer steps between two log entries.")
     report_to: list[str] | str | None = training_option("none", "Loggers, such as wandb or tensorboard.")
     save_strategy: str = training_option("epoch", "When to write checkpoints: epoch, steps or no.")
-    save_steps: float = training_option(500, "Optimizer steps between checkpoints if save_strategy is steps.")
-    save_total_limit: int | None = training_option(
+    save_steps: NonNegativeFloat = training_option(
+        500, "Optimizer steps between checkpoints if save_strategy is steps."
+    )
+    save_total_limit: NonNegativeInt | None = training_option(
         2,
         "Maximum number of checkpoints to keep; each is three times as large as the trained weights. If the last one is "
         "damaged, a run resumes from the one before it; with a limit of 1 it starts again.",
@@ -119,7 +135,7 @@ class UnlearnOptions(TrainingOptions):
         "Retain rows of a forget row: random, or closest (every other draw is one of the 8 with the most similar questions).",
         choices=("random", "closest"),
     )
-    retain_per_forget: int = training_option(1, "Retain rows drawn for each forget row of a batch.")
+    retain_per_forget: PositiveInt = training_option(1, "Retain rows drawn for each forget row of a batch.")
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",
@@ -138,17 +154,17 @@ class UnlearnOptions(TrainingOptions):
         "adapters (this model with its adapters disabled), or auto.",
         choices=REFERENCE_MODES,
     )
-    sam_radius: float = training_option(
+    sam_radius: NonNegativeFloat = training_option(
         0.0,
         "SAM, for robustness to relearning: the forget loss is evaluated at the weights within this L2 distance where it "
         "is highest; 0 disables it.",
     )
-    weight_noise: float = training_option(
+    weight_noise: NonNegativeFloat = training_option(
         0.0,
         "Weight noise, for robustness to quantization: the forget loss is evaluated at weights with Gaussian noise of this "
         "standard deviation, relative to the root mean square of each tensor; 0 disables it.",
     )
-    rectify_gradient: float = training_option(
+    rectify_gradient: Share = training_option(
         0.0,
         "GRU: remove the part of the forget gradient that opposes a moving average of the retain gradient, in which the "
         "current step has this weight (GRU: 0.8; PCGrad: 1); 0 disables it.",
@@ -160,9 +176,9 @@ class UnlearnOptions(TrainingOptions):
         default_factory=dict, metadata={"help": "Options of the components of the method, by name."}
     )
 
-    learning_rate: float = training_option(2e-5, "Peak learning rate of the model.")
+    learning_rate: NonNegativeFloat = training_option(2e-5, "Peak learning rate of the model.")
     num_train_epochs: float = training_option(10, "Epochs over the forget set.")
-    gradient_accumulation_steps: int = training_option(4, "Forward passes per optimizer step.")
-    warmup_steps: float = training_option(
+    gradient_accumulation_steps: PositiveInt = training_option(4, "Forward passes per optimizer step.")
+    warmup_steps: NonNegativeFloat = training_option(
         0.1, "Learning rate warmup in optimizer steps; a value below 1 is a share of all steps."
     )

@@ -141,6 +141,7 @@ class Rwku(Metric):
             str,
             ("official",),
             "Settings for scoring RWKU's probes: official (RWKU) or port (open-unlearning).",
+            many=True,
             choices=get_args(Flavour),
             flag="rwku-flavour",
         ),

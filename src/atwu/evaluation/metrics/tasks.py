@@ -107,7 +107,9 @@ class Tasks(Metric):
     needs = (TASKS,)
     default = True
     settings = (
-        MetricSetting("tasks", str, (), "Task of lm-evaluation-harness, such as mmlu.", compared=False, flag="task"),
+        MetricSetting(
+            "tasks", str, (), "Task of lm-evaluation-harness, such as mmlu.", many=True, compared=False, flag="task"
+        ),
         MetricSetting("task_folder", str, None, "Folder with your own task files.", compared=False),
         MetricSetting("task_limit", int, None, "Maximum number of rows per task.", least=1),
     )

@@ -47,7 +47,7 @@ class TokenBootstrapping(ForgetLoss):
         search=Range(0.1, 0.9, log=False),
         help="share of the model's own likeliest tokens in the target, at most 1; 0 is gradient ascent",
     )
-    belief_tokens: float = number(
+    belief_tokens: int = number(
         20,
         symbol="k",
         search=Range(5, 50, integer=True),
@@ -64,7 +64,7 @@ class TokenBootstrapping(ForgetLoss):
     def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
         from atwu.modeling.distribution_distance import Comparison
 
-        return Comparison(lambda logps, ref, ids: belief_logp(logps, tokens=int(self.belief_tokens)))
+        return Comparison(lambda logps, ref, ids: belief_logp(logps, tokens=self.belief_tokens))
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None

@@ -40,7 +40,7 @@ class CrossEntropyUnlearning(WeightedDistance):
     """
 
     formula = "w CE(π without y_t, π) after k tokens"
-    kept_start: float = number(
+    kept_start: int = number(
         1,
         symbol="k",
         search=Range(0, 2, log=False, integer=True),

@@ -76,10 +76,10 @@ class Steering(WeightedDistance):
         search=Range(0.5, 10.0),
         help="length of RMU's steering vector; larger changes hidden states more",
     )
-    layer: float = _layer()
+    layer: int = _layer()
 
     def reads_layer(self, layers: int) -> int:
-        return min(int(self.layer), layers - 1)
+        return min(self.layer, layers - 1)
 
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         last = self.reads_layer(layers)
@@ -99,10 +99,10 @@ class Activation(RetainLoss):
     needs = ("retain", "reference_activations")
     reduction = "row_means"
     reads_head = False
-    layer: float = _layer()
+    layer: int = _layer()
 
     def reads_layer(self, layers: int) -> int:
-        return min(int(self.layer), layers - 1)
+        return min(self.layer, layers - 1)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.layer_states is not None

@@ -40,7 +40,7 @@ class LearnedScores(Weighting):
         None, strict=True, help="folder of a finished run on the same base model, whose scorer initializes this one"
     )
     scorer_min_updates: int = setting(
-        0, strict=True, help="minimum number of scorer updates in the run, for small forget sets"
+        0, least=0, strict=True, help="minimum number of scorer updates in the run, for small forget sets"
     )
     scorer_prior: str = setting(
         "none",
@@ -48,12 +48,14 @@ class LearnedScores(Weighting):
         strict=True,
         help="initial scores: none (1/2 for every token) or rarity (high for tokens that are rare in retain answers)",
     )
-    scorer_prior_strength: float = setting(1.0, help="factor on the log-odds of the prior")
+    scorer_prior_strength: float = setting(1.0, least=0, help="factor on the log-odds of the prior")
     scorer_every: int = setting(5, least=1, help="n_s: optimizer steps of the model per step of the scorer")
-    scorer_learning_rate: float = setting(0.05, search=Range(0.01, 0.5), help="learning rate of the scorer's SGD")
-    scorer_momentum: float = setting(0.9, help="momentum of the scorer's SGD")
-    scorer_weight_decay: float = setting(1e-4, help="weight decay of the scorer's SGD")
-    scorer_max_grad_norm: float = setting(1.0, help="gradient clipping norm of the scorer; 0 disables it")
+    scorer_learning_rate: float = setting(
+        0.05, least=0, search=Range(0.01, 0.5), help="learning rate of the scorer's SGD"
+    )
+    scorer_momentum: float = setting(0.9, least=0, help="momentum of the scorer's SGD")
+    scorer_weight_decay: float = setting(1e-4, least=0, help="weight decay of the scorer's SGD")
+    scorer_max_grad_norm: float = setting(1.0, least=0, help="gradient clipping norm of the scorer; 0 disables it")
     scorer_schedule: str = setting(
         "linear",
         choices=("linear", "constant"),
@@ -73,9 +75,9 @@ class LearnedScores(Weighting):
         help="budget penalty: ste (share of tokens with score > 1/2, per row) or soft (mean score)",
     )
     rho: float = setting(0.2, help="budget: target share of answer tokens to forget")
-    lambda_budget: float = setting(10.0, help="weight of the budget penalty")
-    lambda_entropy: float = setting(1.0, help="weight of the entropy penalty, which moves scores to 0 or 1")
-    lambda_l2: float = setting(1.0, help="weight of the L2 penalty on the scorer's parameters")
+    lambda_budget: float = setting(10.0, least=0, help="weight of the budget penalty")
+    lambda_entropy: float = setting(1.0, least=0, help="weight of the entropy penalty, which moves scores to 0 or 1")
+    lambda_l2: float = setting(1.0, least=0, help="weight of the L2 penalty on the scorer's parameters")
 
     def __post_init__(self) -> None:
         if not 0 < self.rho < 1:

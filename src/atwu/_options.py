@@ -1,0 +1,157 @@
+"""Options: name, type, default, allowed values and help of a value that Python, YAML or a command line sets.
+
+A field of a dataclass is an option: `option_of` reads its type, default and metadata (names of fields of `Option`), and pairs
+of name and value in an `Annotated` type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text", Path: "text"}
+_STRICT = {int: int, float: int | float, str: str | os.PathLike, Path: str | os.PathLike}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option."""
+
+    name: str
+    kind: type
+    """bool, int, float, str or Path."""
+    default: Any
+    """MISSING for a required option; with None as default, None is allowed."""
+    help: str = ""
+    many: bool = False
+    """Whether it is a list of values, or a tuple if the default is one."""
+    optional: bool = False
+    """Whether None is allowed with another default."""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    """Smallest allowed number, inclusive."""
+    above: float | None = None
+    """Lower bound, exclusive."""
+    most: float | None = None
+    """Largest allowed number, inclusive."""
+    check: Callable[[Any], None] | None = None
+    """Further check; raises ValueError for a value that is not allowed."""
+
+    def value(self, given: Any, *, where: str = "", strict: bool = False) -> Any:
+        """Check a value and convert it to the type of the option.
+
+        Args:
+            given: the value.
+            where: how errors name the option, if not by its name.
+            strict: whether a number in quotes, a number for text, and one value for a list are errors, as in Python; on a
+                command line and in YAML they are not.
+
+        Raises:
+            ValueError: the value has the wrong type or is not allowed.
+        """
+        where = where or self.name
+        if given is None and (self.optional or self.default is None):
+            return None
+        if not self.many:
+            return self._one(given, where, strict)
+        if strict and not isinstance(given, list | tuple):
+            raise ValueError(f"{where} must be a list of values, got {given!r:.60}.")
+        found = [self._one(each, where, strict) for each in (given if isinstance(given, list | tuple) else [given])]
+        return tuple(found) if isinstance(self.default, tuple) else found
+
+    def _one(self, given: Any, where: str, strict: bool) -> Any:
+        found = _converted(given, self.kind, strict)
+        if found is None or not self._allows(found):
+            raise ValueError(f"{where} must be {self._allowed}, got {given if found is None else found!r:.60}.")
+        if self.check is not None:
+            self.check(found)
+        return found
+
+    def _allows(self, found: Any) -> bool:
+        return (
+            (not self.choices or found in self.choices)
+            and (self.least is None or found >= self.least)
+            and (self.above is None or found > self.above)
+            and (self.most is None or found <= self.most)
+        )
+
+    @property
+    def _allowed(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        bounds = {">=": self.least, ">": self.above, "<=": self.most}
+        shown = [f"{sign} {bound:.10g}" for sign, bound in bounds.items() if bound is not None]
+        return f"{_WORDS[self.kind]} {' and '.join(shown)}".rstrip()
+
+
+def _converted(given: Any, kind: type, strict: bool) -> Any:
+    """Convert a value to a type, or return None."""
+    if isinstance(given, bool) or kind is bool:
+        return given if isinstance(given, bool) and kind is bool else None
+    if not isinstance(given, _STRICT[kind] if strict else str | int | float | os.PathLike):
+        return None
+    try:
+        found = kind(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if isinstance(found, float):
+        return found if math.isfinite(found) else None
+    return None if kind is int and isinstance(given, float) and found != given else found
+
+
+hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
+"""Type hints of a dataclass by field."""
+
+OptionT = TypeVar("OptionT", bound=Option)
+
+
+@functools.cache
+def options_of(source: type, made: type[OptionT], *, mixed: bool = True) -> tuple[OptionT, ...]:
+    """Return the fields of a dataclass that have metadata and a plain type as options.
+
+    Args:
+        source: the dataclass.
+        made: class of the options.
+        mixed: whether to include fields that also accept other types, such as a dict.
+    """
+    hints = hints_of(source)
+    fields = [each for each in dataclasses.fields(source) if each.init and each.metadata]
+    found = [option_of(each, hints[each.name], made) for each in fields if mixed or len(_kinds(hints[each.name])) == 1]
+    return tuple(option for option in found if option is not None)
+
+
+def option_of(field: dataclasses.Field[Any], hint: Any, made: type[OptionT], **facts: Any) -> OptionT | None:
+    """Return a field as an option, or None if only Python can set its type; metadata and hint override `facts`."""
+    kinds = _kinds(hint)
+    many = _WORDS.keys().isdisjoint(kinds) and typing.get_origin(kinds[0]) in (list, tuple)
+    kind = next((plain for plain in _WORDS if plain in (typing.get_args(kinds[0]) if many else kinds)), None)
+    if kind is None:
+        return None
+    about = {
+        **field.metadata,
+        **{name: fact for part in _parts(hint) for name, fact in getattr(part, "__metadata__", ())},
+    }
+    known = {each.name for each in dataclasses.fields(made)}
+    facts = {"name": field.name, **facts, **{name: fact for name, fact in about.items() if name in known}}
+    facts |= {"kind": kind, "many": many, "choices": tuple(about.get("choices") or ())}
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return made(default=default, optional=types.NoneType in _parts(hint), **facts)
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """Return the types of a hint except None, without annotations."""
+    bare = [typing.get_args(part)[0] if typing.get_origin(part) is Annotated else part for part in _parts(hint)]
+    return [kind for kind in bare if kind is not types.NoneType]
