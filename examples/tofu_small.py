@@ -17,7 +17,7 @@ from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.export_formats import models_markdown
-from atwu.report.report_table import table_of
+from atwu.report.metric_table import table_of
 from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
 
 TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"
