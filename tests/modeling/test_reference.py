@@ -14,7 +14,7 @@ from atwu.data.encode import EncodedRow
 from atwu.modeling import reference as module
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.distribution_distance import Comparison, compare
+from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
 from atwu.modeling.reference import (
     ReferenceSpec,
     TokenTable,
@@ -277,7 +277,8 @@ def test_no_autograd_graph(tiny_llama):
     live = reference_of_batch(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
     hidden = (live.retain.states + 1).requires_grad_()
     distance = Comparison(lambda logps, ref, ids: (logps - ref).square().sum(-1), live.retain)
-    compare(hidden, plain_head(model), distance).sum().backward()
+    targets = torch.zeros(len(hidden), dtype=torch.long)
+    compare(hidden, plain_head(model), Comparisons(targets, ((slice(0, len(hidden)), distance),))).sum().backward()
     assert hidden.grad.any()
     assert model.model.layers[0].mlp.down_proj.weight.grad is None
     assert model.lm_head.weight.grad.any()

@@ -24,6 +24,7 @@ _COLOURS = {"red": 31, "yellow": 33}
 
 _PLAIN = str.maketrans("–−×·’‘“”↑↓²ℓΔ₀₁", "--x*''\"\"^v2lD01") | str.maketrans(
     {"±": "+-", "…": "...", "→": "->", "√": "sqrt", "Σ": "sum", "‖": "||", "α": "alpha", "β": "beta", "γ": "gamma"}
+    | {"ε": "epsilon", "η": "eta", "λ": "lambda"}
     | {"↕": "v^", "δ": "delta", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau"}
 )
 """ASCII replacements for terminals with another encoding."""
