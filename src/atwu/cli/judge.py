@@ -49,7 +49,7 @@ class JudgeAgreementCommand:
 
         self.result.check()
         split = self.split or ("test" if self.data is None else None)
-        loaded = load_cases(split, path=self.data)  # type: ignore[arg-type]
+        loaded = load_cases(split, path=self.data)
         if not loaded:
             raise ValueError(f"there is no case in split {split!r}; leave out --split to use all cases.")
         claims = [case.claim for case in loaded]

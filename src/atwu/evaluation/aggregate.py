@@ -125,7 +125,6 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
         sets={split: means(split, [result.sets.get(split, {}) for result in results]) for split in splits},
         overall=means(OVERALL, [result.overall for result in results]),
         rows={},
-        curves={},
         cost=_summed([result.cost for result in results]),
         warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
     )

@@ -1,4 +1,4 @@
-"""AUROC of token scores as detectors of labelled tokens, per answer and pooled.
+"""AUROC of token scores as detectors of labelled tokens, per answer.
 
 Takes scores and 0/1 labels of answer tokens, usually without the terminal token.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -35,13 +35,6 @@ class SampleAuroc:
     """Answers left out because all their labels are equal."""
     values: tuple[float | None, ...]
     """One value per answer in input order, None where skipped."""
-
-
-class RocCurve(NamedTuple):
-    """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest first; empty if only one class occurs."""
-
-    fpr: FloatArray
-    tpr: FloatArray
 
 
 def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
@@ -91,26 +84,6 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
         skipped=len(values) - int(found.size),
         values=tuple(values),
     )
-
-
-def roc(scores: TokenValues, labels: TokenValues) -> RocCurve:
-    """ROC curve: false and true positive rates, both rising from 0 to 1; its trapezoid area is `auroc`.
-
-    A curve over the tokens of all answers is not comparable with the mean of `per_sample_auroc`: it penalizes scores
-    whose level differs between answers.
-
-    Raises:
-        ValueError: As for `auroc`.
-    """
-    values, positive = _checked(scores, labels)
-    if positive.all() or not positive.any():
-        return RocCurve(np.empty(0), np.empty(0))
-    order = np.argsort(-values, kind="stable")
-    values, positive = values[order], positive[order]
-    last_of_tie = np.append(values[1:] != values[:-1], True)
-    true = np.cumsum(positive)[last_of_tie]
-    false = np.cumsum(~positive)[last_of_tie]
-    return RocCurve(fpr=np.append(0.0, false / false[-1]), tpr=np.append(0.0, true / true[-1]))
 
 
 def _checked(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:

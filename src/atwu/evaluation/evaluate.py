@@ -227,7 +227,6 @@ def _result(
         versions=versions(),
         references={role: other.fingerprint for role, other in references.items()},
         cost=_cost(session),
-        curves=session.curves,
         warnings=tuple(dict.fromkeys(session.warnings)),
     )
     said = warnings(result, original, retain_only)

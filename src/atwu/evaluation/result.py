@@ -113,8 +113,6 @@ class EvalResult:
     """`original` and `retain-only`, if given -> fingerprint of that model."""
     cost: Mapping[str, int | float | None] = field(default_factory=dict)
     """Generated tokens, judge tokens and price; replies from the cache count as if paid now."""
-    curves: Mapping[str, Any] = field(default_factory=dict)
-    """Name -> curve, such as the pooled ROC curves of token scores."""
     warnings: tuple[str, ...] = ()
     schema: Literal["atwu.eval/3"] = EVAL_SCHEMA_NAME
 

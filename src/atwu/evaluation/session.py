@@ -62,7 +62,6 @@ class Session:
     """Set -> column -> row values."""
     texts: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     """Set -> name -> generated text per row."""
-    curves: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, dict[str, MetricValue]] = field(default_factory=dict)
     """Set -> values that have no row values."""
     generated_tokens: int = 0

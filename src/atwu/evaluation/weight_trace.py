@@ -172,7 +172,7 @@ class WeightTrace(TrainerCallback):
             record["scores"][name] = [
                 [None if word.score is None else round(word.score, 3) for word in row] for row in words
             ]
-            values = [value for value in score_auroc(found, tokens).values if value is not None]
+            values = [value for value in score_auroc(found, tokens) if value is not None]
             record["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         record["seconds"] = round(time.perf_counter() - begun, 3)
         self._records.append(record)

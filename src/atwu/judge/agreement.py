@@ -36,7 +36,7 @@ class LabelledCase:
     split: Split
 
 
-def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple[LabelledCase, ...]:
+def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[LabelledCase, ...]:
     """Read labelled cases.
 
     Args:
@@ -54,16 +54,15 @@ def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple
 
 
 def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
-    texts = {name: row.get(name) for name in ("question", "reference", "answer")}
-    wrong = [name for name, value in texts.items() if not isinstance(value, str)]
-    if wrong:
+    names = ("question", "reference", "answer")
+    if wrong := [name for name in names if not isinstance(row.get(name), str)]:
         raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(row)}.")
     if not isinstance(row.get("label"), bool):
         raise ValueError(f"{where}, column 'label': expected true or false, got {row.get('label')!r}.")
     facts = row.get("facts") or []
     if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
         raise ValueError(f"{where}, column 'facts': expected a list of texts, got {facts!r}.")
-    claim = Claim(**texts, facts=tuple(facts))  # type: ignore[arg-type]
+    claim = Claim(row["question"], row["reference"], row["answer"], tuple(facts))
     return LabelledCase(
         claim, row["label"], str(row.get("kind", "unnamed")), "dev" if row.get("split") == "dev" else "test"
     )

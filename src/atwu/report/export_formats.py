@@ -156,7 +156,7 @@ def _cell(text: str) -> str:
 def to_json(records: Records) -> str:
     """Return the report as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
 
-    Values per row and curves are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
+    Values per row are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
     """
     plain: dict[str, Any] = {
         "schema": "atwu.report/1",
@@ -178,7 +178,7 @@ def to_json(records: Records) -> str:
 
 
 def _without_rows(result: EvalResult) -> dict[str, Any]:
-    plain: dict[str, Any] = public_record(dataclasses.replace(result, rows={}, curves={}).to_json())
+    plain: dict[str, Any] = public_record(dataclasses.replace(result, rows={}).to_json())
     return plain
 
 

@@ -107,8 +107,8 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
         for role in REFERENCE_MODELS
     }
     for place, label in enumerate(label for label in records.labels if label != focus):
-        styles = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
-        found[label] = Series(label, *styles)  # type: ignore[arg-type]
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        found[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
     if focus in records.labels:
         found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
     return found
