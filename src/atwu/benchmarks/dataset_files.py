@@ -139,7 +139,9 @@ class Tables:
 
     def _advice(self, name: str) -> str:
         on_hub = self.published.tables[name].on_hub
-        return f"download the file again from {self.published.hub}" if on_hub else "get the file of the same split again"
+        return (
+            f"download the file again from {self.published.hub}" if on_hub else "get the file of the same split again"
+        )
 
     def _check_rows(self, name: str, found: int) -> None:
         rows = self.expected_rows(name)

@@ -47,7 +47,11 @@ class KnowUnDoTables(Tables):
 _ON_HUB = DataSet(
     KNOWUNDO_DATA.name,
     KNOWUNDO_DATA.hub,
-    {f"{domain}/{split}": PublishedFile(1, ("train", "val")) for domain in DOMAINS for split in ("unlearn", "retention")},
+    {
+        f"{domain}/{split}": PublishedFile(1, ("train", "val"))
+        for domain in DOMAINS
+        for split in ("unlearn", "retention")
+    },
 )
 """The splits as they are on the Hub."""
 

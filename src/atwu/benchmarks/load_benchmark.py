@@ -38,7 +38,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
         return _own_benchmark(name)
     kind, _, rest = name.partition(":")
     known = [each for entry in CATALOG for each in entry.names]
-    if kind in BENCHMARKS and (rest or kind in known):
+    if kind in BENCHMARKS and (rest or name in known):
         return BENCHMARKS[kind](name)
     raise ValueError(f"unknown benchmark {name!r}; choose one of {', '.join(known)} (atwu benchmarks describes them).")
 

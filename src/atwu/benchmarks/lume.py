@@ -116,7 +116,9 @@ def lume_benchmark(name: str) -> Benchmark:
     attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
     for kind in (MEMBERS, NON_MEMBERS) if attacked else ():
         probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]
-    counts = (f"{split}: {len(each)} rows of {len({row.document for row in each})} documents" for split, each in found.items())
+    counts = (
+        f"{split}: {len(each)} rows of {len({row.document for row in each})} documents" for split, each in found.items()
+    )
     attack = "members and non-members found" if attacked else "no members and non-members: no membership attack"
     return Benchmark(
         name=name,

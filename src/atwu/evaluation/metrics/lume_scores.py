@@ -15,7 +15,7 @@ import numpy as np
 
 from atwu.benchmarks.lume import KINDS, MEMBERS, NON_MEMBERS
 from atwu.data.arrays import FloatArray
-from atwu.evaluation.columns import LUME, TASKS, AggregateColumn, Column
+from atwu.evaluation.columns import LUME, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import Estimate, combine
 from atwu.evaluation.metric import Metric
@@ -118,7 +118,11 @@ class Lume(Metric):
             direction="none",
         ),
         AggregateColumn(
-            "lume_mia_score", mia_score, "LUME MIA score", "1 - 2 |AUC - 1/2| of LUME's loss attack", direction="up"
+            "lume_mia_score",
+            mia_score,
+            "LUME MIA score",
+            "1 minus twice the distance of LUME's attack AUC from 1/2",
+            direction="up",
         ),
         AggregateColumn(
             "lume_final",

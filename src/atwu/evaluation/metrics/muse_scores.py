@@ -1,23 +1,26 @@
-"""VerbMem and KnowMem of MUSE (Shi et al. 2024), in percent; its PrivLeak is `privleak_min_k` of the metric membership.
+"""VerbMem, KnowMem and PrivLeak of MUSE (Shi et al. 2024), in percent.
 
 Both are ROUGE-L F1 (`rouge_score`, no stemmer) of greedy answers. VerbMem continues the beginning of a text by 128 tokens
 and compares with the first 128 tokens of the rest. KnowMem answers a question after ten answered ones in at most 32
-tokens, up to an empty line or the next question. Utility is KnowMem on the retain set.
+tokens, up to an empty line or the next question. Utility is KnowMem on the retain set. PrivLeak is `privleak_min_k` of the
+metric membership.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
-from atwu.evaluation.columns import MUSE, Percent
+from atwu.evaluation.columns import MUSE, AggregateColumn, Percent
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.membership import Membership, privleak
 from atwu.evaluation.metrics.rouge import rouge_l_f1
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import Probe
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 _ANSWER = Decoding(max_new_tokens=32, stop=("\n\n", "\nQuestion", "Question:"))
 DECODING = {VERBMEM: Decoding(max_new_tokens=128), **dict.fromkeys(KNOWMEM, _ANSWER)}
@@ -32,7 +35,7 @@ class Muse(Metric):
     """VerbMem on the forget set, KnowMem on the forget and the retain set."""
 
     name = "muse"
-    about = "MUSE: verbatim memorization (VerbMem), and knowledge of forget and retain set (KnowMem, utility)"
+    about = "MUSE: VerbMem, KnowMem of forget and retain set (utility), and PrivLeak with the metric membership"
     cost = "one answer per probe"
     needs = (MUSE,)
     columns = (
@@ -60,6 +63,15 @@ class Muse(Metric):
             sets=(MUSE,),
             direction="up",
         ),
+        AggregateColumn(
+            "muse_privleak",
+            privleak,
+            "PrivLeak",
+            "AUC of Min-40% relative to the retain-only model's, in percent; 0 is ideal (Shi et al. 2024)",
+            direction="none",
+            range=(-100.0, None),
+            digits=1,
+        ),
     )
 
     def prepare(self) -> None:
@@ -76,6 +88,14 @@ class Muse(Metric):
         for kind in DECODING:
             scores = [self._score(probe) if probe.kind == kind else None for probe in self._probes]
             self.record_column(MUSE, kind, scores)
+
+    @classmethod
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
+        """Yield PrivLeak, if the membership scores were measured, too."""
+        if sides.this.has(MUSE, VERBMEM):
+            yield from (
+                ("muse_privleak", found) for name, found in Membership.derive(sides) if name == "privleak_min_k"
+            )
 
     def _score(self, probe: Probe) -> float | None:
         answer = self._answers[probe.kind][_prompt(probe)]

@@ -22,8 +22,8 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._manifest import RECORD_NAME
-from atwu.errors import NonFiniteLossError
 from atwu.benchmarks.probes import RwkuProbes
+from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting
