@@ -68,7 +68,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
             f"{name!r} is not muse:CORPUS:SPLIT or muse:CORPUS:SPLIT:N; the corpora are {', '.join(CORPORA)}."
         )
     corpus, split = parts[:2]
-    table = SPLITS.get(split)
+    table = SPLITS.get(split, "")
     if table not in MUSE_DATA[corpus].tables:
         known = [each for each, place in SPLITS.items() if place in MUSE_DATA[corpus].tables]
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")

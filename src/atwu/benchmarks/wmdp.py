@@ -18,16 +18,16 @@ SPLITS = ("forget", "retain")
 MOST_DOCUMENTS = 1000
 """Documents that are read without a number, all of the smallest corpus: the largest has 60,887, of 2 GB."""
 
-_ROWS = {"bio": {"forget": None, "retain": 60887}, "cyber": {"forget": 1000, "retain": 4473}}
+_ROWS = {
+    "bio-forget-corpus": None,
+    "bio-retain-corpus": 60887,
+    "cyber-forget-corpus": 1000,
+    "cyber-retain-corpus": 4473,
+}
 WMDP_DATA = DataSet(
     "WMDP",
     "cais/wmdp-corpora",
-    {
-        _table: PublishedFile(_count, ("text",), on_hub=_table != "bio-forget-corpus")
-        for _table, _count in (
-            (f"{domain}-{split}-corpus", count) for domain, counts in _ROWS.items() for split, count in counts.items()
-        )
-    },
+    {table: PublishedFile(rows, ("text",), on_hub=rows is not None) for table, rows in _ROWS.items()},
     split="train",
 )
 

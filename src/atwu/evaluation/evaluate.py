@@ -216,7 +216,8 @@ def _result(
     original, retain_only = references.get("original"), references.get("retain-only")
     sides = ModelComparison(
         RowMetrics(values),
-        *(None if other is None else RowMetrics(other.rows) for other in (original, retain_only)),
+        original=None if original is None else RowMetrics(original.rows),
+        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
         tasks=task_values(session.extra.get(TASKS, {})),
     )
     result = EvalResult(

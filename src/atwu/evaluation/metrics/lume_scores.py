@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atwu.benchmarks.lume import KINDS, MEMBERS, NON_MEMBERS
-from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import LUME, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import Estimate, combine
@@ -207,6 +206,6 @@ class Lume(Metric):
 
 def _area(numbers: RowMetrics) -> Estimate:
     drawn = numbers.resampler_of(LUME)
-    sides: list[FloatArray] = [numbers.values(LUME, column) for column in _LOSSES.values()]
-    draws = attack_auc(*sides, (drawn.weights, drawn.weights))
-    return Estimate(float(attack_auc(*sides)), np.asarray(draws), drawn.clusters)
+    members, others = (numbers.values(LUME, column) for column in _LOSSES.values())
+    draws = attack_auc(members, others, (drawn.weights, drawn.weights))
+    return Estimate(float(attack_auc(members, others)), np.asarray(draws), drawn.clusters)
