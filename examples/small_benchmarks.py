@@ -81,4 +81,8 @@ write(
     "muse-news/verbmem/forget",
     [{"prompt": begin, "gt": rest} for begin, rest in map(halves, texts(DATA.forget).values())],
 )
+removed = [{"text": text} for text in texts(DATA.forget).values()]
+for fold in range(1, 5):
+    write(f"muse-news/scal/forget_{fold}", removed[:fold])
+    write(f"muse-news/sust/forget_{fold}", removed[fold - 1 : fold])
 (FOLDER / "wmdp.yaml").write_text(f"like: wmdp-tiny\nevaluation: {{task_folder: {FOLDER / 'tasks'}}}\n")

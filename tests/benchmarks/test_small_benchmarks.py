@@ -68,6 +68,8 @@ def probes_of(name) -> Probes:
         ("lume", 21, 21, 42, "forget: 21 rows of 3 documents"),
         ("lume:2", 21, 21, 42, "members and non-members found"),
         ("muse:news", 4, 12, 28, "raw/retain1: 12 rows in 12 chunks"),
+        ("muse:news:scal_2", 4, 12, 28, "knowmem/forget_qa: 22 rows"),
+        ("muse:news:sust_3", 4, 12, 28, "knowmem/forget_qa: 22 rows"),
         ("wmdp:cyber", 4, 12, 16, "cyber-retain-corpus: the first 12 documents in 12 chunks"),
         ("wmdp:cyber:3", 3, 3, 6, "cyber-forget-corpus: the first 3 documents in 3 chunks"),
         ("knowundo:privacy", 12, 36, 96, "privacy/unlearn_val: 12 rows"),
@@ -83,6 +85,14 @@ def test_benchmarks_and_their_sources(data, name, forget, retain, trained, check
     assert not set(load_rows(benchmark.forget_source).rows) & set(load_rows(benchmark.retain_only_source).rows)
     assert set(load_rows(benchmark.retain_source).rows) <= everything
     assert list(benchmark.pool) == list(load_rows(benchmark.retain_source).rows)
+
+
+def test_folds_of_muse_grow_or_follow_one_another(data):
+    grown, one_by_one = (
+        [load_rows(f"muse:news:{kind}_{fold}").rows for fold in range(1, 5)] for kind in ("scal", "sust")
+    )
+    for fold, rows in enumerate(grown, start=1):
+        assert [row.answer for row in rows] == [row.answer for part in one_by_one[:fold] for row in part]
 
 
 def test_copies_of_another_size_are_named(data):

@@ -120,13 +120,14 @@ def muse_benchmark(name: str) -> Benchmark:
 
 
 def _rows(split: str, tables: Tables) -> Iterator[Example]:
-    for number, (_, columns) in enumerate(tables.table(SPLITS[split]), start=1):
+    for _, columns in tables.table(SPLITS[split]):
         if split in _ASKED:
             yield Example.from_qa(columns["question"], columns["answer"])
-        elif split in _WHOLE:
-            yield Example((), columns["text"])
-        else:
-            yield from (Example((), chunk, subject=f"{split} {number}") for chunk in text_chunks(columns["text"]))
+            continue
+        text = columns["text"]
+        document = text.strip()[:60]  # the same in every fold that has it
+        for part in text_chunks(text) if split in _CHUNKED else (text,):
+            yield Example((), part, subject=document)
 
 
 def _probes(tables: Tables) -> Iterator[Probe]:
