@@ -19,10 +19,14 @@ from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.base import SourceRows
+from atwu.benchmarks.knowundo import knowundo_rows
+from atwu.benchmarks.lume import lume_rows
+from atwu.benchmarks.muse import muse_rows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
 from atwu.benchmarks.rwku.rwku_rows import rwku_rows
 from atwu.benchmarks.suite.suite_rows import suite_rows
 from atwu.benchmarks.tofu.tofu_rows import tofu_rows
+from atwu.benchmarks.wmdp import wmdp_rows
 from atwu.data.column_mapping import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.records import READERS, Record, file_records, hub_records
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, write_rows
@@ -36,7 +40,8 @@ JOIN = " + "
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
     f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(PEOPLE_SPLITS)}), tofu:SPLIT[:N], "
-    "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
+    "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], lume:SPLIT[:N], muse:CORPUS:SPLIT[:N], wmdp:DOMAIN:SPLIT[:N], "
+    "knowundo:DOMAIN:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
 )
 
 PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
@@ -44,6 +49,10 @@ PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
     "tofu": tofu_rows,
     "rwku": rwku_rows,
     "suite": suite_rows,
+    "lume": lume_rows,
+    "muse": muse_rows,
+    "wmdp": wmdp_rows,
+    "knowundo": knowundo_rows,
 }
 """Prefix of a source -> its reader, which takes the whole name."""
 
@@ -73,8 +82,8 @@ def load_rows(
     Args:
         source: rows in memory (`Example`s, dicts, a `datasets.Dataset` or a pandas frame), which are written to a file in the
             cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet), a folder that `datasets`
-            saved, `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
-            `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
+            saved, rows of a benchmark such as `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]` or
+            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
             these joined by " + ". A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
         columns: field -> column of the file, for rows with other column names: `{"question": "prompt"}`. In the name of a

@@ -127,6 +127,14 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
     )
 
 
+def local_topics() -> Path | None:
+    """Return the folder in ATWU_DATA that has topics of SUITE; None without one, or if ATWU_DATA is not set."""
+    given = os.environ.get(DATA_VARIABLE)
+    root = Path(given or "").expanduser()
+    places = (root / "suite", root) if given else ()
+    return next((place for place in places if any(place.glob("*/forget_train.jsonl"))), None)
+
+
 def _topic(record: Record) -> object:
     return record[1].get("topic")
 
