@@ -16,7 +16,8 @@ SCRIPTS = sorted(
 
 RUN = """
 import os, runpy, sys
-import torch, transformers.trainer  # once for all scripts
+import matplotlib.pyplot, peft, transformers.trainer  # once for all scripts
+import atwu.evaluation.evaluate, atwu.experiments.study.run_study, atwu.report.run_records
 failed = []
 for script in sys.argv[1:]:
     print(f"== {script}", flush=True)
