@@ -68,6 +68,7 @@ def test_every_code_block_is_run_or_checked():
     assert not [block.name for block in BLOCKS if not block.kind], "nobody knows how to run them (tests/snippets.py)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [run for run in RUN if run], ids=RUN.get)
 def test_commands_run(run, tmp_path, monkeypatch):
     for command in run:
