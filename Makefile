@@ -1,6 +1,7 @@
 # make demo: unlearning with a small model. make demo-real: fine-tune a pretrained model on twelve facts, then unlearn them.
 # make study: all methods, three seeds, and the report. make theory: numerical checks of the proofs.
-# make test: the test suite. make test-fast: its tests that train no model. make test-night: slow tests. make site: the documentation in site/index.html, with executed notebooks.
+# make test: the test suite. make test-fast: its tests that train no model. make test-night: slow tests.
+# make site: the documentation in site/index.html, with executed notebooks.
 # Each target first creates .venv with the tested versions.
 PYTHON ?= python3
 VENV := .venv

@@ -85,7 +85,7 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
             "other_prompts.key_token_recall",
             "forget.extraction_strength@int4",
             "general.probability",
-        ),
+        )
     ]
     assert all(each.passed is not None and each.rows and each.low is not None for each in bar.results)
     record = json.loads((folder / "run" / "run.json").read_text())

@@ -145,10 +145,7 @@ def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tu
 
 
 def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
-    target: Path,
-    environment: dict[str, str],
-    unchanged: tuple[Path, tuple[str, ...], str],
-    unlearn: Callable[..., str],
+    target: Path, environment: dict[str, str], unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
 ) -> None:
     output, given, _ = unchanged
     under_way = output.with_name("out.request")
