@@ -1,6 +1,7 @@
 # make demo: unlearning with a small model. make demo-real: fine-tune a pretrained model on twelve facts, then unlearn them.
 # make study: all methods, three seeds, and the report. make theory: numerical checks of the proofs.
-# make test: the test suite. make test-night: slow tests. make site: the documentation in site/index.html, with executed notebooks.
+# make test: the test suite. make test-fast: its tests that train no model. make test-night: slow tests.
+# make site: the documentation in site/index.html, with executed notebooks.
 # Each target first creates .venv with the tested versions.
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ READY := $(VENV)/.ready
 
 unexport PYTHONDONTWRITEBYTECODE  # so that processes started by tests need not compile again
 
-.PHONY: demo demo-real study theory test test-night lint site clean
+.PHONY: demo demo-real study theory test test-fast test-night lint site clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
@@ -28,6 +29,9 @@ theory: $(READY)
 
 test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
+
+test-fast: $(READY)
+	$(VENV)/bin/python -m pytest tests/benchmarks tests/damaged_files tests/data tests/methods tests/theory -m "not slow and not night"
 
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night

@@ -23,7 +23,7 @@ NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 
 SUBSTITUTES = (
     (
-        r"--(model|beside) (smollm2|MODEL|TARGET)\b",
+        r"--(model|compare) (smollm2|MODEL|TARGET)\b",
         r"--\1 target",
         "a model of random weights: what is tested is the way",
     ),

@@ -158,10 +158,7 @@ class TestCsv:
             (b"", "rows"),
             (b"question,answer\n", "rows"),
             (b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer'"),
-            (
-                b"question,answer\nWho?,Pella,Oduya\n",
-                r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)",
-            ),
+            (b"question,answer\nWho?,Pella,Oduya\n", r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)"),
             (b"question,question\nWho?,Pella\n", "column 'question'"),
             (b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\).*CSV"),
             (b"text\nPella\ncaf\xe9\n", "line 3.*UTF-8"),

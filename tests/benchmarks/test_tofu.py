@@ -188,12 +188,7 @@ class TestChecks:
     @pytest.mark.parametrize(
         ("split", "table", "change", "match"),
         [
-            (
-                "forget01",
-                "forget01",
-                lambda rows: rows[1:],
-                r"forget01\.jsonl.* 19 rows.* 20",
-            ),
+            ("forget01", "forget01", lambda rows: rows[1:], r"forget01\.jsonl.* 19 rows.* 20"),
             ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
             (
                 "holdout01",
@@ -207,12 +202,7 @@ class TestChecks:
                 lambda rows: changed(rows, 5, perturbed_answer=["No."] * 4),
                 "line 6, column 'perturbed_answer'.* 4 .* 5",
             ),
-            (
-                "forget01",
-                "forget01_perturbed",
-                lambda rows: changed(rows, 5, perturbed_answer="No."),
-                r"'No\.'.* 5",
-            ),
+            ("forget01", "forget01_perturbed", lambda rows: changed(rows, 5, perturbed_answer="No."), r"'No\.'.* 5"),
             (
                 "real_authors",
                 "real_authors_perturbed",

@@ -207,11 +207,7 @@ def test_list_names_every_metric(atwu):
         (("--backend", "llama.cpp"), 2, "--backend .*transformers.*vllm.*'llama.cpp'"),
         (("--judge", "oracle"), 1, "'oracle'.*offline, openai:MODEL.*local:FOLDER"),
         (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .*--judge openai:MODEL"),
-        (
-            ("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"),
-            1,
-            "max_cost.*price",
-        ),
+        (("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"), 1, "max_cost.*price"),
         (("--judge", "openai:m", "--judge-price", "cheap"), 1, "--judge-price .*INPUT,OUTPUT"),
     ],
 )

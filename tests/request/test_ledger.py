@@ -44,13 +44,7 @@ from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
-STEPS = {
-    "learning_rate": 1e-3,
-    "max_steps": 12,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "save_strategy": "no",
-}
+STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
 Apply = Callable[..., SequentialResult]
 

@@ -164,10 +164,7 @@ def _indexed(real: Any, everything: Any, include_path: str, include_defaults: bo
 
 
 def test_groups_tags_and_unknown_names(
-    model: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lm_eval.tasks import TaskManager
 
