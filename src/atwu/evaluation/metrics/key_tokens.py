@@ -1,4 +1,4 @@
-"""How well a model knows the key tokens of an answer (`atwu.data.key_tokens`).
+"""How well a model knows the key tokens of an answer (`atwu.data.key_token_spans`).
 
 A model that forgot a fact still predicts most words of its answer; their share differs between data sets. Key tokens make
 such data sets comparable.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from atwu.data.key_tokens import WORD, key_token_spans
+from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
