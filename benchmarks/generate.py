@@ -3,7 +3,8 @@
     python benchmarks/generate.py --rows 48
 
 SmolLM2-135M-Instruct, greedy, up to 48 tokens, questions of the people benchmark in its chat template, once
-alone and once after the same three in-context examples. Both implementations get the same batches in turn; their texts must be equal.
+alone and once after the same three in-context examples. Both implementations get the same batches in turn; their texts must
+be equal.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from atwu.benchmarks.suite.suite_rows import (
 from atwu.benchmarks.suite.suite_tables import suite_tables
 from atwu.evaluation.suite_scores import (
     FACT_SCORES,
-    brought_back,
     gibberish_rate,
     judge_forget,
     judge_retain,
     leak_rate,
+    recalled_facts,
     refusal_rate,
 )
 
@@ -118,7 +118,7 @@ def score(
     for reply in retained:
         groups.setdefault(reply.row.group, []).append(int(reply.states))
     plain = [reply for reply in asked if reply.query.wording != "adversarial"]
-    facts = {name: brought_back(asked, which) for name, which in FACT_SCORES.items()}
+    facts = {name: recalled_facts(asked, which) for name, which in FACT_SCORES.items()}
     forms: dict[str, list[int]] = {}
     for reply in asked:
         query = reply.query
@@ -131,7 +131,7 @@ def score(
     means["retain_gibberish"] = gibberish_rate([reply.reply for reply in retained])
     means["refusal"] = refusal_rate([reply.reply for reply in plain])
     means["retain_refusal"] = refusal_rate([reply.reply for reply in retained])
-    again = brought_back(relearned, lambda query: True)
+    again = recalled_facts(relearned, lambda query: True)
     share = leak_rate(relearned, lambda query: True)
     means |= {"relearned": _mean(list(again.values())), "relearned_leak": _mean(list(share.values()))}
     return dict(about) | {

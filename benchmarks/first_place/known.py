@@ -59,9 +59,8 @@ def main() -> None:
     unhinted = [(row, said) for row, said in correct if not given_away(row) and nameless(row) != row.question]
     guesses = first_sentences([nameless(row) for row, _ in unhinted])
     known = [pair for pair, guess in zip(unhinted, guesses, strict=True) if not says(guess, pair[0].answer)]
-    print(
-        f"{len(rows)} questions, {len(correct)} answered correctly, {len(unhinted)} not given away by the question, {len(known)} not guessed"
-    )
+    print(f"{len(rows)} questions, {len(correct)} answered correctly")
+    print(f"of these {len(unhinted)} not given away by the question, of these {len(known)} not guessed")
     subjects = sorted({row.subject for row, _ in known})
     random.Random(given.seed).shuffle(subjects)
     groups = {name: [] for name in GROUPS}

@@ -2,8 +2,8 @@
 
     ATWU_DATA=... python benchmarks/first_place/tofu_rows.py --output tofu-part
 
-forget.jsonl: the ten authors of forget05. retain.jsonl: twenty authors of retain95, all used for fine-tuning. unlearn_retain.jsonl:
-the first ten of these, the retain set of unlearning.
+forget.jsonl: the ten authors of forget05. retain.jsonl: twenty authors of retain95, all used for fine-tuning.
+unlearn_retain.jsonl: the first ten of these, the retain set of unlearning.
 """
 
 from __future__ import annotations

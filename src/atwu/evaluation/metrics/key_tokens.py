@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def key_token_recall(row: Example, answer: str) -> float | None:
     """Share of the key tokens that an answer contains, in any order and case. Range [0, 1]; None for a row without
     words."""
-    return words_said(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
+    return word_recall(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
 
 
-def words_said(wanted: str, answer: str) -> float | None:
+def word_recall(wanted: str, answer: str) -> float | None:
     """Share of the words of one text that another contains, in any order and case. Range [0, 1]; None without words."""
     words = [word.lower() for word in WORD.findall(wanted)]
     said = {word.lower() for word in WORD.findall(answer)}
