@@ -72,8 +72,7 @@ class Tables:
 
         Raises:
             FileNotFoundError: the folder lacks the file.
-            ValueError: rows, columns or lists differ from those published.
-            ImportError: the Hub is used and `datasets` is not installed.
+            ValueError: rows, columns or lists differ from those published, or the Hub does not answer.
         """
         if name not in self._read:
             records = self._records(name)
@@ -96,8 +95,8 @@ class Tables:
     def _records(self, name: str) -> tuple[Record, ...]:
         data, path = self.published, self._path(name)
         if path is None:
-            without = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
-            return tuple(hub_records(data.hub, name, data.split, without=without))
+            because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
+            return tuple(hub_records(data.hub, name, data.split, because=because))
         if not path.is_file():
             rows = data.tables[name].rows
             raise FileNotFoundError(
