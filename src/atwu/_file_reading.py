@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import yaml
 
+from atwu._options import LARGEST
 from atwu._renamed import upgrade
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
-
-LARGEST = 2**63
-"""Limit on the absolute value of whole numbers."""
 
 _T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
