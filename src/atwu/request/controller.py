@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.modes import full_precision
+from atwu.request.answer_check import AnswerCheck
 from atwu.training.progress import Say
 from atwu.training.sharding import broadcast_from_main
 
@@ -48,6 +50,8 @@ MAX_AT_GOAL = 6
 as "Asia" in "East Asia", may never disappear, and further training only does damage."""
 EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
+EXPECTED_AT_GOAL = 3
+"""Expected number of evaluations at the goal. A run has between 1 and `MAX_AT_GOAL`, so it can be off by half at most."""
 HISTORY_SCHEMA: Final = "atwu.history/2"
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """Files in a checkpoint: the state of the controller, and the best weights so far."""
@@ -67,16 +71,6 @@ class EvaluationRecord:
     learning_rate: float
     leak: float | None = None
     """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """Facts that greedy answers still state although the other goals are reached."""
-
-    excess: float
-    """Recall minus its goal, above 0."""
-    text: str
-    """The recall and its goal, for the progress line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +117,8 @@ class ControllerRows:
     """Forget rows as written, and with other prompts."""
     retain: tuple[Sequence[EncodedRow], ...]
     """Sets of retained data."""
-    find_leak: Callable[[Any], Leak | None]
-    """Finds forget rows in greedy answers of a model. It generates answers, which is slow, so it is called only when every
-    other goal is reached."""
+    answers: AnswerCheck
+    """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
 
 
 class AdaptiveController(TrainerCallback):
@@ -164,6 +157,8 @@ class AdaptiveController(TrainerCallback):
         the smallest leak; ties go to the later one."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
+        self._check_seconds = 0.0
+        """Duration of a check of greedy answers: estimated before the first one, then that of the last one."""
         trainer.stateful.append(self)
         trainer.eval_every = every
         if stop:
@@ -173,6 +168,8 @@ class AdaptiveController(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate the original model."""
+        if self.stop:
+            self._check_seconds = self._from_first_process(lambda: self._answer(self.rows.answers.estimate_seconds))
         if not self.history:
             self._evaluate(state.global_step)
             self._keep(self.history[0])
@@ -189,8 +186,12 @@ class AdaptiveController(TrainerCallback):
             return
         remaining, leak = self.remaining(measured), None
         if remaining <= 0:
-            leak = self._from_first_process(self._find_leak)
+            start = time.monotonic()
+            leak = self._from_first_process(lambda: self._answer(self.rows.answers.find_leak))
+            self._check_seconds = time.monotonic() - start
+            self.trainer.paused_seconds += self._check_seconds
             measured = self.history[-1] = dataclasses.replace(measured, leak=0.0 if leak is None else leak.excess)
+            self._plan(measured)
         if self.best is None or self._sort_key(measured) <= self._sort_key(self.best):
             self._keep(measured)
         if remaining <= 0:
@@ -243,7 +244,7 @@ class AdaptiveController(TrainerCallback):
         measured = self._from_first_process(lambda: self._measure(step))
         self.history.append(measured)
         if self.stop:
-            self.trainer.expected_steps = self._expected(measured)
+            self._plan(measured)
         self.say(self._line(measured))
         return measured
 
@@ -274,10 +275,10 @@ class AdaptiveController(TrainerCallback):
             self._rate(),
         )
 
-    def _find_leak(self) -> Leak | None:
-        """Read greedy answers at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
+    def _answer(self, check: Callable[[Any], _T]) -> _T:
+        """Generate answers at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
         with full_precision(self.trainer.model):
-            return self.rows.find_leak(self.trainer.model)
+            return check(self.trainer.model)
 
     def _sort_key(self, measured: EvaluationRecord) -> tuple[float, float]:
         """Return a sort key for evaluations within the limit; smaller is better."""
@@ -301,11 +302,17 @@ class AdaptiveController(TrainerCallback):
         probability = _share(*map(_log, (first.probability, measured.probability, goals.probability)))
         return max(probability, _share(first.accuracy, measured.accuracy, goals.accuracy))
 
-    def _expected(self, measured: EvaluationRecord) -> int:
-        """Estimate the step at which the goal is reached at the pace so far."""
+    def _plan(self, measured: EvaluationRecord) -> None:
+        """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""
         done = 1 - self.remaining(measured)
-        guess = measured.step / done if done > 0.1 else max(EXPECTED_EVALUATIONS * self.every, 2 * measured.step)
-        return max(round(guess), measured.step + self.every)
+        at_goal = sum(self.remaining(each) <= 0 for each in self.history)
+        further = EXPECTED_AT_GOAL if at_goal == 0 else max((MAX_AT_GOAL - at_goal) // 2, 1)
+        if done < 0.1:
+            last = max(EXPECTED_EVALUATIONS * self.every, 2 * measured.step)
+        else:
+            reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
+            last = (reached + further - (at_goal == 0)) * self.every
+        self.trainer.expected_steps, self.trainer.expected_pause = last, further * self._check_seconds
 
     def _roll_back(self, control: Any, increase: float) -> None:
         self.rollbacks += 1

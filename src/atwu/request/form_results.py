@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from atwu.data.question_forms import rows_in_forms
-from atwu.data.render import with_system
-from atwu.data.schema import Example
-from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.generations import Decoding, Prompt, generate_all
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS, form_prompt, form_recall
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.request.metric_intervals import VerdictMetric, metric_interval, metric_value
 
@@ -52,23 +46,6 @@ def form_means(result: EvalResult, split: str = FORGET) -> dict[str, float]:
     """Return the mean recall of each measured form."""
     values = {form: metric_value(result, split, f"form_{form}") for form in MEASURED_FORMS}
     return {form: value for form, value in values.items() if value is not None}
-
-
-def recall_by_form(
-    model: Any, tokenizer: Any, rows: Sequence[Example], *, system: str | None = None
-) -> Mapping[str, float]:
-    """Measure the mean recall of each form with greedy answers of a model in memory."""
-    written = rows_in_forms(rows, MEASURED_FORMS)
-    prompts = [form_prompt(each) for each in written]
-    made = generate_all(
-        TransformersGenerator(model, tokenizer),
-        [Prompt(with_system(prompt.messages, system), prefill=prompt.prefill) for prompt in prompts],
-        Decoding(),
-    )
-    recalls: dict[str, list[float]] = {}
-    for each, generation in zip(written, made, strict=True):
-        recalls.setdefault(each.form, []).append(form_recall(each, generation.answer))
-    return {form: sum(values) / len(values) for form, values in recalls.items()}
 
 
 def describe_forms(forms: Sequence[FormResult]) -> tuple[str, ...]:

@@ -16,18 +16,14 @@ from atwu.benchmarks.sources import LoadedRows, load_rows, with_columns
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
 from atwu.data.question_forms import read_forms
-from atwu.data.render import with_system
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
-from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.generations import Decoding, Prompt, generate_all
-from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.open_model import open_model
+from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
-from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, Leak, read_history
-from atwu.request.form_results import FORM_LIMIT, recall_by_form
+from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
 from atwu.request.measurement import Reading, measure_model
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder
@@ -286,21 +282,10 @@ def _controller_rows(
     encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
     forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
 
-    def find_leak(model: Any) -> Leak | None:
-        if (found := max(_recall(model, tokenizer, sets[name], config) for name in forget)) > goal:
-            # More than any excess of the forms, which are not asked.
-            return Leak(1 + found - goal, f"key-token recall of greedy answers is {found:.3f} (goal {goal:.3f})")
-        forms = recall_by_form(model, tokenizer, sets[FORGET], system=config.system)
-        worst = max(forms, key=lambda form: forms[form], default=None)
-        if worst is None or forms[worst] <= FORM_LIMIT:
-            return None
-        text = f"recall in the form {worst.replace('_', ' ')} is {forms[worst]:.3f} (goal {FORM_LIMIT:.3f})"
-        return Leak(forms[worst] - FORM_LIMIT, text)
-
     return ControllerRows(
         tuple((sets[name], encoded[name]) for name in forget),
         tuple(rows for name, rows in encoded.items() if name not in forget),
-        find_leak,
+        AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, goal),
     )
 
 
@@ -312,16 +297,3 @@ def _next_commands(output: Path, request: UnlearningRequest, retain: str | None,
         shlex.join([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
         shlex.join([*program(), "evidence", str(output)]),
     )
-
-
-def _recall(model: Any, tokenizer: Any, rows: Sequence[Example], config: UnlearnConfig) -> float:
-    """Return the mean key-token recall in greedy answers; 0 if no row is a question."""
-    request = [row for row in rows if row.messages]
-    made = generate_all(
-        TransformersGenerator(model, tokenizer),
-        [Prompt(with_system(row.messages, config.system)) for row in request],
-        Decoding(),
-    )
-    shares = [key_token_recall(row, each.answer) for row, each in zip(request, made, strict=True)]
-    known = [share for share in shares if share is not None]
-    return sum(known) / max(len(known), 1)

@@ -56,6 +56,7 @@ class ProgressLine(TrainerCallback):
     Args:
         expected: returns the estimated number of steps, where training may end early; None: all.
         eval_every: returns the number of steps between two evaluations; None without evaluation.
+        pauses: returns the seconds spent on pauses that are not part of every evaluation, and those to come.
         shown: False only counts.
     """
 
@@ -63,11 +64,12 @@ class ProgressLine(TrainerCallback):
         self,
         expected: Callable[[], int | None] = lambda: None,
         eval_every: Callable[[], int | None] = lambda: None,
+        pauses: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         *,
         shown: bool = True,
     ) -> None:
         self._bar: Any = None
-        self._expected, self._eval_every, self._shown = expected, eval_every, shown
+        self._expected, self._eval_every, self._pauses, self._shown = expected, eval_every, pauses, shown
         self._times: list[float] = []
         self._steps: list[int] = []
         self._losses = ""
@@ -89,7 +91,8 @@ class ProgressLine(TrainerCallback):
         return max(min(self._expected() or most, most), done)
 
     def _remaining(self) -> float | None:
-        return remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
+        steps = remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
+        return None if steps is None else steps + self._pauses()[1]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
@@ -101,7 +104,7 @@ class ProgressLine(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
             if state.global_step % (self._eval_every() or 1) == 0:
-                self._times.append(time.monotonic())
+                self._times.append(time.monotonic() - self._pauses()[0])
                 self._steps.append(int(state.global_step))
             self._bar.total = self._total(state)
             self._bar.set_postfix_str(self._losses, refresh=False)

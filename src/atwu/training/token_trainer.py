@@ -79,6 +79,8 @@ class TokenTrainer(Trainer):
         """Estimated number of steps, where a callback may end training early; None: all."""
         self.eval_every: int | None = None
         """Optimizer steps between two evaluation steps of a callback; None without evaluation."""
+        self.paused_seconds = self.expected_pause = 0.0
+        """Seconds a callback has spent on checks that not every evaluation step has, and the estimate of those to come."""
         super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
         merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
         if self.sharded and merges and self.loaded.source is None:
@@ -99,7 +101,12 @@ class TokenTrainer(Trainer):
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
         self.add_callback(
-            ProgressLine(lambda: self.expected_steps, lambda: self.eval_every, shown=not args.disable_tqdm)
+            ProgressLine(
+                lambda: self.expected_steps,
+                lambda: self.eval_every,
+                lambda: (self.paused_seconds, self.expected_pause),
+                shown=not args.disable_tqdm,
+            )
         )
 
     @property
