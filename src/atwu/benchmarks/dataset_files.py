@@ -87,8 +87,7 @@ class Tables:
 
         Raises:
             FileNotFoundError: the folder lacks the file.
-            ValueError: rows, columns or lists differ from those published.
-            ImportError: the Hub is used and `datasets` is not installed.
+            ValueError: rows, columns or lists differ from those published, or the Hub does not answer.
         """
         if name not in self._read:
             records = tuple(self._records(name))
@@ -121,9 +120,9 @@ class Tables:
     def _records(self, name: str) -> Iterable[Record]:
         data, path, on_hub = self.published, self._path(name), self.published.tables[name].on_hub
         if path is None and on_hub:
-            without = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
+            because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
             config, _, split = name.partition("/")
-            return hub_records(data.hub, config, split or data.split, without=without)
+            return hub_records(data.hub, config, split or data.split, because=because)
         if path is None:
             raise FileNotFoundError(
                 f"the table {name} of {data.name} is not on the Hub; put it into a folder {data.name.lower()} (from "

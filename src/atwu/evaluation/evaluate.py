@@ -14,7 +14,7 @@ from atwu.evaluation.aggregate import overall
 from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import TASKS
-from atwu.evaluation.comparability import check_comparable, provenance
+from atwu.evaluation.comparability import check_comparable, different_template, provenance
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
@@ -124,11 +124,12 @@ def evaluate(
         )
         rows.warnings.extend(filter(None, [check_system_prompt(name, config.system)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
-    settings = provenance(config, judge, rows.every, names, model=model, generator=generator)
+    settings = provenance(config, judge, rows.every, names, model=model, tokenizer=tokenizer, generator=generator)
     compared = {"original": original, "retain-only": retain_only}
     references = {role: other for role, other in compared.items() if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
+        rows.warnings.extend(filter(None, [different_template(settings, other, role=role)]))
     fingerprint = None if model is None else model_fingerprint(model)
     if generator is None:
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
