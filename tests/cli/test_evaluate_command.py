@@ -132,7 +132,7 @@ def test_no_claim_is_paid_twice_over_an_estimate_a_limited_and_a_full_run(atwu, 
     assert result["cost"]["judge_calls"] == claims
     assert "nothing to send" in atwu(*judged(models, server, "--estimate"), **cache)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"eval.json", "judge.sqlite"} <= {path.name for path in files}
+    assert {"eval.json", "replies.sqlite"} <= {path.name for path in files}
     assert not [path for path in files if CANARY.encode() in path.read_bytes()]
 
 

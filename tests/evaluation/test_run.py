@@ -132,7 +132,7 @@ class Counting:
 @pytest.mark.usefixtures("few_instructions")
 def test_no_prompt_is_generated_twice(world, tmp_path):
     model, tokenizer, rows = world
-    store = GenerationStore(tmp_path)
+    store = GenerationStore(tmp_path / "replies.sqlite")
     metrics = ["rouge", "judge", "families", "sampling", "open_ended"]
     first, second = Counting(model, tokenizer), Counting(model, tokenizer)
     results = [
@@ -170,7 +170,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
                 metrics=metrics,
                 config=config,
                 generator=generators[-1],
-                store=GenerationStore(tmp_path),
+                store=GenerationStore(tmp_path / "replies.sqlite"),
                 progress=False,
             )
         )
