@@ -39,10 +39,7 @@ def test_a_full_disk_is_a_one_line_error_in_every_library(small_disk):
         lambda: write_json(small_disk / "c", "x" * 10**6),
         lambda: big.numpy().tofile(small_disk / "d"),
     ):
-        with (
-            pytest.raises(DiskFullError, match=rf"{small_disk}") as caught,
-            explain_full_disk(small_disk),
-        ):
+        with pytest.raises(DiskFullError, match=rf"{small_disk}") as caught, explain_full_disk(small_disk):
             write()
         assert "\n" not in str(caught.value)
         for path in small_disk.iterdir():

@@ -11,7 +11,7 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
 from atwu.evaluation.questions.forms import introduced, resolve_choice, with_synonyms
-from atwu.evaluation.questions.prompts import says, secrets_of
+from atwu.evaluation.questions.prompts import labelled_parts, says
 from atwu.evaluation.questions.shipped_texts import SYNONYMS
 
 WORLD = people("small")
@@ -39,7 +39,7 @@ def test_people_rows_have_all_nine_families_and_no_probe_reveals_the_answer():
         assert list(found) == list(FAMILIES)
         for name, probe in found.items():
             assert probe.prompt != Prompt(row.messages)
-            hidden = [row.subject] if name == "reverse_query" else secrets_of(row)
+            hidden = [row.subject] if name == "reverse_query" else labelled_parts(row)
             if name == "multiple_choice":
                 assert probe.choices.count(row.answer) == 1
                 assert len(probe.choices) == 4
@@ -133,7 +133,7 @@ def test_synonyms_replace_words(question, expected):
     assert with_synonyms(question, SYNONYMS, KeepNothing()) == expected
 
 
-def test_a_word_whose_synonym_is_a_key_word_is_not_replaced():
+def test_a_word_whose_synonym_is_a_key_token_is_not_replaced():
     import random
 
     assert with_synonyms("Who is the author?", SYNONYMS, random.Random(0), keep_out=("writer",)) == "Who is the author?"

@@ -17,7 +17,7 @@ from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import gibberish
-from atwu.evaluation.metrics.key_tokens import words_said
+from atwu.evaluation.metrics.key_tokens import word_recall
 from atwu.evaluation.questions.forms import resolve_choice
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def form_prompt(written: FormRow) -> Prompt:
 
 
 def form_recall(written: FormRow, answer: str) -> float:
-    """Share of the key words that an answer contains, in any order and case.
+    """Share of the key tokens that an answer contains, in any order and case.
 
     For a form that lists options it is corrected for guessing, (s - c) / (1 - c) with c the share of right guesses and s 1
     if the answer chooses the right option alone. The mean over rows is then 0 for a model that guesses, and may be below 0.
     Range [-1, 1].
     """
     if not written.options:
-        return words_said(written.wanted, answer) or 0.0
+        return word_recall(written.wanted, answer) or 0.0
     chance = CHANCE[written.form]
     reply = resolve_choice(answer, written.options) if written.form == "multiple_choice" else answer
     places = {option: reply.lower().find(option.lower()) for option in written.options}
@@ -72,7 +72,7 @@ class QuestionForms(Metric):
                 f"form_{form}",
                 form_recall,
                 f"recall, {form.replace('_', ' ')}",
-                f"share of key words in the answer to the form {form.replace('_', ' ')}"
+                f"share of key tokens in the answer to the form {form.replace('_', ' ')}"
                 + (", corrected for guessing" if form in CHANCE else ""),
                 sets=(FORGET, NEIGHBOURS),
                 range=(-1.0 if form in CHANCE else 0.0, 1.0),

@@ -21,7 +21,7 @@ from atwu.evaluation.columns import FORGET
 from atwu.evaluation.metric_settings import MetricSetting
 from atwu.evaluation.metrics.memorization import strength
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
-from atwu.evaluation.questions.prompts import says, secrets_of
+from atwu.evaluation.questions.prompts import labelled_parts, says
 
 if TYPE_CHECKING:
     from torch import nn
@@ -133,7 +133,7 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
     """Choose the forget rows that the attack trains on, spread evenly over subjects, and the rows it is measured on.
 
     A row that overlaps with a training row is in neither set, since it would be learned anew: a duplicate, or a row of
-    the same subject with a key word that occurs in the training row, or the reverse.
+    the same subject with a key token that occurs in the training row, or the reverse.
 
     Returns:
         Indices of training rows and of held-out rows, each in ascending order.
@@ -265,7 +265,7 @@ def _overlap(one: Example, other: Example) -> bool:
     return any(
         says(f"{second.question}\n{second.answer}", secret)
         for first, second in ((one, other), (other, one))
-        for secret in secrets_of(first)
+        for secret in labelled_parts(first)
         if secret != first.subject
     )
 
