@@ -16,8 +16,8 @@ demo: $(READY)
 
 demo-real: $(READY)
 	$(VENV)/bin/atwu finetune --model smollm2 --data examples/glassblower.jsonl --epochs 12 --learning-rate 2e-4 \
-	  --batch-size 6 --save-strategy no --output demo-real/taught --overwrite
-	$(VENV)/bin/atwu unlearn --model demo-real/taught --forget examples/glassblower.jsonl --method atwu --forms none \
+	  --batch-size 6 --save-strategy no --output demo-real/target --overwrite
+	$(VENV)/bin/atwu unlearn --model demo-real/target --forget examples/glassblower.jsonl --method atwu --forms none \
 	  --output demo-real/unlearned --overwrite
 	$(VENV)/bin/atwu tokens --model demo-real/unlearned --data examples/glassblower.jsonl --score scorer --rows 6
 

@@ -16,7 +16,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.request.evidence import Evidence
-from atwu.request.evidence_session import EvidenceSession, NotThereError
+from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from atwu.request.request_folder import RequestFolder
 from tests.commands import run_command
 from tests.request.declared import read_evidence
@@ -160,7 +160,7 @@ def test_the_original_model_must_have_the_recorded_weights(
     assert model_fingerprint(model) == RequestFolder(run).result("before").fingerprint
     before = json.loads((run / "request" / "before.json").read_text()) | {"fingerprint": "0" * 32}
     (run / "request" / "before.json").write_text(json.dumps(before))
-    with pytest.raises(NotThereError, match="model"):
+    with pytest.raises(MissingInputError, match="model"):
         _ = EvidenceSession(run).start
 
 
