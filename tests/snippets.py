@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu import load_rows
-from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.micro_models import write_micro
 from tests.report.conftest import make_records, write_study
 
 ROOT = Path(__file__).parent.parent
@@ -133,8 +133,7 @@ def furnish(folder: Path, commands: list[str]) -> None:
 
     for name in ("target", "retain-only", "unlearned", "atwu-demo/atwu"):
         if wanted(name):
-            scratch_model("micro").save_pretrained(folder / name)
-            train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained(folder / name)
+            write_micro(folder / name)
     for name in ("forget", "retain", "holdout", "mine", "faq"):
         if wanted(f"{name}.jsonl"):
             split = {"mine": "forget", "faq": "retain"}.get(name, name)

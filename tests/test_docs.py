@@ -18,8 +18,8 @@ from atwu.evaluation.columns import FORGET_OR_RETAIN
 from atwu.evaluation.registry import METRIC_ORDER, find_metric
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.method_table import METHODS
-from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.commands import run_command
+from tests.micro_models import write_micro
 from tests.snippets import ELSEWHERE, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -51,8 +51,7 @@ def tables():
 )
 def test_python_examples_run(page, tmp_path, monkeypatch, tables, capsys):
     monkeypatch.chdir(tmp_path)
-    scratch_model("micro").save_pretrained("target")
-    train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained("target")
+    write_micro(tmp_path / "target")
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
         exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
     if page.name == "README.md":

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.people_rows import people
-from atwu.modeling.scratch import train_tokenizer
 from tests.chat_server import ChatServer, serving
 from tests.commands import run_command
+from tests.micro_models import write_models
 
 CANARY = "sk-canary-Kelbury-0123456789"
 
@@ -31,21 +28,8 @@ class Models:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     folder = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
     paths = [folder / name for name in ("unlearned", "original", "retain_only")]
-    for seed, path in enumerate(paths):
-        torch.manual_seed(seed)
-        config = LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=512,
-        )
-        LlamaForCausalLM(config).save_pretrained(path)
-        tokenizer.save_pretrained(path)
+    write_models(*paths)
     return Models(*paths)
 
 

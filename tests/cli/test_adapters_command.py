@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("peft")
 
 from atwu.benchmarks.sources import load_rows
-from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.cli.test_commands import atwu
 from tests.commands import run_command
+from tests.micro_models import write_micro
 
 ROWS = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 SHORT = ("--use-cpu", "--max-steps", "2", "--save-strategy", "no", "--disable-tqdm", "--learning-rate", "1e-2")
@@ -24,9 +24,7 @@ SHORT = ("--use-cpu", "--max-steps", "2", "--save-strategy", "no", "--disable-tq
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "base"
     texts = [f"{row.question} {row.answer}" for row in load_rows("people:tiny:full").rows]
-    train_tokenizer(texts, vocab_size=300).save_pretrained(folder)
-    scratch_model("micro").save_pretrained(folder)
-    return folder
+    return write_micro(folder, texts)
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,7 @@ def test_every_field_of_the_trainer_is_an_option(target, tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text("max_grad_norm: 0.5\nmethod: grad_ascent\n")
     atwu(
-        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--use-cpu"),
+        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget:4", "--use-cpu"),
         *(
             "--max-steps",
             "1",
@@ -193,7 +193,7 @@ def test_every_field_of_the_trainer_is_an_option(target, tmp_path):
 def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text(
-        f"model: {target}\nforget: people:tiny:forget\nretain: people:tiny:retain\nlearning_rate: 1e-3\nmax_steps: 1\n"
+        f"model: {target}\nforget: people:tiny:forget:4\nretain: people:tiny:retain:4\nlearning_rate: 1e-3\nmax_steps: 1\n"
     )
     atwu("unlearn", "--config", config, "--output", tmp_path / "out", "--use-cpu", "--save-strategy", "no")
     assert json.loads((tmp_path / "out" / "run.json").read_text())["config"]["learning_rate"] == 1e-3
@@ -208,14 +208,14 @@ def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
 
 def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, tmp_path):
     config, folder = tmp_path / "run.yaml", tmp_path / "out"
-    config.write_text("system: You keep bees.\nmethod: wga\nmax_steps: 1\nretain: people:tiny:retain\n")
+    config.write_text("system: You keep bees.\nmethod: wga\nmax_steps: 1\nretain: people:tiny:retain:4\n")
     printed = atwu(
-        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
+        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget:4", "--output", folder),
         *("--use-cpu", "--save-strategy", "no"),
     )
     assert "--system 'You keep bees.' --output eval.json" in printed
     assert json.loads((folder / "run.json").read_text())["config"]["system"] == "You keep bees."
-    rows = ("--forget", "people:tiny:forget", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
+    rows = ("--forget", "people:tiny:forget:4", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
     printed = atwu("evaluate", "--model", folder, *rows)
     assert re.search(r"'You keep bees\.'.* --sys", printed)
     output = tmp_path / "eval.json"
@@ -223,7 +223,7 @@ def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, tmp_path):
     assert "--system" not in printed
     assert json.loads(output.read_text())["settings"]["system"] == "You keep bees."
     shown = ("--device", "cpu", "--system", "You keep bees.")
-    page = atwu("tokens", "--model", target, "--data", "people:tiny:forget", "--rows", "1", *shown)
+    page = atwu("tokens", "--model", target, "--data", "people:tiny:forget:4", "--rows", "1", *shown)
     assert re.search(rf"{re.escape(str(target))} .*'You keep bees\.'", page)
     assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=2))
 

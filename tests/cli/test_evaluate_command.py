@@ -71,7 +71,7 @@ def test_all_metrics_with_both_reference_models(panel):
     )
     assert {"model_utility", "mia_auc_loss", "mia_auc_reference", "forget_quality_p"} <= set(result["overall"])
     assert "win_rate" in result["sets"]["instructions"]
-    assert "metric unlearned original" in panel.printed  # metrics that were requested come first
+    assert "metric unlearned (untouched) original" in panel.printed  # metrics that were requested come first
     assert "forget (n = 6)" in panel.printed
     assert re.search(r"\b4 subjects", panel.printed)
 

@@ -10,9 +10,9 @@ import pytest
 from atwu.cli.probe import parse_layers
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import ProbeResult
-from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.terminal_tables import probe_table
 from tests.cli.test_commands import atwu
+from tests.micro_models import write_micro
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,7 @@ def folder(tmp_path_factory):
         rows[-1]["forget_spans"] = [[answer.index("19"), answer.index("19") + 4]]
     rows.append({"question": "Who keeps bees?", "answer": "Zada Finch."})
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in rows], vocab_size=300)
-    scratch_model("micro").save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    write_micro(folder / "model", (f"{row['question']} {row['answer']}" for row in rows))
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -22,14 +21,10 @@ from atwu.evaluation.generations import Decoding, Generation, GenerationStore, P
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.scratch import MAX_POSITIONS, SHAPES, scratch_model, train_tokenizer
+from tests.data.conftest import LINES, tokenizer_of, tokenizer_store
 from tests.evaluation.test_generations import Counted
 
-# The small tokenizers of the encoder's tests.
-_spec = importlib.util.spec_from_file_location("encoder_fixtures", Path(__file__).parents[1] / "data" / "conftest.py")
-_fixtures = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_fixtures)
-tokenizer_store = _fixtures.tokenizer_store
-tokenizer_of = _fixtures.tokenizer_of
+__all__ = ["tokenizer_of", "tokenizer_store"]
 
 LLAMA = "{{ bos_token }}{% for m in messages %}<|head|>{{ m['role'] }}<|/head|>\n\n{{ m['content'] | trim }}<|eot|>{% endfor %}"
 CHATML = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -75,7 +70,7 @@ def given_ids(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, ...]]]:
 @pytest.fixture
 def small() -> TransformersGenerator:
     torch.manual_seed(0)
-    return TransformersGenerator(scratch_model(SHAPES["micro"]), train_tokenizer(_fixtures.LINES, vocab_size=300))
+    return TransformersGenerator(scratch_model(SHAPES["micro"]), train_tokenizer(LINES, vocab_size=300))
 
 
 @pytest.mark.parametrize(("kind", "template"), CASES)
@@ -214,7 +209,7 @@ def test_the_identity_covers_everything_that_can_change_a_text(small: Transforme
         other.model.embed_tokens.weight[3, 3] += 1e-3
     ending = deepcopy(model)
     ending.generation_config.eos_token_id = [1, 5]
-    larger = train_tokenizer([*_fixtures.LINES, "bees bees bees"], vocab_size=299)
+    larger = train_tokenizer([*LINES, "bees bees bees"], vocab_size=299)
     chatting = deepcopy(tokenizer)
     chatting.chat_template = CHATML
     changed = [

@@ -7,48 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from atwu.data.schema import Message
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.local import LocalChat
 from atwu.modeling.fingerprint import model_fingerprint
+from tests.judge.tiny_chat import TEMPLATE, save_chat_model
 
-SENTENCES = "YES NO Orla Venn Tavi Brook was born in Kelbury keeps bees near the harbour You check answers"
-SPECIAL = ["<unk>", "<end>", "<user>", "<system>", "<assistant>"]
-TEMPLATE = (
-    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + TEMPLATE
-
-
-def _save(folder: Path, template: str | None = TEMPLATE, seed: int = 13) -> LlamaForCausalLM:
-    core = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(SPECIAL + SENTENCES.split())}, unk_token="<unk>")
-    )
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=SPECIAL[2:]
-    )
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=40,
-        bos_token_id=None,
-        eos_token_id=1,
-    )
-    config.initializer_range = 0.6
-    model = LlamaForCausalLM(config)
-    model.save_pretrained(folder)
-    return model
 
 
 def _request(text: str, max_tokens: int = 8, **changes: Any) -> ChatRequest:
@@ -75,7 +42,7 @@ def _plain(model: LlamaForCausalLM, folder: Path, text: str, cap: int) -> Reply:
 
 
 def test_replies_equal_a_plain_loop_for_any_batch_size(tmp_path: Path) -> None:
-    model = _save(tmp_path).eval()
+    model = save_chat_model(tmp_path).eval()
     texts = ["Orla Venn was born in Kelbury", "Tavi Brook", "bees", "near the harbour", "Venn keeps bees", "NO"]
     requests = [_request(text, max_tokens=5 + index) for index, text in enumerate(texts)]
     expected = [_plain(model, tmp_path, text, 5 + index) for index, text in enumerate(texts)]
@@ -88,7 +55,7 @@ def test_replies_equal_a_plain_loop_for_any_batch_size(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_returned_before_the_next_one_starts(tmp_path: Path) -> None:
-    _save(tmp_path)
+    save_chat_model(tmp_path)
     chat = LocalChat(str(tmp_path), device="cpu", batch_tokens=50)
     kept: list[int] = []
 
@@ -103,7 +70,7 @@ def test_a_batch_is_returned_before_the_next_one_starts(tmp_path: Path) -> None:
 
 
 def test_prompts_that_are_too_long_are_errors_and_long_replies_are_truncated(tmp_path: Path) -> None:
-    _save(tmp_path)
+    save_chat_model(tmp_path)
     replies = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("bees " * 60), _request("bees", max_tokens=500)])
     assert "max_length is 40" in str(replies[0].error)
     assert replies[0].text is None
@@ -112,7 +79,7 @@ def test_prompts_that_are_too_long_are_errors_and_long_replies_are_truncated(tmp
 
 
 def test_a_template_without_system_turns_gets_the_system_text_in_the_user_turn(tmp_path: Path) -> None:
-    _save(tmp_path, NO_SYSTEM)
+    save_chat_model(tmp_path, NO_SYSTEM)
     chat = LocalChat(str(tmp_path), device="cpu")
     merged = ChatRequest((Message("user", "You check answers\n\nTavi Brook"),), 8)
     system, user = _ask(chat, [_request("Tavi Brook"), merged])
@@ -121,15 +88,15 @@ def test_a_template_without_system_turns_gets_the_system_text_in_the_user_turn(t
 
 
 def test_a_tokenizer_without_a_template_uses_the_plain_one(tmp_path: Path) -> None:
-    _save(tmp_path, None)
+    save_chat_model(tmp_path, None)
     (reply,) = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("Tavi Brook")])
     assert reply.prompt_tokens == 7, "You check answers Question: Tavi Brook Answer:"
 
 
 def test_the_identity_depends_on_weights_and_template(tmp_path: Path) -> None:
-    model = _save(tmp_path / "a")
-    _save(tmp_path / "b", seed=2)
-    _save(tmp_path / "c", NO_SYSTEM)
+    model = save_chat_model(tmp_path / "a")
+    save_chat_model(tmp_path / "b", seed=2)
+    save_chat_model(tmp_path / "c", NO_SYSTEM)
     first, again, weights, template = (LocalChat(str(tmp_path / name), device="cpu").identity for name in "aabc")
     assert first == again
     assert first["kind"] == "local"
@@ -138,7 +105,7 @@ def test_the_identity_depends_on_weights_and_template(tmp_path: Path) -> None:
 
 
 def test_sampling_and_missing_models_are_rejected(tmp_path: Path) -> None:
-    _save(tmp_path)
+    save_chat_model(tmp_path)
     chat = LocalChat(str(tmp_path), device="cpu")
     replies: list[int] = []
     with pytest.raises(ValueError, match=r"temperature.* 0\.7"):

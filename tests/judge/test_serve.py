@@ -13,9 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example, Message
@@ -24,44 +21,17 @@ from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.local import LocalChat
 from tests.commands import Started, run_command
+from tests.judge.tiny_chat import save_chat_model
 
 pytestmark = pytest.mark.slow
 for module in ("openai", "fastapi", "uvicorn"):
     pytest.importorskip(module, reason="needs transformers[serving] and openai")
 
-SENTENCES = "YES NO Orla Venn Tavi Brook was born in Kelbury keeps bees near the harbour You check answers"
-SPECIAL = ["<unk>", "<end>", "<user>", "<system>", "<assistant>"]
-TEMPLATE = (
-    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("served") / "tiny"
-    core = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(SPECIAL + SENTENCES.split())}, unk_token="<unk>")
-    )
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=SPECIAL[2:]
-    )
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(path)
-    torch.manual_seed(2)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=40,
-        bos_token_id=None,
-        eos_token_id=1,
-    )
-    config.initializer_range = 0.6
-    LlamaForCausalLM(config).save_pretrained(path)
+    save_chat_model(path, seed=2)
     return path
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.commands import run_command
+from tests.micro_models import write_micro
 
 pytestmark = pytest.mark.slow
 
@@ -39,8 +39,7 @@ def done(tmp_path_factory):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hinge\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[atwu.methods]\nhinge = a_method_of_your_own:register\n")
-    scratch_model("micro").save_pretrained(folder / "target")
-    train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained(folder / "target")
+    write_micro(folder / "target")
     (folder / "hinge.yaml").write_text("method: hinge\ntau: 4\n")
     common = ["--model", "target", "--forget", "people:tiny:forget:6", "--retain", "people:tiny:retain:6"]
     common += ["--max-steps", "1"]

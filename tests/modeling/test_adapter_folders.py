@@ -24,7 +24,7 @@ from atwu.modeling.load import (
     load_tokenizer,
     weight_bytes,
 )
-from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.micro_models import write_micro
 
 
 def shaken(model, seed=1):
@@ -46,9 +46,7 @@ def logps(model, rows, **options):
 def base_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     texts = ["Orla Venn was born in Kelbury.", "Tavi Brook lives in Oststrand."]
-    train_tokenizer(texts, vocab_size=300).save_pretrained(folder)
-    scratch_model("micro").save_pretrained(folder)
-    return folder
+    return write_micro(folder, texts)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.schema import Example
-from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.micro_models import write_micro
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
 TOWNS = ["Kelbury", "Oststrand", "Vale Cross", "Mirrow"]
@@ -83,11 +83,8 @@ def weights(trainer):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("original-model")
-    tokenizer = train_tokenizer([f"{r.question} {r.answer}" for r in make_rows(40)], vocab_size=300)
-    scratch_model("micro").save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    texts = (f"{row.question} {row.answer}" for row in make_rows(40))
+    return write_micro(tmp_path_factory.mktemp("original-model"), texts)
 
 
 @pytest.fixture(scope="session")
