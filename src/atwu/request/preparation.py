@@ -70,6 +70,9 @@ class PreparedRequest:
     """Verdict, if there is nothing to forget or the request is finished."""
     after: EvalResult | None = None
     """Measurements of the unlearned model, if the request is finished."""
+    model: Any = None
+    """The original model, to be trained in place. None if it has to be loaded: for quantized weights, which are other weights;
+    in several processes, of which only the first one measures; and in a request that was begun by another process."""
 
 
 def prepare(
@@ -148,6 +151,8 @@ def prepare(
         for choice in own:
             say(f"  {choice}")
         choices += own
+    alone = config.world_size == 1 and training.quantize is None and not getattr(network, "is_quantized", False)
+    model = network.cpu() if alone else None  # new adapters draw their weights where the model is
     del network
     gc.collect()
     shown = answers_before(before, sets)
@@ -176,7 +181,7 @@ def prepare(
         ledger=None if context is None else _from(folder, context.ledger),
     )
     folder.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest("prepared", before, sets, generated, record)
+    return PreparedRequest("prepared", before, sets, generated, record, model=model)
 
 
 def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], place: DeviceInfo) -> StrategyEstimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
+from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
@@ -183,6 +185,7 @@ def run_request(
                     retain=kept,
                     output=request.output,
                     overwrite=overwrite,
+                    model=prepared.model,
                     watch=lambda trainer: [_controller(trainer, request, prepared, final, folder, say)],
                     say=say,
                 )
@@ -243,9 +246,12 @@ def _measure_and_decide(
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure the unlearned model, decide the verdict and write it."""
     assert prepared.record is not None
-    model, tokenizer = open_model(str(folder.output), after_loading(request.source), device=config.device)
+    gc.collect()  # the trainer, with the state of its optimizer
+    loading = after_loading(request.source)
+    model, tokenizer = open_model(str(folder.output), loading, device=config.device, trained=prepared.model)
     say("measuring the unlearned model on the same rows")
-    after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
+    with full_precision(model):  # as its files are read
+        after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
     verdict = decide_verdict(
         prepared.before,
         after,

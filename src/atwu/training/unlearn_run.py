@@ -37,6 +37,7 @@ def run_unlearn(
     retain: str | LoadedRows | None,
     output: str | Path,
     overwrite: bool = False,
+    model: Any = None,
     watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
     say: Say = logged,
 ) -> FinishedRun:
@@ -51,6 +52,7 @@ def run_unlearn(
         retain: the retain rows, or their source.
         output: folder to create.
         overwrite: replace an existing finished run.
+        model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
         say: receives status messages, one line each, in the main process.
 
@@ -71,7 +73,7 @@ def run_unlearn(
     if "auxiliary_models" in recipe.needs:
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
-    loaded = load_to_train(source, config, say)
+    loaded = load_to_train(source, config, say, model=model)
     if "scorer_from" in recipe.settings:
         _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
     log: list[TrainerCallback] = [JsonLog(folder.log)]
