@@ -37,9 +37,9 @@ from atwu.request.regression_check import (
     recheck_outcome,
     recheck_requests,
 )
-from atwu.request.request_folder import RequestFolder
 from atwu.request.sequential import SequentialResult, unlearn_in_ledger
 from atwu.request.unlearning_request import RequestOptions
+from atwu.training.run_folder import output_path
 from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
@@ -234,8 +234,8 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
     monkeypatch.setenv("HOME", str(tmp_path / "link"))
     for ledger in (tmp_path / "link" / "ledger", "~/ledger"):
         for output in (tmp_path / "out", tmp_path / "link" / "out"):
-            folder = RequestFolder(output)
-            path = folder.output / prepare._from(folder, str(ledger))
+            folder = output_path(output)
+            path = folder / prepare._from(folder, str(ledger))
             assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
 
 

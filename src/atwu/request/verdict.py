@@ -35,6 +35,7 @@ from atwu.request.metric_intervals import (
     upper_percentile,
 )
 from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
+from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +58,6 @@ CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_
 """Smallest limit of a metric: forget rows may have more common words than holdout rows."""
 MIN_CHANGE = 0.02
 """Smallest difference of a metric that counts as a change."""
-VERDICT_NAME = "verdict.json"
 ANSWERS_SHOWN = 3
 """Number of questions whose answers are printed."""
 VERDICT_SCHEMA: Final = "atwu.verdict/2"

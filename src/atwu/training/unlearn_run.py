@@ -17,12 +17,12 @@ from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary_models import auxiliary_models
 from atwu.training.config import UnlearnConfig
 from atwu.training.finetune import run_finetune
-from atwu.training.finish_run import FinishedRun, train_into, work_in
+from atwu.training.finish_run import FinishedRun, publish, train_into, work_in
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
-from atwu.training.output_folder import OutputFolder
 from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
+from atwu.training.run_folder import RunFolder
 from atwu.training.scorer_steps import scorer_of
 from atwu.training.training_rows import report_rows, unlearning_rows
 
@@ -37,21 +37,42 @@ def run_unlearn(
     retain: str | LoadedRows | None,
     output: str | Path,
     overwrite: bool = False,
+    watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
+    say: Say = logged,
+) -> FinishedRun:
+    """Unlearn `forget` from a model and write the result to `output`; the arguments are those of `train_run`.
+
+    Args:
+        output: folder to create.
+        overwrite: replace an existing finished run.
+    """
+    folder = RunFolder(output, overwrite=overwrite)
+    finished = train_run(source, config, folder, forget=forget, retain=retain, watch=watch, say=say)
+    publish(folder, config)
+    return finished
+
+
+def train_run(
+    source: ModelSource,
+    config: UnlearnConfig,
+    folder: RunFolder,
+    *,
+    forget: str | LoadedRows,
+    retain: str | LoadedRows | None,
     model: Any = None,
     watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
     say: Say = logged,
 ) -> FinishedRun:
-    """Unlearn `forget` from a model and write the result to `output`.
+    """Unlearn `forget` from a model and write the result into `folder.final`, to be published.
 
     Everything that needs no weights, including encoding, is checked before weights are loaded and files are written.
 
     Args:
         source: the original model.
         config: the configuration.
+        folder: folder of the run.
         forget: the forget rows, or their source (`load_rows`).
         retain: the retain rows, or their source.
-        output: folder to create.
-        overwrite: replace an existing finished run.
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
         say: receives status messages, one line each, in the main process.
@@ -60,7 +81,6 @@ def run_unlearn(
         ValueError, FileNotFoundError, FileExistsError, OSError: the message says why; nothing was changed.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
-    folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
     if source.model is None:
         raise ValueError(
@@ -83,7 +103,7 @@ def run_unlearn(
     return train_into(folder, trainer, settings)
 
 
-def check_run(source: ModelSource, config: UnlearnConfig, folder: OutputFolder, *, tokenizer: Any) -> None:
+def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
     """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method.
 
     Raises:
