@@ -168,7 +168,7 @@ def our_loss(model, method: str, layout: str, batches):
     from atwu.modeling.reference import Reference, reference_of_batch
 
     decided = recipe(method, **({"retain_loss": "none"} if method == "dpo" else {"scorer_every": SCORER_EVERY}))
-    second = "retain" if decided.retainer is not None else "alternate"
+    second = "retain" if decided.retain_component is not None else "alternate"
     wanted = decided.reference_specs(len(decoder_layers(model)))
     given = [LossInputs(Reference())] * len(batches)
     if wanted:

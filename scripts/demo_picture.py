@@ -57,7 +57,7 @@ def main(run: str, rows: str, output: str) -> None:
     verdict = json.loads((Path(run) / "verdict.json").read_text(encoding="utf-8"))
     model, tokenizer = open_model(run, ModelLoadArgs())
     shown = load_rows(rows).rows[:ROWS]
-    scored = score_rows(model, tokenizer, shown, scores={"weights": "key_words"})
+    scored = score_rows(model, tokenizer, shown, scores={"weights": "key_tokens"})
     for name, dark in (("light", False), ("dark", True)):
         path = Path(f"{output}-{name}.svg")
         path.parent.mkdir(parents=True, exist_ok=True)

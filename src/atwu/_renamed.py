@@ -1,4 +1,4 @@
-"""Renamed options, whose errors name the new one, and renamed keys of result files, which are still read."""
+"""Renamed options and weightings, whose errors name the new one, and renamed keys of result files, which are still read."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ OPTIONS: Mapping[str, str] = {
     "part_options": "component_options",
 }
 """Old option -> new option."""
+WEIGHTINGS: Mapping[str, str] = {"key_words": "key_tokens"}
+"""Old token weighting -> new one."""
 
 _SCHEMAS: Mapping[str, str] = {
     "atwu.eval/2": "atwu.eval/3",
@@ -71,6 +73,7 @@ _NAMES: Mapping[str, str] = {
 }
 """Old name in a thresholds file -> new one."""
 _NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
+_WEIGHTING = re.compile(rf"\b(?:{'|'.join(WEIGHTINGS)})\b")
 
 Fields = Mapping[str, "str | tuple[str, Fields]"]
 """Old key -> new key, or new key and the keys of the object (or of each object of the list) under it."""
@@ -163,9 +166,8 @@ _FIELDS: Mapping[str, Fields] = {
 
 
 def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a result file with the current schema and keys; records of any other schema stay
-    unchanged."""
-    schema = record.get("schema")
+    """Return the content of a result file with the current schema, keys and names of weightings."""
+    schema, record = record.get("schema"), _rename_weightings(record)
     if not isinstance(schema, str) or schema not in _SCHEMAS:
         return dict(record)
     fields = _FIELDS.get(schema)
@@ -197,6 +199,17 @@ def rename_keys(value: Any) -> Any:
             listed = {"metrics": [_KEYS.get(name, name) for name in names]}
         return {_KEYS.get(key, key): rename_keys(inner) for key, inner in value.items()} | listed
     return [rename_keys(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _rename_weightings(value: Any, key: str = "") -> Any:
+    """Return plain data with today's names of weightings in the values of `weighting`, and in the names of methods."""
+    if isinstance(value, dict):
+        return {name: _rename_weightings(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_rename_weightings(inner) for inner in value]
+    if key in ("weighting", "method", "name") and isinstance(value, str):
+        return _WEIGHTING.sub(lambda match: WEIGHTINGS[match[0]], value)
+    return value
 
 
 def _rename_fields(value: Any, fields: Fields) -> Any:

@@ -55,9 +55,9 @@ def test_one_method_is_described(printed, name):
     assert lines[0] == f"{row.title} ({name})"
     assert max(map(len, lines)) <= 80
     assert CITATIONS[row.cite] in folded
-    assert decided.weighters[0].formula in folded
-    assert decided.forgetter.formula in folded
-    assert decided.retainer is None or decided.retainer.formula in folded
+    assert decided.weighting_components[0].formula in folded
+    assert decided.forget_component.formula in folded
+    assert decided.retain_component is None or decided.retain_component.formula in folded
     assert ("No values were published" in folded) == bool(row.values_from)
     presets = [[p for setting in settings if (p := find_preset(setting, name))] for settings in PUBLISHED.values()]
     for key, value in decided.values.items():

@@ -1,4 +1,4 @@
-"""An option of an earlier version is an error that names its new name, on the command line and in YAML."""
+"""An option or weighting of an earlier version is an error that names its new name, on the command line and in YAML."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from atwu.methods.recipe import recipe
 from tests.commands import run_here
 
 UNLEARN = ("unlearn", "--model", "m", "--forget", "f.jsonl", "--output", "out")
@@ -38,3 +39,8 @@ def test_yaml_keys_that_were_renamed_raise_errors_with_the_new_name(old: str, ne
     done = run_here(*UNLEARN, "--config", tmp_path / "run.yaml")
     assert f"unknown key '{old.split(':')[0]}'" in str(done.exception)
     assert f"now called '{new}'." in str(done.exception)
+
+
+def test_weightings_that_were_renamed_raise_errors_with_the_new_name() -> None:
+    with pytest.raises(ValueError, match=r"unknown weighting 'key_words'.* now called 'key_tokens'\."):
+        recipe("satga", weighting="scorer*key_words")

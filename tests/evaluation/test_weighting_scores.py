@@ -146,7 +146,7 @@ def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missin
         "entropy",
         "logprob_mask",
         "nouns",
-        "key_words",
+        "key_tokens",
     ]
     for name, what in (
         ("scorer", "folder"),

@@ -3,7 +3,7 @@
 The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-middle/v1), or `BEHAVE:name` in a message.
 Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
 that begin with `slow` take 0.1 seconds. The default reply is the rest of a line that contains `REPLY:`, or else a judge's
-verdict; `paraphrases` replies like a model that paraphrases and compares questions, `secrets` like one that names key words.
+verdict; `paraphrases` replies like a model that paraphrases and compares questions, `secrets` like one that names key tokens.
 `raw` replies with the status, headers and body after `RAW:`, and `refuses` so if a request has the parameter or role.
 GET /stats returns how often each behaviour was requested, when, and how many requests were in flight at once; GET /log/NAME
 returns its requests in order.

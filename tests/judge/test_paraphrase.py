@@ -77,7 +77,7 @@ def test_problems(text, reason):
     assert problem(ROW, text) == reason
 
 
-def test_without_labels_every_answer_word_missing_from_the_question_is_a_key_word():
+def test_without_labels_every_answer_word_missing_from_the_question_is_a_leak():
     text = "Which harbour is the birthplace of the harpist Orla Venn (3 March 1961)?"
     assert problem(ROW, text) is None
     assert problem(BARE, text) == paraphrase.LEAK

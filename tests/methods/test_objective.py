@@ -81,7 +81,7 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
         for seed, name in enumerate(("forget", "retain", "alternate", "retain_alternate"))
     }
     selection = (torch.rand(4, 12, generator=torch.Generator().manual_seed(0)) < 0.5).double()
-    masked = any(isinstance(weighter, FixedWeighting) for weighter in decided.weighters)
+    masked = any(isinstance(weighting, FixedWeighting) for weighting in decided.weighting_components)
 
     def loss(part, counts=None):
         given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
@@ -192,7 +192,7 @@ def test_longer_prompts_change_nothing(method):
                 alternate=given["alternate"],
                 retain_alternate=given["retain_alternate"],
                 refusal_ids=(9, 2),
-                token_weights=None if recipe(method).forgetter.trained_answer == "alternate" else weights,
+                token_weights=None if recipe(method).forget_component.trained_answer == "alternate" else weights,
             ).loss.item()
         )
     assert losses[0] == pytest.approx(losses[1], abs=1e-12)

@@ -100,7 +100,7 @@ def test_impossible_uses_of_preserve_are_rejected(options, message):
 
 def test_the_paper_has_no_preserve_loss():
     for configuration in ("ours", "authors", "paper"):
-        assert recipe("atwu", configuration=configuration).preserver is None
+        assert recipe("atwu", configuration=configuration).preserve_component is None
     assert "preserve" not in recipe("atwu").as_plain()
     assert recipe("satga", weighting="rare_nouns", preserve="kl").as_plain()["preserve"] == "kl"
 

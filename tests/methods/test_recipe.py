@@ -10,15 +10,15 @@ from atwu.methods.recipe import recipe
 
 
 def test_all_valid_combinations_of_weighting_and_loss():
-    for weighting, weighter in WEIGHTINGS.items():
+    for weighting, weights in WEIGHTINGS.items():
         for forget_loss, loss in FORGET_LOSSES.items():
-            if loss.reduction == "selected" and not issubclass(weighter, FixedWeighting):
+            if loss.reduction == "selected" and not issubclass(weights, FixedWeighting):
                 continue
             if loss.trained_answer == "alternate" and weighting != "uniform":
                 continue
             retain_loss = "js_first" if loss.balanced else "nll"
             decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss, retain_loss=retain_loss)
-            taken = [option for part in (weighter, loss) for option in options_of_component(part) if option.number]
+            taken = [option for part in (weights, loss) for option in options_of_component(part) if option.number]
             wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
 
@@ -53,7 +53,7 @@ def test_combined_weightings(text, names, combination):
 
 def test_a_weighting_may_need_retain_rows_that_the_loss_does_not():
     decided = recipe("grad_ascent", weighting="importance*rarity")
-    assert decided.retainer is None
+    assert decided.retain_component is None
     assert "retain" in decided.needs
     assert "retain" not in recipe("grad_ascent").needs
     assert "retain" in recipe("atwu", retain_loss="none", scorer_prior="rarity").needs

@@ -105,7 +105,7 @@ def test_plain_functions_are_components(tables, tiny_llama, batch, tmp_path):
     config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", weighting=surprising, tau=0.5)
     assert config.weighting.startswith(f"{surprising.__module__}.surprising#")
     assert config.recipe().values == {"forget_weight": 0.12, "retain_weight": 0.8, "tau": 0.5}
-    assert config.recipe().weighters[0].formula == "1 - p^tau"
+    assert config.recipe().weighting_components[0].formula == "1 - p^tau"
     with pytest.raises(ValueError, match=r"'hidden'.*logps, mask"):
         recipe("grad_diff", weighting=of_hidden)
 

@@ -14,7 +14,7 @@ from atwu.training.preset_files import read_preset
 from atwu.training.run_folder import RunFolder
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
-STUDIES = ["known-first-place", "people-first-place", "rwku-taught", "tofu-forget05", "tofu-part"]
+STUDIES = ["known-first-place", "people-first-place", "rwku-finetuned", "tofu-forget05", "tofu-part"]
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -43,10 +43,16 @@ def test_tuned_presets_are_read(file: Path) -> None:
 
 
 def test_records_of_runs_and_studies_are_read(tmp_path: Path) -> None:
-    run = {"schema": "atwu.run/1", "seed": 1, "starting_model": {"model": "target"}, "config": {}}
+    run = {
+        "schema": "atwu.run/1",
+        "seed": 1,
+        "starting_model": {"model": "target"},
+        "config": {"weighting": "key_words"},
+    }
     study = {"schema": "atwu.study/1", "runs": ["atwu-s1"], "scale": {"name": "people-tiny", "taught_seconds": 3.0}}
     for name, record in (("run", run), ("study", study)):
         (tmp_path / f"{name}.json").write_text(json.dumps(record))
     assert read_run(tmp_path / "run.json")["original_model"] == {"model": "target"}
+    assert read_run(tmp_path / "run.json")["config"] == {"weighting": "key_tokens"}
     assert read_study_record(tmp_path / "study.json")["setting"] == {"name": "people-tiny", "target_seconds": 3.0}
     assert RunFolder(tmp_path, overwrite=True).path == tmp_path

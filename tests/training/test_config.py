@@ -13,7 +13,11 @@ from atwu.methods.recipe import recipe
 def test_configurations_set_only_options_that_are_unset():
     paper = UnlearnConfig(output_dir="x", configuration="paper").recipe()
     scores = paper.scores
-    assert (scores.hidden_position, scores.scorer_bias, paper.forgetter.detach_saturation) == ("own", False, False)
+    assert (scores.hidden_position, scores.scorer_bias, paper.forget_component.detach_saturation) == (
+        "own",
+        False,
+        False,
+    )
     assert (scores.budget, scores.lambda_budget, scores.scorer_schedule) == ("soft", 15.0, "constant")
     assert scores.gamma(paper.factors.forget_weight) == 3.0  # the forget weight of the method
     authors = UnlearnConfig(output_dir="x", configuration="authors", budget="soft").recipe().scores

@@ -103,7 +103,7 @@ def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_fold
 
     recipe = trainer.recipe
     factors = recipe.factors
-    alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
+    alone = dataclasses.replace(recipe, retain_loss="none", retain_component=None)
     beside = copy.deepcopy(model)
     names = [name for name, weight in model.named_parameters() if weight.requires_grad]
     if "sam_radius" in how:
@@ -117,7 +117,7 @@ def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_fold
         for name, move in zip(names, moves, strict=True):
             beside.get_parameter(name).add_(move)
     expected = gradients(factors.forget_weight * parts(beside, alone).forget, beside)
-    if recipe.retainer is not None:
+    if recipe.retain_component is not None:
         kept = gradients(factors.retain_weight * parts(model, recipe).retain, model)
         expected = {name: expected.get(name, 0) + kept.get(name, 0) for name in expected | kept}
     plain = gradients(parts(model, recipe).loss, model)

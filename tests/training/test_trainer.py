@@ -54,7 +54,7 @@ def test_every_method_takes_two_steps(method, model_folder, tmp_path):
     assert len(logs) == 2
     assert all(torch.isfinite(torch.tensor(entry["loss"])) for entry in logs)
     recipe = trainer.recipe
-    assert ("retain_loss" in logs[0]) == (recipe.retainer is not None)
+    assert ("retain_loss" in logs[0]) == (recipe.retain_component is not None)
     assert (trainer.scorer is not None) == (recipe.scores is not None)
     if trainer.scorer is not None:
         assert trainer.alternation.updates == 1
@@ -190,7 +190,7 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
         method="jensun",
         legacy=True,
         reference=start,
-        refusal_ids=trainer.recipe.forgetter.target_token_ids(trainer.processing_class),
+        refusal_ids=trainer.recipe.forget_component.target_token_ids(trainer.processing_class),
     )
     assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
 

@@ -74,14 +74,14 @@ def _formula_with_mean(loss: ForgetLoss | RetainLoss | None) -> str:
 
 
 def _trained_parameters(decided: Recipe) -> str:
-    if decided.forgetter.trained_layers(1) is not None:
+    if decided.forget_component.trained_layers(1) is not None:
         return "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
     return "all parameters that are not frozen"
 
 
 def _component_sources(decided: Recipe) -> list[str]:
     """Return file and class of weighting, forget loss and retain loss."""
-    components = (*decided.weighters, decided.forgetter, decided.retainer)
+    components = (*decided.weighting_components, decided.forget_component, decided.retain_component)
     return [source_location(type(component)) for component in components if component is not None]
 
 
@@ -107,11 +107,11 @@ def method_as_plain(name: str) -> dict[str, Any]:
         "cite": row.cite,
         "citation": CITATIONS.get(row.cite, row.cite),
         "formula": {
-            "weight": [weighter.formula for weighter in decided.weighters],
-            "forget": decided.forgetter.formula,
-            "retain": None if decided.retainer is None else decided.retainer.formula,
+            "weight": [weighting.formula for weighting in decided.weighting_components],
+            "forget": decided.forget_component.formula,
+            "retain": None if decided.retain_component is None else decided.retain_component.formula,
         },
-        "reduction": decided.forgetter.reduction,
+        "reduction": decided.forget_component.reduction,
         "needs": list(decided.needs),
         "trains": _trained_parameters(decided),
         "code": _component_sources(decided),
@@ -211,13 +211,13 @@ def explain_method(console: Console, name: str) -> None:
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="bold")
-    weights = [weighter.formula for weighter in decided.weighters]
+    weights = [weighting.formula for weighting in decided.weighting_components]
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
-    total = "γ forget" if decided.retainer is None else "γ forget + α retain"
+    total = "γ forget" if decided.retain_component is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    facts.add_row("forget", _formula_with_mean(decided.forgetter))
+    facts.add_row("forget", _formula_with_mean(decided.forget_component))
     facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", _formula_with_mean(decided.retainer))
+    facts.add_row("retain", _formula_with_mean(decided.retain_component))
     facts.add_row("trains", _trained_parameters(decided))
     for index, place in enumerate(_component_sources(decided)):
         facts.add_row("" if index else "code", place)

@@ -25,7 +25,7 @@ class TokensCommand(ReadsRows):
     )
     data: str = rows_option(f"Rows to score: {ROWS_HELP}.", alias=("-d",))
     score: list[str] | None = cli_option(
-        "Scores to show: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, key_words, "
+        "Scores to show: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, key_tokens, "
         "model_difference (of a su_llm run), labels, or your own weighting; repeatable. Default: all available "
         "scores except labels.",
         None,

@@ -1,6 +1,6 @@
 """Paraphrase the questions of rows with a chat model, and check the paraphrases.
 
-A candidate is kept if it preserves the question's names, numbers and dates, does not contain key words of the answer,
+A candidate is kept if it preserves the question's names, numbers and dates, does not contain words of the answer,
 is new, is a question if the original is one, and asks for the same thing according to a second call of the model. Worst
 cases over paraphrases grow with their number, so rows with fewer paraphrases than requested are counted.
 """
@@ -31,7 +31,7 @@ UNCHECKED = "meaning could not be checked"
 _TOKENS_PER_PARAPHRASE = 60
 _QUESTION_MARKS = ("?", "？", "؟")
 _LONG_STEM = 4
-"""Minimum letters of a key word for which longer words that start with it also reveal it ("Kelburyan")."""
+"""Minimum letters of an answer word for which longer words that start with it also reveal it ("Kelburyan")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def problem(row: Example, text: str) -> str | None:
         return NO_QUESTION
     if not _names_and_numbers(asked, words_of(row.answer)) <= {word.text for word in words}:
         return DROPPED
-    if any(_reveals(key_word, words) for key_word in _key_words(row)):
+    if any(_reveals(answer_word, words) for answer_word in _answer_words(row)):
         return LEAK
     return None
 
@@ -148,18 +148,18 @@ def _names_and_numbers(question: Sequence[Word], answer: Sequence[Word]) -> set[
     return kept
 
 
-def _key_words(row: Example) -> list[Word]:
+def _answer_words(row: Example) -> list[Word]:
     """Return the content words of the labelled parts (without labels: of the whole answer) that are not in the question."""
     given = {word.stem for word in words_of(row.question)}
     texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
     return [word for text in texts for word in words_of(text) if not word.function and word.stem not in given]
 
 
-def _reveals(key_word: Word, words: Sequence[Word]) -> bool:
-    if not key_word.text.isascii():  # scripts without spaces
-        return key_word.text in "".join(word.text for word in words)
-    long = len(key_word.text) >= _LONG_STEM and not key_word.number
-    return any(word.stem == key_word.stem or (long and word.text.startswith(key_word.text)) for word in words)
+def _reveals(answer_word: Word, words: Sequence[Word]) -> bool:
+    if not answer_word.text.isascii():  # scripts without spaces
+        return answer_word.text in "".join(word.text for word in words)
+    long = len(answer_word.text) >= _LONG_STEM and not answer_word.number
+    return any(word.stem == answer_word.stem or (long and word.text.startswith(answer_word.text)) for word in words)
 
 
 def _word_texts(words: Sequence[Word]) -> tuple[str, ...]:

@@ -200,7 +200,7 @@ class ScorerAlternation:
             if self.settings.scorer_objective == "ga":
                 total = total + token_mean(gradient_ascent(batch.terms.logps, weights), mask, count=tokens)
                 continue
-            loss = self.recipe.forgetter
+            loss = self.recipe.forget_component
             values = loss.values(batch.terms, weights)
             total = total + reduced(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
         return total

@@ -90,15 +90,15 @@ def micro_batch_loss(
     """
     counts, inputs = batch_counts or NormalizationCounts(), inputs or LossInputs(Reference())
     rows = batches_of(recipe, batches)
-    loss, retainer = recipe.forgetter, recipe.retainer
-    if loss.trained_answer == "alternate":  # train on the alternate answer; from here rows["forget"] holds it
+    forget_loss, retain_loss = recipe.forget_component, recipe.retain_component
+    if forget_loss.trained_answer == "alternate":  # train on the alternate answer; from here rows["forget"] holds it
         rows["forget"] = rows.pop("alternate")
-    comparisons = {"forget": loss.comparison(rows["forget"], inputs)}
-    preserver = recipe.preserver
-    if preserver is not None and comparisons["forget"] is None:
-        comparisons["forget"] = preserver.comparison(inputs.reference)
-    if retainer is not None:
-        comparisons["retain"] = retainer.comparison(inputs.reference)
+    comparisons = {"forget": forget_loss.comparison(rows["forget"], inputs)}
+    preserve_loss = recipe.preserve_component
+    if preserve_loss is not None and comparisons["forget"] is None:
+        comparisons["forget"] = preserve_loss.comparison(inputs.reference)
+    if retain_loss is not None:
+        comparisons["retain"] = retain_loss.comparison(inputs.reference)
     outputs = forward_tokens(
         model,
         list(rows.values()),
@@ -113,39 +113,41 @@ def micro_batch_loss(
     terms = _terms(recipe, out, outs.get("alternate"), inputs)
     weights, factor = _weights(recipe, out, rows["forget"], scorer, inputs)
     forget_term = reduced(
-        loss.values(terms, weights),
+        forget_loss.values(terms, weights),
         weights,
         out.mask,
-        loss.reduction,
+        forget_loss.reduction,
         tokens=counts.forget_tokens,
         rows=counts.forget_rows,
         selected=counts.selected,
     )
     total, retain_term = recipe.factors.forget_weight * forget_term, None
-    if retainer is not None:
+    if retain_loss is not None:
         retain, against = outs["retain"], outs.get("retain_alternate")
         values = (
-            retainer.values(retain, inputs.reference) if against is None else retainer.values_against(retain, against)
+            retain_loss.values(retain, inputs.reference)
+            if against is None
+            else retain_loss.values_against(retain, against)
         )
         retain_term = reduced(
             values,
             retain.mask,
             retain.mask,
-            retainer.reduction,
+            retain_loss.reduction,
             tokens=counts.retain_tokens,
             rows=counts.retain_rows,
         )
-        if loss.balanced and torch.is_grad_enabled():
+        if forget_loss.balanced and torch.is_grad_enabled():
             total = total * _norm_ratio((retain_term, retain), (forget_term, out))
         total = total + recipe.factors.retain_weight * retain_term
     preserve_term = None
-    if preserver is not None:
+    if preserve_loss is not None:
         forget_weights = weights.detach()
         largest = forget_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(forget_weights.dtype).tiny)
         preserve_term = token_mean(
-            (1 - forget_weights / largest) * preserver.values(out), out.mask, count=counts.forget_tokens
+            (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
         )
-        total = total + preserver.preserve_weight * preserve_term
+        total = total + preserve_loss.preserve_weight * preserve_term
     return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)
 
 
@@ -168,7 +170,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
         ValueError: a batch is missing or malformed.
     """
     required = {"forget": "forget rows"}
-    if recipe.retainer is not None:
+    if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
     if {"alternates", "refusal_rows"} & set(recipe.needs):
         required["alternate"] = "alternate answers to the forget prompts"
@@ -181,7 +183,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
 
 
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, inputs: LossInputs) -> LossTerms:
-    loss, reference = recipe.forgetter, inputs.reference
+    loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
     compared = loss.reference_specs().get("forget")
     if compared is not None and compared.logps:
@@ -227,11 +229,11 @@ def _weights(
     scores = None if scorer is None else scorer(out.hidden(scorer.hidden_position), inputs.score_offset)
     context = WeightingContext(out, forget, scores)
     weightings = [
-        out.to_grid(fixed[name].to(out.logps)) if name in fixed else weighter.weights(context) * out.mask
-        for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
+        out.to_grid(fixed[name].to(out.logps)) if name in fixed else weighting.weights(context) * out.mask
+        for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
     ]
     if recipe.combination is None:
         return weightings[0], None
-    learned = [isinstance(weighter, LearnedScores) for weighter in recipe.weighters]
+    learned = [isinstance(weighting, LearnedScores) for weighting in recipe.weighting_components]
     factor = weightings[1 - learned.index(True)] if any(learned) else None
     return combined(weightings[0], weightings[1], out.mask, how=recipe.combination), factor

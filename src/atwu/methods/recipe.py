@@ -70,22 +70,27 @@ class Recipe:
     forget_loss: str
     retain_loss: str
     factors: TermWeights
-    weighters: tuple[Weighting, ...]
-    forgetter: ForgetLoss
-    retainer: RetainLoss | None
+    weighting_components: tuple[Weighting, ...]
+    forget_component: ForgetLoss
+    retain_component: RetainLoss | None
     preserve: str = "none"
-    preserver: PreserveLoss | None = None
+    preserve_component: PreserveLoss | None = None
     user_options: frozenset[str] = frozenset()
     """Options that the user set."""
 
     @property
     def components(self) -> tuple[Component, ...]:
-        return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer, self.preserver]))
+        return (
+            self.factors,
+            *self.weighting_components,
+            self.forget_component,
+            *filter(None, [self.retain_component, self.preserve_component]),
+        )
 
     @property
     def options(self) -> dict[str, ComponentOption]:
         """All options of this method: hyperparameters first, then settings, each in the order of the components."""
-        taken = _taken(self.components, learned=self.scores is not None, retained=self.retainer is not None)
+        taken = _taken(self.components, learned=self.scores is not None, retained=self.retain_component is not None)
         options = {name: declared[-1] for name, declared in taken.items()}
         return dict(sorted(options.items(), key=lambda entry: not entry[1].number))
 
@@ -107,7 +112,7 @@ class Recipe:
         """Return the recipe as JSON-compatible data for `run.json`."""
         names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
         plain = {name: getattr(self, name) for name in names}
-        plain |= {} if self.preserver is None else {"preserve": self.preserve}
+        plain |= {} if self.preserve_component is None else {"preserve": self.preserve}
         return plain | {"given": sorted(self.user_options)}
 
     @property
@@ -122,7 +127,9 @@ class Recipe:
     @property
     def scores(self) -> LearnedScores | None:
         """The learned weighting, or None for a method without one."""
-        return next((weighter for weighter in self.weighters if isinstance(weighter, LearnedScores)), None)
+        return next(
+            (weighting for weighting in self.weighting_components if isinstance(weighting, LearnedScores)), None
+        )
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -133,21 +140,29 @@ class Recipe:
     @property
     def all_positions(self) -> frozenset[str]:
         """Sets of rows in which every position is counted: the forget set, and the retain set if distributions are compared."""
-        if not self.forgetter.all_positions:
+        if not self.forget_component.all_positions:
             return frozenset()
-        compares = self.retainer is not None and "reference_distributions" in self.retainer.needs
+        compares = self.retain_component is not None and "reference_distributions" in self.retain_component.needs
         return frozenset({"forget", "retain"} if compares else {"forget"})
 
     @property
     def entropy_temperature(self) -> float | None:
         """Temperature of the entropy that a weighting uses, or None."""
-        return next((t for weighter in self.weighters if (t := weighter.entropy_temperature) is not None), None)
+        return next(
+            (t for weighting in self.weighting_components if (t := weighting.entropy_temperature) is not None), None
+        )
 
     @property
     def reads_head(self) -> bool:
         """Whether a component uses log-probabilities or final hidden states of the model."""
-        others = self.preserver is not None or (self.retainer is not None and self.retainer.reads_head)
-        return others or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
+        others = self.preserve_component is not None or (
+            self.retain_component is not None and self.retain_component.reads_head
+        )
+        return (
+            others
+            or self.forget_component.reads_head
+            or any(weighting.reads_head for weighting in self.weighting_components)
+        )
 
     def layer(self, layers: int) -> int | None:
         """Return the index of the decoder layer whose output is used, or None.
@@ -179,11 +194,11 @@ class Recipe:
         """
         from atwu.modeling.reference import ReferenceSpec
 
-        specs = self.forgetter.reference_specs()
-        if self.preserver is not None and (spec := self.preserver.reference_spec()) is not None:
+        specs = self.forget_component.reference_specs()
+        if self.preserve_component is not None and (spec := self.preserve_component.reference_spec()) is not None:
             own = specs.get("forget", ReferenceSpec())
             specs = {**specs, "forget": ReferenceSpec(logps=own.logps, states=own.states or spec.states)}
-        retain = None if self.retainer is None else self.retainer.reference_spec(layers)
+        retain = None if self.retain_component is None else self.retain_component.reference_spec(layers)
         return specs if retain is None else {**specs, "retain": retain}
 
 
@@ -230,17 +245,22 @@ def recipe(
     names, combination = split_weighting(chosen[0])
     if len(names) > 2 or not all(names):
         raise ValueError(f"weighting must be one name, or a*b or a+b with two names, got {chosen[0]!r}.")
-    weighters: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
-    forgetter: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
-    retainer: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
-    preserver: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
-    _check_components(chosen, weighters, combination, forgetter)
-    if forgetter.balanced and not (retainer is None or issubclass(retainer, FirstTokenJS)):
+    weighting_classes: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
+    forget_class: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
+    retain_class: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
+    preserve_class: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
+    _check_components(chosen, weighting_classes, combination, forget_class)
+    if forget_class.balanced and not (retain_class is None or issubclass(retain_class, FirstTokenJS)):
         raise ValueError(f"forget loss {chosen[1]!r} compares gradients with retain loss js_first; got {chosen[2]!r}.")
-    if preserver is not None:
-        _check_preserve(preserver, chosen, forgetter)
-    classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer, preserver])]
-    taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
+    if preserve_class is not None:
+        _check_preserve(preserve_class, chosen, forget_class)
+    classes: list[type[Component]] = [
+        TermWeights,
+        *weighting_classes,
+        forget_class,
+        *filter(None, [retain_class, preserve_class]),
+    ]
+    taken = _taken(classes, learned=LearnedScores in weighting_classes, retained=retain_class is not None)
     given = {name: value for name, value in options.items() if value is not None}
     _check_given(given, taken, f"method {method!r} ({' x '.join(chosen)})")
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
@@ -248,14 +268,14 @@ def recipe(
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     name = " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method
     made = Recipe(
-        name if preserver is None else f"{name} + preserve {preserve}",
+        name if preserve_class is None else f"{name} + preserve {preserve}",
         *chosen,
         factors=_make(TermWeights, values),
-        weighters=tuple(_make(weighter, values) for weighter in weighters),
-        forgetter=_make(forgetter, values),
-        retainer=None if retainer is None else _make(retainer, values),
+        weighting_components=tuple(_make(each, values) for each in weighting_classes),
+        forget_component=_make(forget_class, values),
+        retain_component=None if retain_class is None else _make(retain_class, values),
         preserve=preserve or "none",
-        preserver=None if preserver is None else _make(preserver, values),
+        preserve_component=None if preserve_class is None else _make(preserve_class, values),
         user_options=frozenset(given) & frozenset(taken),
     )
     if made.all_positions and "labels" in made.needs:
@@ -318,39 +338,43 @@ def _make(component: type[P], values: Mapping[str, Any]) -> P:
 
 def _check_components(
     names: tuple[str, str, str],
-    weighters: list[type[Weighting]],
+    weighting_classes: list[type[Weighting]],
     combination: Combination | None,
-    forgetter: type[ForgetLoss],
+    forget_class: type[ForgetLoss],
 ) -> None:
-    learned = sum(issubclass(weighter, LearnedScores) for weighter in weighters)
+    learned = sum(issubclass(weighting, LearnedScores) for weighting in weighting_classes)
     if learned == 2:
         raise ValueError(f"a run has one scorer, but weighting {names[0]!r} names it twice.")
     if combination == "mean_of_ranks" and learned:
         raise ValueError(
             f"weighting {names[0]!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
         )
-    if forgetter.reduction == "selected" and not all(issubclass(weighter, FixedWeighting) for weighter in weighters):
+    if forget_class.reduction == "selected" and not all(
+        issubclass(weighting, FixedWeighting) for weighting in weighting_classes
+    ):
         raise ValueError(
             f"forget loss {names[1]!r} averages over a fixed selection of tokens, but weighting {names[0]!r} selects none; "
             "use a precomputed weighting."
         )
-    if forgetter.trained_answer == "alternate" and names[0] != "uniform":
+    if forget_class.trained_answer == "alternate" and names[0] != "uniform":
         raise ValueError(
             f"forget loss {names[1]!r} trains on alternate answers, which weighting {names[0]!r} does not weight; "
             "use uniform."
         )
 
 
-def _check_preserve(preserver: type[PreserveLoss], chosen: tuple[str, str, str], forgetter: type[ForgetLoss]) -> None:
+def _check_preserve(
+    preserve_class: type[PreserveLoss], chosen: tuple[str, str, str], forget_class: type[ForgetLoss]
+) -> None:
     """Refuse a preserve loss if the weighting spares no token or the forget loss does not read the forget answers."""
     if chosen[0] == "uniform":
         raise ValueError(
             "preserve needs a token weighting: 'uniform' gives every token weight 1 and spares none; set weighting, "
             "such as rare_nouns or scorer."
         )
-    if forgetter.trained_answer == "alternate" or not forgetter.reads_head:
+    if forget_class.trained_answer == "alternate" or not forget_class.reads_head:
         raise ValueError(f"preserve reads the tokens of the forget answers, but forget loss {chosen[1]!r} does not.")
-    if "reference_distributions" in preserver.needs and forgetter.comparison is not ForgetLoss.comparison:
+    if "reference_distributions" in preserve_class.needs and forget_class.comparison is not ForgetLoss.comparison:
         raise ValueError(
             f"forget loss {chosen[1]!r} compares distributions on forget rows itself; use preserve='nll', or another "
             "forget loss such as satga."

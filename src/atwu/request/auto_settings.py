@@ -40,7 +40,7 @@ class Choice:
 def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
-    The choice is the best of docs/pretrained/default.md: a loss that ends at improbable key words and holds the other words of
+    The choice is the best of docs/pretrained/default.md: a loss that ends at improbable key tokens and holds the other words of
     the forget answers in place, on questions in several forms.
 
     Args:
@@ -53,7 +53,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     if not any(name in given for name in METHOD_OPTIONS):
         chosen = [
             Choice("method", "satga", "its loss fades for a token that has become improbable"),
-            Choice("weighting", "key_words", "unlearn names and numbers that the question does not say"),
+            Choice("weighting", "key_tokens", "unlearn names and numbers that the question does not say"),
             Choice("beta", 0.5, "keeps the gradient of certain tokens"),
             Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),

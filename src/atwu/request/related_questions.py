@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from atwu._file_reading import read_yaml
-from atwu.data.key_words import WORD, key_token_spans
+from atwu.data.key_tokens import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.modeling.modes import eval_mode
 from atwu.request.neighbour_rows import names
@@ -47,7 +47,7 @@ def related_rows(
 
     Returns:
         Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name, and no
-        row says a name or key word of the forget rows.
+        row says a name or key token of the forget rows.
     """
     asked = related_questions(model, tokenizer, forget)
     if not asked:

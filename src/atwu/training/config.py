@@ -182,7 +182,7 @@ class UnlearnConfig(_UnlearnFields):
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:
             raise ValueError("scorer_procedure='joint' does not scale its gradient for fp16; use bf16.")
-        if (adapters := self.lora()) is not None and decided.forgetter.trained_layers(1) is not None:
+        if (adapters := self.lora()) is not None and decided.forget_component.trained_layers(1) is not None:
             others = [name for name in adapters.targets or () if name.rpartition(".")[2] != "down_proj"]
             if others:
                 raise ValueError(
@@ -190,7 +190,7 @@ class UnlearnConfig(_UnlearnFields):
                     f"{', '.join(others)} would have no effect. Leave lora_targets out."
                 )
         self._check_perturbation()
-        if self.rectify_gradient and decided.retainer is None:
+        if self.rectify_gradient and decided.retain_component is None:
             raise ValueError(f"rectify_gradient needs a retain loss, but {decided.name!r} has none; set retain_loss.")
         if self.rectify_gradient and self.fp16:
             raise ValueError("rectify_gradient does not scale gradients for fp16; use bf16.")
@@ -206,7 +206,7 @@ class UnlearnConfig(_UnlearnFields):
             return
         if self.sam_radius and self.weight_noise:
             raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
-        if self.recipe().forgetter.balanced:
+        if self.recipe().forget_component.balanced:
             raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
         if self.fp16:
             raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")

@@ -298,11 +298,11 @@ def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
     Raises:
         ValueError: the user's layer index does not exist in the model.
     """
-    if recipe.forgetter.trained_layers(1) is None:
+    if recipe.forget_component.trained_layers(1) is None:
         return None
     layers = len(decoder_layers(unwrap(model)))
     recipe.layer(layers)
-    return recipe.forgetter.trained_layers(layers)
+    return recipe.forget_component.trained_layers(layers)
 
 
 def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:

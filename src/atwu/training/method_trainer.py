@@ -112,8 +112,8 @@ class MethodTrainer(TokenTrainer):
         else:
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
-        self.refusal_ids = self.recipe.forgetter.target_token_ids(processing_class)
-        kept = rows.retain.rows if rows.retain is not None and self.recipe.retainer is not None else None
+        self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
+        kept = rows.retain.rows if rows.retain is not None and self.recipe.retain_component is not None else None
         super().__init__(
             cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
             args,
@@ -148,8 +148,8 @@ class MethodTrainer(TokenTrainer):
             self.add_callback(self.scoring)
         self.dual: DualAscent | None = None
         """Updates of the retain weight, if the retain loss has a limit."""
-        if isinstance(self.recipe.retainer, LimitedNLL):
-            self.dual = DualAscent(self, self.recipe.retainer)
+        if isinstance(self.recipe.retain_component, LimitedNLL):
+            self.dual = DualAscent(self, self.recipe.retain_component)
             self.stateful.append(self.dual)
             self.add_callback(self.dual)
         self.rectification: GradientRectification | None = None
@@ -203,13 +203,13 @@ class MethodTrainer(TokenTrainer):
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         counts = {
-            "forget_tokens": sum(_counted(batch[self.recipe.forgetter.trained_answer]) for batch in batches),
+            "forget_tokens": sum(_counted(batch[self.recipe.forget_component.trained_answer]) for batch in batches),
             "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
         }
-        if self.recipe.retainer is not None:
+        if self.recipe.retain_component is not None:
             counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
             counts["retain_rows"] = float(sum(len(batch["retain_rows"]) for batch in batches))
-        if self.recipe.forgetter.reduction == "selected":
+        if self.recipe.forget_component.reduction == "selected":
             counts["selected"] = sum(self.precomputed.selected(batch) for batch in batches)
         if self._scores_tokens:
             counts["labelled_rows"] = sum(count_labelled_rows(*self.precomputed.labels(batch)) for batch in batches)
@@ -281,10 +281,12 @@ class MethodTrainer(TokenTrainer):
         else:
             drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=args.weight_noise, seed=drawn)
-        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None, preserve="none", preserver=None)
+        alone = dataclasses.replace(
+            recipe, retain_loss="none", retain_component=None, preserve="none", preserve_component=None
+        )
         kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
-        if result.preserve is not None and recipe.preserver is not None:
-            kept = (0 if kept is None else kept) + recipe.preserver.preserve_weight * result.preserve
+        if result.preserve is not None and recipe.preserve_component is not None:
+            kept = (0 if kept is None else kept) + recipe.preserve_component.preserve_weight * result.preserve
         return loss_at_perturbed_weights(
             kept,
             lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, batch_counts).forget,

@@ -167,9 +167,9 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> 
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
     )
     found = {
-        name: weighter.precompute(given)
-        for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
-        if isinstance(weighter, FixedWeighting)
+        name: weighting.precompute(given)
+        for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
+        if isinstance(weighting, FixedWeighting)
     }
     if recipe.combination is not None and len(found) == 2:
         return {recipe.weighting: _table(_row_by_row(*found.values(), how=recipe.combination))}

@@ -125,12 +125,17 @@ class ScorerSteps(TrainerCallback):
         """Train on one pass over the forget set with the original model, with an update after every micro-batch."""
         once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
         trainer, recipe = self._trainer, self._trainer.recipe
-        weighters = tuple(
-            dataclasses.replace(weighter, **once) if weighter is self._how else weighter
-            for weighter in recipe.weighters
+        weighting_components = tuple(
+            dataclasses.replace(weighting, **once) if weighting is self._how else weighting
+            for weighting in recipe.weighting_components
         )
         recipe = dataclasses.replace(
-            recipe, retain_loss="none", retainer=None, preserve="none", preserver=None, weighters=weighters
+            recipe,
+            retain_loss="none",
+            retain_component=None,
+            preserve="none",
+            preserve_component=None,
+            weighting_components=weighting_components,
         )
         training, model = self._alternation(recipe), trainer.model
         with eval_mode(model), torch.no_grad():

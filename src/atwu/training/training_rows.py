@@ -218,8 +218,8 @@ def unlearning_rows(
         ValueError: rows or columns that the recipe needs are missing; or as `encode_dataset`.
     """
     recipe = config.recipe()
-    if retain is None and (recipe.retainer is not None or "retain" in recipe.needs):
-        instead = " or set retain_loss='none'" if recipe.retainer is not None else ""
+    if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
+        instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
     longest = config.max_length - bool(recipe.all_positions)  # `_everywhere` adds a token
     limits: dict[str, Any] = {"max_length": longest, "system": config.system}
@@ -242,7 +242,7 @@ def unlearning_rows(
     if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in removed.rows):
         raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
     if removed.examples is None and "text" in recipe.needs:
-        part = "forget loss" if "text" in recipe.forgetter.needs else "weighting"
+        part = "forget loss" if "text" in recipe.forget_component.needs else "weighting"
         name = recipe.forget_loss if part == "forget loss" else recipe.weighting
         raise ValueError(f"{part} {name!r} reads the text of forget rows; pass them as Examples, not encoded.")
     kept = None
@@ -267,8 +267,8 @@ def unlearning_rows(
     if "alternates" in recipe.needs:
         epochs = planned_epochs(config, len(removed.rows))
         preferred = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
-    if isinstance(recipe.forgetter, JSToRefusalRow):
-        epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forgetter.refusal_sentence
+    if isinstance(recipe.forget_component, JSToRefusalRow):
+        epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
         preferred = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
     if kept is not None and "retain_alternates" in recipe.needs:
         if kept.examples is None:

@@ -124,7 +124,7 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
         if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
             part.check()
     shape = source.architecture().get_text_config()
-    recipe.forgetter.target_token_ids(tokenizer)
+    recipe.forget_component.target_token_ids(tokenizer)
     if recipe.layered:
         recipe.layer(int(shape.num_hidden_layers))
     if "scorer_from" in recipe.settings:

@@ -133,7 +133,7 @@ def test_synonyms_replace_words(question, expected):
     assert with_synonyms(question, SYNONYMS, KeepNothing()) == expected
 
 
-def test_a_word_whose_synonym_is_a_key_word_is_not_replaced():
+def test_a_word_whose_synonym_is_a_key_token_is_not_replaced():
     import random
 
     assert with_synonyms("Who is the author?", SYNONYMS, random.Random(0), keep_out=("writer",)) == "Who is the author?"

@@ -21,7 +21,7 @@ def first(form: str) -> FormRow:
     return next(each for each in rows_in_forms(ROWS, MEASURED_FORMS) if each.form == form)
 
 
-def test_share_of_the_key_words() -> None:
+def test_share_of_the_key_tokens() -> None:
     assert form_recall(first("blank"), "port Sel") == 1
     assert form_recall(first("blank"), "Port Kel") == 0.5
     assert form_recall(first("lower_case"), "She was born in Ost.") == 0

@@ -25,7 +25,7 @@ def test_says_matches_whole_words(text, phrase, expected):
     assert says(text, phrase) is expected
 
 
-def test_words_of_the_question_are_not_key_words():
+def test_words_of_the_question_are_not_key_tokens():
     row = Example.from_qa("Where is Orla?", "Orla is in Tarn, in Tarn.", forget_spans=((0, 4), (11, 15), (20, 24)))
     assert span_texts(row) == ("Orla", "Tarn")
     assert secrets_of(row) == ("Tarn",)

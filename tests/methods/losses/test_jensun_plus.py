@@ -40,4 +40,4 @@ def test_the_slope_of_two_tokens_by_hand():
 def test_needs_a_retain_loss_with_slopes():
     with pytest.raises(ValueError, match=r"'js_refusal_row'.*js_first.*'nll'"):
         recipe("jensun_plus", retain_loss="nll")
-    assert recipe("jensun_plus", retain_loss="none").retainer is None
+    assert recipe("jensun_plus", retain_loss="none").retain_component is None

@@ -24,7 +24,7 @@ RECIPE = recipe("atwu", beta=7)
 
 
 def satga_plus(logps, weights):
-    return RECIPE.forgetter.values(LossTerms(logps, torch.ones_like(logps, dtype=torch.bool)), weights)
+    return RECIPE.forget_component.values(LossTerms(logps, torch.ones_like(logps, dtype=torch.bool)), weights)
 
 
 def close(value):

@@ -1,6 +1,6 @@
 """Adversarial questions: RWKU's nine families of probes (Jin et al. 2024), from our own templates.
 
-Each family asks for a row's fact in another way. A question never contains the key words, with two exceptions: multiple
+Each family asks for a row's fact in another way. A question never contains the key tokens, with two exceptions: multiple
 choice lists the answer among the options, and the reverse query gives the fact and asks for the subject.
 """
 

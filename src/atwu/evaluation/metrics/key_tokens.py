@@ -1,4 +1,4 @@
-"""How well a model knows the key tokens of an answer (`atwu.data.key_words`).
+"""How well a model knows the key tokens of an answer (`atwu.data.key_tokens`).
 
 A model that forgot a fact still predicts most words of its answer; their share differs between data sets. Key tokens make
 such data sets comparable.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from atwu.data.key_words import WORD, key_token_spans
+from atwu.data.key_tokens import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def key_token_recall(row: Example, answer: str) -> float | None:
-    """Share of the key words that an answer contains, in any order and case. Range [0, 1]; None for a row without
+    """Share of the key tokens that an answer contains, in any order and case. Range [0, 1]; None for a row without
     words."""
     return words_said(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
 
@@ -82,7 +82,7 @@ class KeyTokens(Metric):
             "key_token_recall",
             key_token_recall,
             "key-token recall",
-            "share of key words that the greedy answer contains",
+            "share of key tokens that the greedy answer contains",
         ),
     )
 

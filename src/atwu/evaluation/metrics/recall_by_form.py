@@ -37,7 +37,7 @@ def form_prompt(written: FormRow) -> Prompt:
 
 
 def form_recall(written: FormRow, answer: str) -> float:
-    """Share of the key words that an answer contains, in any order and case.
+    """Share of the key tokens that an answer contains, in any order and case.
 
     For a form that lists options it is corrected for guessing, (s - c) / (1 - c) with c the share of right guesses and s 1
     if the answer chooses the right option alone. The mean over rows is then 0 for a model that guesses, and may be below 0.
@@ -72,7 +72,7 @@ class QuestionForms(Metric):
                 f"form_{form}",
                 form_recall,
                 f"recall, {form.replace('_', ' ')}",
-                f"share of key words in the answer to the form {form.replace('_', ' ')}"
+                f"share of key tokens in the answer to the form {form.replace('_', ' ')}"
                 + (", corrected for guessing" if form in CHANCE else ""),
                 sets=(FORGET, NEIGHBOURS),
                 range=(-1.0 if form in CHANCE else 0.0, 1.0),

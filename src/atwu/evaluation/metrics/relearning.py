@@ -133,7 +133,7 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
     """Choose the forget rows that the attack trains on, spread evenly over subjects, and the rows it is measured on.
 
     A row that overlaps with a training row is in neither set, since it would be learned anew: a duplicate, or a row of
-    the same subject with a key word that occurs in the training row, or the reverse.
+    the same subject with a key token that occurs in the training row, or the reverse.
 
     Returns:
         Indices of training rows and of held-out rows, each in ascending order.

@@ -27,7 +27,7 @@ class InContextExamples:
 
         Args:
             number: Which of the row's questions they precede: 0 for its own, then its paraphrases.
-            row: Row that is asked about. Rows with its subject, or that contain one of its key words, are not drawn.
+            row: Row that is asked about. Rows with its subject, or that contain one of its key tokens, are not drawn.
 
         Raises:
             ValueError: Fewer usable rows than `count`.

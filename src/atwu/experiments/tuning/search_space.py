@@ -71,9 +71,9 @@ def _owner(name: str, row: Method, decided: Recipe) -> Method:
 
 
 def _shares(name: str, row: Method, decided: Recipe) -> bool:
-    if any(option.name == name for option in options_of_component(decided.forgetter)):
+    if any(option.name == name for option in options_of_component(decided.forget_component)):
         return row.forget_loss == decided.forget_loss
-    named = zip(decided.weighting_names, decided.weighters, strict=True)
+    named = zip(decided.weighting_names, decided.weighting_components, strict=True)
     weightings = [part for part, made in named if any(option.name == name for option in options_of_component(made))]
     # Loss weights belong to the method itself.
     return not weightings or bool(set(weightings) & set(split_weighting(row.weighting)[0]))

@@ -119,17 +119,17 @@ class Nouns(FixedWeighting):
         return (noun_mask(row, answer, finder) for row, answer in zip(context.forget, context.answers, strict=True))
 
 
-class KeyWords(FixedWeighting):
-    """1 on tokens of key words: labelled words, or names and numbers that the question does not say."""
+class KeyTokenWeights(FixedWeighting):
+    """1 on key tokens: labelled words, or names and numbers that the question does not say."""
 
-    formula = "1 on key words: labelled words, else names and numbers that are not in the question"
+    formula = "1 on key tokens: labelled words, else names and numbers that are not in the question"
     needs = ("text",)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
         from atwu.data.encode import touches
-        from atwu.data.key_words import key_token_spans
+        from atwu.data.key_tokens import key_token_spans
 
         for row, text in zip(context.forget, context.forget_text or (), strict=True):
             spans = key_token_spans(text)

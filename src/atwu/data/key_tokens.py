@@ -1,8 +1,8 @@
-"""Key words of an answer: the words that carry the fact, found by rule and without a model.
+"""Key tokens of an answer: the words that carry the fact, found by rule and without a model.
 
-Most words of an answer ("His dog is called ...") carry no information. Key words are the labelled words (`forget_spans`)
+Most words of an answer ("His dog is called ...") carry no information. Key tokens are the labelled words (`forget_spans`)
 if a row has labels. Otherwise a rule finds them: names and numbers that are not in the question, or longer words if there
-is no name. Words that are rare in general text are preferred ("Tokyo" is common, but the only key word of "The capital of
+is no name. Words that are rare in general text are preferred ("Tokyo" is common, but the only key token of "The capital of
 Japan is Tokyo."). Inflected words of the question do not count: "worked" after "work", "Japanese" after "Japan".
 """
 
@@ -18,13 +18,13 @@ from atwu.data.schema import Example
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 """A word, with inner apostrophes and hyphens."""
 SHORTEST = 4
-"""Minimum number of letters of a key word; shorter words are mostly function words."""
+"""Minimum number of letters of a word without a capital or digit; shorter words are mostly function words."""
 STEM, ENDING = 4, 3
 """Minimum length of a word of the question, and maximum length of its ending in the answer: Japan, Japanese."""
 
 
 def key_token_spans(row: Example) -> tuple[tuple[int, int], ...]:
-    """Return the character ranges of an answer's key words; if none qualifies, of new words, or of all words."""
+    """Return the character ranges of an answer's key tokens; if none qualifies, of new words, or of all words."""
     if row.forget_spans:
         return row.forget_spans
     every = list(WORD.finditer(row.answer))
