@@ -30,11 +30,11 @@ from atwu.request.evidence import (
 from atwu.request.evidence_page import spoken_time
 from atwu.request.evidence_session import AFTER, BEFORE, EvidenceSession, NotThereError, together
 from atwu.request.ledger import Ledger
-from atwu.request.metric_intervals import metric_interval
 from atwu.request.preparation import utc_now
 from atwu.request.request_folder import RequestRecord, RowsUsed
 from atwu.request.thresholds import Threshold, ThresholdResult, Thresholds, check, metric_of, parse_thresholds
 from atwu.request.verdict import DECISIVE_METRICS, OTHER_PROMPTS, read_request_verdict
+from atwu.request.verdict_metrics import metric_interval
 from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
 

@@ -31,17 +31,18 @@ from atwu.request.auto_settings import (
     RATE_OPTION,
     Choice,
     DeviceInfo,
+    StrategyEstimate,
+    batch_of,
     batch_size,
     choose,
+    first_that_fits,
     method_choices,
+    strategy_estimates,
 )
-from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets, sets_of
-from atwu.request.memory_strategy import StrategyEstimate, batch_of, first_that_fits, strategy_estimates
-from atwu.request.neighbour_rows import check_no_overlap
+from atwu.request.measurement import Reading, answers_before, check_holdout, measure_model, measured_sets, sets_of
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet
-from atwu.request.retain_set import build_retain, short_answers
-from atwu.request.sample_answers import answers_before
+from atwu.request.retain_set import build_retain, check_no_overlap, short_answers
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
     GENERAL,

@@ -22,7 +22,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.auto_settings import Choice
 from atwu.request.verdict import AnswerPair
-from atwu.training.run_folder import REQUEST_NAME as FOLDER
+from atwu.training.run_folder import REQUEST_FOLDER
 
 REQUEST_SCHEMA: Final = "atwu.request/2"
 MADE_BY = "atwu unlearn"
@@ -95,7 +95,7 @@ class RequestFolder:
     """
 
     def __init__(self, run: Path) -> None:
-        self.run, self.path = run, run / FOLDER
+        self.run, self.path = run, run / REQUEST_FOLDER
 
     @property
     def history(self) -> Path:

@@ -29,10 +29,9 @@ from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
 from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
-from atwu.request.measurement import Reading, measure_model
+from atwu.request.measurement import Reading, answers_after, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, finished_request, prepare
 from atwu.request.request_folder import RequestFolder, without_texts
-from atwu.request.sample_answers import answers_after, untested
 from atwu.request.unlearning_request import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE, UnlearningRequest, flags
 from atwu.request.verdict import (
     GENERAL,
@@ -44,7 +43,7 @@ from atwu.request.verdict import (
     training_goal,
 )
 from atwu.training.config import UnlearnConfig
-from atwu.training.finish_run import publish
+from atwu.training.finish_run import publish_run
 from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
@@ -204,7 +203,7 @@ def run_request(
         verdict, after = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
         )
-        publish(folder, final)
+        publish_run(folder, final)
         return UnlearnResult(verdict, finished, prepared.before, after)
 
 

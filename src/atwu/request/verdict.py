@@ -18,23 +18,21 @@ from atwu._files import write_json
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.request.form_results import (
+from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
+from atwu.request.verdict_metrics import (
     FORM_LIMIT,
     FORM_METRICS,
     GIBBERISH,
     FormResult,
+    VerdictMetric,
     describe_forms,
     form_metrics,
     form_results,
-)
-from atwu.request.metric_intervals import (
-    VerdictMetric,
     lower_bound_of_rows,
     metric_interval,
     metric_value,
     upper_percentile,
 )
-from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.config import FinetuneConfig
-from atwu.training.finish_run import FinishedRun, publish, train_into, work_in
+from atwu.training.finish_run import FinishedRun, publish_run, train_into, work_in
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
@@ -154,5 +154,5 @@ def run_finetune(
         say=say,
     )
     finished = train_into(folder, trainer, settings)
-    publish(folder, given)
+    publish_run(folder, given)
     return finished

@@ -71,7 +71,7 @@ def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, 
     )
 
 
-def publish(folder: RunFolder, config: TokenTrainingConfig) -> None:
+def publish_run(folder: RunFolder, config: TokenTrainingConfig) -> None:
     """Move a trained result into place and upload it if configured; called in every process."""
     if config.process_index == 0:
         with explain_full_disk(folder.work):

@@ -33,7 +33,7 @@ from atwu.training.run_key import key_differences
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/2"
 STATE_NAME, LOCK_NAME = "state.json", "run.lock"
-REQUEST_NAME, VERDICT_NAME = "request", "verdict.json"
+REQUEST_FOLDER, VERDICT_NAME = "request", "verdict.json"
 """What an unlearning request adds to its run."""
 _WORK = ".incomplete"
 _LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
@@ -90,7 +90,7 @@ class RunFolder:
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
         self.path = output_path(path)
         self.work = unfinished(self.path)
-        self.final, self.request, self.log = (self.work / name for name in ("final", REQUEST_NAME, LOG_NAME))
+        self.final, self.request, self.log = (self.work / name for name in ("final", REQUEST_FOLDER, LOG_NAME))
         self.overwrite = overwrite
         self._lock = FileLock(self.work / LOCK_NAME, timeout=0)
         self._kept = {LOCK_NAME}
@@ -157,7 +157,7 @@ class RunFolder:
             FileExistsError: another process works in it.
         """
         self._hold()
-        self._kept.add(REQUEST_NAME)
+        self._kept.add(REQUEST_FOLDER)
         try:
             yield
         finally:

@@ -23,7 +23,7 @@ from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import ModelSource, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import log_text
-from atwu.training.run_folder import LOG_NAME, RECORD_SCHEMA, REQUEST_NAME, VERDICT_NAME
+from atwu.training.run_folder import LOG_NAME, RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 from atwu.training.run_key import KeyedRun, packages
 
 
@@ -162,7 +162,7 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
         "commit_message": message,
         "revision": config.hub_revision,
     }
-    private = [RECORD_NAME, "checkpoint-*", VERDICT_NAME, f"{REQUEST_NAME}/*"]
+    private = [RECORD_NAME, "checkpoint-*", VERDICT_NAME, f"{REQUEST_FOLDER}/*"]
     hub.upload_folder(folder_path=folder, ignore_patterns=private, **where)
     record = public_record(read_object(folder / RECORD_NAME))
     content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()

@@ -17,7 +17,7 @@ from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary_models import auxiliary_models
 from atwu.training.config import UnlearnConfig
 from atwu.training.finetune import run_finetune
-from atwu.training.finish_run import FinishedRun, publish, train_into, work_in
+from atwu.training.finish_run import FinishedRun, publish_run, train_into, work_in
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.precompute import AUXILIARY
@@ -48,7 +48,7 @@ def run_unlearn(
     """
     folder = RunFolder(output, overwrite=overwrite)
     finished = train_run(source, config, folder, forget=forget, retain=retain, watch=watch, say=say)
-    publish(folder, config)
+    publish_run(folder, config)
     return finished
 
 
