@@ -8,7 +8,7 @@ WORKDIR /opt/atwu
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src src
 RUN pip install torch -c constraints.txt --extra-index-url "$TORCH_INDEX" \
- && pip install ".[lora,quantize,judge,tune,report,parquet]" -c constraints.txt \
+ && pip install ".[lora,quantize,judge,tune,report]" -c constraints.txt \
  && useradd --create-home user && mkdir -p /cache /work && chown user /cache /work
 USER user
 WORKDIR /work

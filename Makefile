@@ -1,6 +1,7 @@
 # make demo: unlearning with a small model. make demo-real: fine-tune a pretrained model on twelve facts, then unlearn them.
 # make study: all methods, three seeds, and the report. make theory: numerical checks of the proofs.
-# make test: the test suite. make test-night: slow tests. make site: the documentation in site/index.html, with executed notebooks.
+# make test: the test suite. make test-fast: its tests that train no model. make test-night: slow tests.
+# make site: the documentation in site/index.html, with executed notebooks.
 # Each target first creates .venv with the tested versions.
 PYTHON ?= python3
 VENV := .venv
@@ -8,15 +9,15 @@ READY := $(VENV)/.ready
 
 unexport PYTHONDONTWRITEBYTECODE  # so that processes started by tests need not compile again
 
-.PHONY: demo demo-real study theory test test-night lint site clean
+.PHONY: demo demo-real study theory test test-fast test-night lint site clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
 
 demo-real: $(READY)
 	$(VENV)/bin/atwu finetune --model smollm2 --data examples/glassblower.jsonl --epochs 12 --learning-rate 2e-4 \
-	  --batch-size 6 --save-strategy no --output demo-real/taught --overwrite
-	$(VENV)/bin/atwu unlearn --model demo-real/taught --forget examples/glassblower.jsonl --method atwu --forms none \
+	  --batch-size 6 --save-strategy no --output demo-real/target --overwrite
+	$(VENV)/bin/atwu unlearn --model demo-real/target --forget examples/glassblower.jsonl --method atwu --forms none \
 	  --output demo-real/unlearned --overwrite
 	$(VENV)/bin/atwu tokens --model demo-real/unlearned --data examples/glassblower.jsonl --score scorer --rows 6
 
@@ -28,6 +29,9 @@ theory: $(READY)
 
 test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
+
+test-fast: $(READY)
+	$(VENV)/bin/python -m pytest tests/benchmarks tests/damaged_files tests/data tests/methods tests/theory -m "not slow and not night"
 
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night

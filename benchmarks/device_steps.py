@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import sides as compared
+import step_implementations as compared
 
 PEAK = 989e12
 LLAMA = {"num_key_value_heads": 8, "num_attention_heads": 32, "vocab_size": 128_256, "max_position_embeddings": 8192}
@@ -69,13 +69,13 @@ class Results:
 
     def put(self, **values: Any) -> None:
         self.found |= values
-        beside = self.file.with_suffix(".new")
-        beside.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self.file)
+        temporary = self.file.with_suffix(".new")
+        temporary.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.file)
 
 
 def add_shapes(tiny: bool) -> None:
-    """Register the shapes in `benchmarks/sides.py`, including those with other vocabularies."""
+    """Register the shapes in `benchmarks/step_implementations.py`, including those with other vocabularies."""
     shapes = {f"1b-{thousands}k": LLAMA_SHAPES["1b"] | {"vocab_size": thousands * 1024} for thousands in (32, 64, 256)}
     for name, shape in (LLAMA_SHAPES | shapes).items():
         of_tiny = TINY | {"vocab_size": shape["vocab_size"] // 256} | {"tie_word_embeddings": name != "8b"}

@@ -2,9 +2,9 @@
 
     python benchmarks/generate.py --rows 48
 
-SmolLM2-135M-Instruct, greedy, up to 48 tokens, questions of the people benchmark in its chat template, once alone and
-once after
-the same three in-context examples. Both implementations get the same batches in turn; their texts must be equal.
+SmolLM2-135M-Instruct, greedy, up to 48 tokens, questions of the people benchmark in its chat template, once
+alone and once after the same three in-context examples. Both implementations get the same batches in turn; their texts must
+be equal.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
         for turn in ({"role": "user", "content": row.question}, {"role": "assistant", "content": row.answer})
     ]
     print(f"{len(rows)} rows, one core of {machine(torch.device('cpu'))}, seconds of processor time")
-    for name, before in (("after three in-context examples", []), ("behind three solved ones", shown)):
+    for name, before in (("alone", []), ("after three in-context examples", shown)):
         prompts = [
             tokenizer.apply_chat_template(
                 [*before, {"role": "user", "content": row.question}], add_generation_prompt=True, return_dict=False

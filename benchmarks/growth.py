@@ -3,12 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/growth.py
 
 A small Llama with random weights takes the steps of `step.py`: `plain` (grad_diff with transformers' own loss) and ours
-(grad_diff
-and atwu). One of the four sizes grows from half to eight times the default. The table shows processor seconds per step,
-which are
-independent of other load; the exponent is the slope of their logarithms between the two largest sizes. If it is at most
-that of
-the plain step, our step adds no faster-growing term.
+(grad_diff and atwu). One of the four sizes grows from half to eight times the default. The table shows processor seconds per
+step, which are independent of other load; the exponent is the slope of their logarithms between the two largest sizes. If it
+is at most that of the plain step, our step adds no faster-growing term.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import math
 import statistics
 import time
 
-from sides import LLAMA, SHAPES, Setting, build_model, step_of
+from step_implementations import LLAMA, SHAPES, Setting, build_model, step_of
 
 BASE = LLAMA | {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4}
 BASE |= {"intermediate_size": 704, "vocab_size": 16_384}
@@ -29,7 +26,7 @@ GROWS = ("rows", "length", "vocabulary", "layers")
 
 
 def grown(what: str, factor: float, steps: int) -> tuple[int, Setting]:
-    """Return the size of what grows, and the setting."""
+    """Return the scaled size, and the setting."""
     setting = Setting("grown", "cpu", "float32", steps, rows=8, checkout=None)
     SHAPES["grown"] = dict(BASE)
     if what == "rows":

@@ -1,8 +1,7 @@
 """Compare the memory estimate of `atwu plan` with measured memory: peak resident size of a separate process, on a CPU.
 
-The models are randomly initialized Llamas of three sizes with SmolLM2's tokenizer; the middle one has SmolLM2's shape.
-Each run
-takes three steps of eight forget and eight retain rows.
+The models are randomly initialized Llamas of three sizes with SmolLM2's tokenizer; the middle one has SmolLM2's shape. Each
+run takes three steps of eight forget and eight retain rows.
 
     python benchmarks/memory.py
     python benchmarks/memory.py --large 24 80    # estimates for well-known models on cards of 24 and 80 GB
@@ -15,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sides import elsewhere
+from step_implementations import elsewhere
 
 SHAPES: dict[str, dict[str, int]] = {
     "42M": {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 14, "num_attention_heads": 6},
@@ -56,10 +55,10 @@ LARGE: dict[str, dict[str, Any]] = {
 """Shapes of published models; all have eight key-value heads."""
 VOCABULARY = {"qwen3": 151_936, "llama": 128_256}
 MEMORY_STRATEGIES: dict[str, dict[str, Any]] = {
-    "all weights": {},
-    "layers computed again": {"activation_checkpointing": True},
-    "adapters": {"lora_r": 16},
-    "adapters, layers again": {"lora_r": 16, "activation_checkpointing": True},
+    "full fine-tuning": {},
+    "activation checkpointing": {"activation_checkpointing": True},
+    "LoRA": {"lora_r": 16},
+    "LoRA, checkpointing": {"lora_r": 16, "activation_checkpointing": True},
     "npo, kl": {"method": "npo", "retain_loss": "kl"},
 }
 
@@ -82,8 +81,8 @@ def make(shape: str, folder: Path) -> Path:
     return place
 
 
-def told(shape: str, folder: Path, options: dict[str, Any]) -> Any:
-    """Return the estimate."""
+def estimate(shape: str, folder: Path, options: dict[str, Any]) -> Any:
+    """Return the estimate of `atwu plan`."""
     from atwu.modeling.load import load_tokenizer
     from atwu.training.config import UnlearnConfig
     from atwu.training.load_to_train import ModelSource
@@ -162,16 +161,16 @@ def main() -> None:
         "learning_rate": 1e-5,
         "save_strategy": "no",
     }
-    print(f"{'':6} {'':24} {'told':>8} {'measured':>9} {'ratio':>6}")
+    print(f"{'':6} {'':24} {'estimated':>9} {'measured':>9} {'ratio':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for shape in [arguments.only] if arguments.only else SHAPES:
             make(shape, Path(folder))
             for name, options in MEMORY_STRATEGIES.items():
                 settings = common | options
-                foretold = told(shape, Path(folder), settings).peak
+                estimated = estimate(shape, Path(folder), settings).peak
                 peak = elsewhere(measured, shape, Path(folder), settings)
                 print(
-                    f"{shape:6} {name:24} {foretold / 1e9:5.2f} GB {peak / 1e9:6.2f} GB {foretold / peak:6.2f}",
+                    f"{shape:6} {name:24} {estimated / 1e9:6.2f} GB {peak / 1e9:6.2f} GB {estimated / peak:6.2f}",
                     flush=True,
                 )
 

@@ -1,9 +1,9 @@
-"""Several copies of one small Llama trained and sampled side by side: a member is a copy with its own weights and its own rows.
+"""Train and sample several copies (members) of one small Llama in parallel, each with its own weights and rows.
 
-A model of 135 million parameters leaves a large card waiting for the processor, which launches kernels. Here every matrix
-product is a batched one over members, so that ten runs take about as long as one. Weights live in one flat tensor of shape
-(members, parameters): float32 for the optimizer, and a copy in the type of the products whose views the network reads.
-Gradients collect in a flat tensor of the same layout.
+At 135 million parameters a large GPU mostly waits for kernel launches. Here every matrix product is batched over members, so
+ten runs take about as long as one. Weights live in one flat tensor of shape
+(members, parameters): float32 for the optimizer, and a copy in the compute dtype that the network reads. Gradients are
+accumulated in a flat tensor of the same layout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Numbers of a Llama with tied embeddings."""
+    """Sizes of a Llama with tied embeddings."""
 
     vocabulary: int
     width: int
@@ -27,7 +27,7 @@ class Shape:
     layers: int
     heads: int
     groups: int
-    """Heads of keys and values."""
+    """Number of key-value heads."""
     size: int
     """Width of one head."""
     theta: float
@@ -69,7 +69,7 @@ class Shape:
 
 
 def flat_weights(state: Mapping[str, Tensor], shape: Shape) -> Tensor:
-    """Weights of a transformers Llama as one row, shape (parameters,)."""
+    """Return the weights of a transformers Llama as a flat tensor, shape (parameters,)."""
 
     def joined(layer: int, names: Sequence[str]) -> Tensor:
         return torch.cat([state[f"model.layers.{layer}.{name}.weight"] for name in names]).T
@@ -95,14 +95,14 @@ def flat_weights(state: Mapping[str, Tensor], shape: Shape) -> Tensor:
 
 
 class Ensemble:
-    """Members of one shape."""
+    """Models of one shape that compute in parallel."""
 
     def __init__(self, shape: Shape, weights: Tensor, *, dtype: torch.dtype, train: bool = False) -> None:
-        """Hold the members.
+        """Create the members.
 
         Args:
-            weights: float32, shape (members, parameters); kept and changed in place by `Trainer`.
-            dtype: type of the matrix products.
+            weights: float32, shape (members, parameters); changed in place by `Trainer`.
+            dtype: dtype of matrix products.
             train: whether gradients are collected.
         """
         self.shape = shape
@@ -123,15 +123,15 @@ class Ensemble:
             start += count
 
     def refresh(self) -> None:
-        """Take over the float32 weights after a step."""
+        """Copy the float32 weights after a step."""
         with torch.no_grad():
             self.flat.copy_(self.weights)
 
     def states(self, ids: Tensor) -> Tensor:
-        """Final hidden states of rows that are padded on the right.
+        """Compute final hidden states of right-padded rows.
 
         Args:
-            ids: shape (members, rows, tokens); one member's weights read any number of rows.
+            ids: shape (members, rows, tokens).
 
         Returns:
             Shape (members, rows, tokens, width).
@@ -154,13 +154,13 @@ class Ensemble:
     def answers(
         self, prompts: Sequence[Sequence[Sequence[int]]], *, new: int, end: int, rows: int
     ) -> list[list[list[int]]]:
-        """Greedy answers, as token ids without the end token.
+        """Generate greedily; returns token ids without the end token.
 
         Args:
-            prompts: ids of as many prompts for every member.
-            new: most new tokens.
+            prompts: token ids, equally many prompts per member.
+            new: maximum number of new tokens.
             end: id that ends an answer.
-            rows: prompts of a member that are answered at once.
+            rows: batch size per member.
         """
         count = len(prompts[0])
         order = sorted(range(count), key=lambda number: max(len(own[number]) for own in prompts))
@@ -229,7 +229,7 @@ class Ensemble:
         member = torch.arange(self.members, device=ids.device).view(-1, 1, 1)
         if not torch.is_grad_enabled():
             return table[member, ids]
-        # One table below the other: the gradient of an embedding is faster than that of an index.
+        # all tables concatenated: the backward pass of an embedding is faster than that of indexing
         return F.embedding(ids + member * self.shape.vocabulary, table.reshape(-1, self.shape.width))
 
     def _turns(self, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -249,7 +249,7 @@ class Ensemble:
         return normed * self.named[name][:, None, None]
 
     def _qkv(self, layer: int, hidden: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Turned queries and keys, and values, each (members x rows, heads, tokens, size)."""
+        """Return queries and keys with rotary embedding, and values, each (members x rows, heads, tokens, size)."""
         members, rows, tokens, _ = hidden.shape
         shape = self.shape
         mixed = self._product(self._normed(hidden, f"{layer}.before"), f"{layer}.qkv")
@@ -260,7 +260,7 @@ class Ensemble:
         return turned[:, : shape.heads], turned[:, shape.heads :], value
 
     def _after(self, layer: int, hidden: Tensor, seen: Tensor) -> Tensor:
-        """What attention saw, and the feed-forward part."""
+        """Apply the output projection of attention, and the MLP."""
         seen = seen.transpose(1, 2).reshape(*hidden.shape[:3], -1)
         hidden = hidden + self._product(seen, f"{layer}.out").view_as(hidden)
         gate, up = self._product(self._normed(hidden, f"{layer}.after"), f"{layer}.gate_up").chunk(2, -1)
@@ -271,18 +271,18 @@ class Trainer:
     """AdamW on the members of an ensemble, each with its own learning rate; gradients of norm above 1 are clipped."""
 
     def __init__(self, ensemble: Ensemble, rates: Sequence[float], *, steps: int, warmup: float = 0.1) -> None:
-        """Bind.
+        """Create the optimizer.
 
         Args:
-            rates: highest learning rate of each member, reached after the warm-up and falling to 0 from there.
-            warmup: share of the steps in which the rate rises.
+            rates: peak learning rate of each member; linear warm-up and decay to 0.
+            warmup: share of the steps in the warm-up.
         """
         self.ensemble = ensemble
         self.rates = rates
         self.steps = steps
         self.rising = max(1, round(warmup * steps))
         self.taken = 0
-        self.masters = [torch.nn.Parameter(own) for own in ensemble.weights]  # each shares its row's memory
+        self.masters = [torch.nn.Parameter(own) for own in ensemble.weights]  # views of the rows
         self.optimizer = torch.optim.AdamW([{"params": [own]} for own in self.masters], weight_decay=0.0, fused=True)
 
     def step(self, loss: Tensor) -> None:

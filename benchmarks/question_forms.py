@@ -1,9 +1,9 @@
-"""Key-token recall of greedy answers by form of the question: does a forgotten fact come back when it is asked otherwise?
+"""Key-token recall of greedy answers by form of the question: is a forgotten fact still recalled in another form?
 
     python benchmarks/question_forms.py MODEL... --forget examples/france.jsonl --neighbours examples/japan.jsonl ...
 
-Prints a line per model and set with the recall of every form, the mean over forms, and the fluency of the answers: nats per
-token of the first model at them, and the share of repeated 4-grams.
+Prints per model and set the recall of every form, the mean over forms, and the fluency of the answers: surprisal under the
+first model in nats per token, and the share of repeated 4-grams.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def answers(model: Any, tokenizer: Any, rows: Sequence[FormRow]) -> list[str]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("models", nargs="+")
     parser.add_argument("--forget", required=True)

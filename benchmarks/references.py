@@ -1,10 +1,8 @@
 """Measure the cost of a reference model: memory and time of training steps, relative to GradDiff.
 
-Each case is an `UnlearnTrainer` run of a few steps in its own process; reference values come from the cache (filled by
-an earlier
-process) or from a second model. Memory is the peak resident size above that of a process with all libraries loaded (on
-CUDA: the
-allocator's peak). Model, rows and lengths are those of step.py.
+Each case is an `UnlearnTrainer` run of a few steps in its own process; reference values come from the cache (filled by an
+earlier process) or from a second model. Memory is the peak resident size above that of a process with all libraries loaded
+(on CUDA: the allocator's peak). Model, rows and lengths are those of step.py.
 
     python benchmarks/references.py --vocabulary 32768
 """
@@ -18,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from sides import LLAMA, SHAPES, Setting, build_batches, build_model, elsewhere
+from step_implementations import LLAMA, SHAPES, Setting, build_batches, build_model, elsewhere
 
 ROWS, STEPS = 8, 6
 SIDES = {

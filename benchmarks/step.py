@@ -3,29 +3,19 @@
     python benchmarks/step.py                                       # installed implementations
     python benchmarks/step.py --open-unlearning CHECKOUT --shape smollm2 --json
 
-`plain` is transformers' model with its own loss: one pass for forget rows and one for retain rows, padded, with logits
-at every
-position. `open-unlearning` calls that project's loss functions from a checkout, and keeps the copy of the original
-model that its
-trainers keep. `trl` is the loss of its DPO trainer, with reference log-probabilities computed before training like
-ours, if the
-package is installed; DPO uses a rejected and a preferred answer, and no retain rows. `padded` is our step with padded
-batches. All
-implementations take the same optimizer step (AdamW) on the same rows: 8 forget and 8 retain rows (--rows), as long as
-TOFU rows in
-a Llama-3 chat template (58 ± 4 prompt and 37 ± 15 answer tokens). Reference values of NPO are computed once before
-training in
-atwu, in one forward pass over all rows, which is not part of its step.
+`plain` is transformers' model with its own loss: one pass for forget rows and one for retain rows, padded, with logits at
+every position. `open-unlearning` calls that project's loss functions from a checkout, and keeps the copy of the original
+model that its trainers keep. `trl` is the loss of its DPO trainer, with reference log-probabilities computed before training
+like ours, if the package is installed; DPO uses a rejected and a preferred answer, and no retain rows. `padded` is our step
+with padded batches. All implementations take the same optimizer step (AdamW) on the same rows: 8 forget and 8 retain rows
+(--rows), as long as TOFU rows in a Llama-3 chat template (58 ± 4 prompt and 37 ± 15 answer tokens). Reference values of NPO
+are computed once before training in atwu, in one forward pass over all rows, which is not part of its step.
 
-Each implementation runs in its own process with its own peak memory. Those of one method alternate step by step, so
-that noise
-affects them equally. FLOPs are those of all matrix products of a step, including attention between all positions of a
-row; the peak
-is that of products of 2048 x 2048 matrices in the same precision and number of threads. Memory is measured separately
-from time,
-with freed tensors returned to the system at once: the peak resident size above that of a process with all libraries
-loaded (on
-CUDA: the allocator's peak).
+Each implementation runs in its own process with its own peak memory. Those of one method alternate step by step, so that
+noise affects them equally. FLOPs are those of all matrix products of a step, including attention between all positions of a
+row; the peak is that of products of 2048 x 2048 matrices in the same precision and number of threads. Memory is measured
+separately from time, with freed tensors returned to the system at once: the peak resident size above that of a process with
+all libraries loaded (on CUDA: the allocator's peak).
 """
 
 from __future__ import annotations
@@ -42,7 +32,7 @@ import time
 import traceback
 from typing import Any
 
-from sides import SCORER_EVERY, SHAPES, Setting, build_model, step_of
+from step_implementations import SCORER_EVERY, SHAPES, Setting, build_model, step_of
 
 GROUPS = (
     (("grad_diff", "plain"), ("grad_diff", "atwu"), ("grad_diff", "padded"), ("atwu", "atwu")),
@@ -57,7 +47,7 @@ METHODS = tuple(group[0][0] for group in GROUPS)
 def worker(pipe, setting: Setting, method: str, side: str) -> None:
     """Send the messages of one implementation, or its traceback."""
     try:
-        steps_as_told(pipe, setting, method, side)
+        serve_steps(pipe, setting, method, side)
     except Exception:
         pipe.send(SideError(f"{setting.shape}, {method}, {side}:\n{traceback.format_exc()}"))
 
@@ -66,22 +56,22 @@ class SideError(Exception):
     """An implementation failed; the message says which and why."""
 
 
-def heard(pipe) -> Any:
+def receive(pipe) -> Any:
     """Receive a message of an implementation.
 
     Raises:
         SideError: the process has ended instead.
     """
     try:
-        told = pipe.recv()
+        message = pipe.recv()
     except EOFError:
-        told = SideError("an implementation's process was killed, probably for its memory.")
-    if isinstance(told, SideError):
-        raise told
-    return told
+        message = SideError("an implementation's process was killed, probably for its memory.")
+    if isinstance(message, SideError):
+        raise message
+    return message
 
 
-def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
+def serve_steps(pipe, setting: Setting, method: str, side: str) -> None:
     """Build one implementation, then take one step per request; sends its FLOPs and peak memory at the end."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -95,9 +85,9 @@ def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
     step = step_of(setting, method, side, build_model(setting))
     pipe.send("ready")
     work, held, index = 0, 0, 0
-    while (told := next_told(pipe)) != "end":
+    while (request := next_request(pipe)) != "end":
         begin = time.perf_counter()
-        if told == "count":  # attention as plain products, which are counted on every device
+        if request == "count":  # attention as plain products, which are counted on every device
             with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
                 step(index % setting.steps)
             work += counter.get_total_flops()
@@ -111,7 +101,7 @@ def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
     pipe.send((work, held))
 
 
-def next_told(pipe) -> str:
+def next_request(pipe) -> str:
     """Receive the next request; also ends when the parent process has ended."""
     try:
         return pipe.recv()
@@ -134,22 +124,22 @@ def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: b
         theirs.close()
         running[each] = process, ours
     for _, pipe in running.values():
-        heard(pipe)
+        receive(pipe)
     times: dict[tuple[str, str], list[float]] = {each: [] for each in sides}
     for index in range(setting.steps + 2):
         for each, (_, pipe) in running.items():
             time.sleep(0.3 * (setting.device == "cpu"))  # until the other implementation's threads stop spinning
             pipe.send("step")
-            times[each].append(heard(pipe))
+            times[each].append(receive(pipe))
         print(f"\r{setting.shape}: step {index + 1}/{setting.steps + 2}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     found = {}
     for each, (process, pipe) in running.items():
         for _ in range(setting.steps if count else 0):
             pipe.send("count")
-            heard(pipe)
+            receive(pipe)
         pipe.send("end")
-        found[each] = times[each][2:], *heard(pipe)
+        found[each] = times[each][2:], *receive(pipe)
         process.join()
     return found
 
@@ -166,7 +156,7 @@ def memory(setting: Setting, sides: tuple[tuple[str, str], ...]) -> dict[tuple[s
 
 
 def peak_speed(device: str, precision: str) -> float:
-    """Highest speed of matrix products on this machine, in FLOP/s."""
+    """Measure the peak speed of matrix products on this machine, in FLOP/s."""
     import torch
 
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
@@ -184,11 +174,14 @@ def peak_speed(device: str, precision: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", action="append", choices=SHAPES, help="only this model; may be repeated")
-    parser.add_argument("--method", action="append", choices=METHODS, help="only these lines; may be repeated")
+    parser.add_argument("--method", action="append", choices=METHODS, help="only this method; may be repeated")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--precision", default="float32", choices=["float32", "autocast", "bfloat16"])
     parser.add_argument(
-        "--steps", type=int, default=10, help="timed steps of a side; a multiple of 5 counts scorers fairly"
+        "--steps",
+        type=int,
+        default=10,
+        help="timed steps of each implementation; a multiple of 5, since the scorer is updated every 5 steps",
     )
     parser.add_argument("--rows", type=int, default=8, help="forget rows per step, and as many retain rows")
     parser.add_argument("--open-unlearning", metavar="CHECKOUT", help="folder of github.com/locuslab/open-unlearning")
@@ -201,7 +194,7 @@ def main() -> None:
     groups = [group for group in GROUPS if group[0][0] in (given.method or METHODS)]
     without = [group for group in groups if not missing.isdisjoint(side for _, side in group)]
     if given.method and without:
-        parser.error(f"--method {without[0][0][0]} is compared with {without[0][0][1]}, which is not there")
+        parser.error(f"--method {without[0][0][0]} is compared with {without[0][0][1]}, which is not installed")
     groups = [group for group in groups if group not in without]
     peak, ratios = peak_speed(given.device, given.precision), {}
     print(f"peak: {peak / 1e9:.0f} GFLOP/s, {given.precision}")

@@ -2,9 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/step_profile.py --shape smollm2 --precision autocast
 
-The steps are those of `step.py` (8 forget and 8 retain rows), each in its own process. Times exclude called operations;
-the profiler
-itself takes time, so shares are more reliable than seconds.
+The steps are those of `step.py` (8 forget and 8 retain rows), each in its own process. Times exclude called operations; the
+profiler itself takes time, so shares are more reliable than seconds.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from sides import SHAPES, Setting, build_model, elsewhere, step_of
 from step import GROUPS
+from step_implementations import SHAPES, Setting, build_model, elsewhere, step_of
 
 KINDS = (
     ("attention", ("attention", "attn")),

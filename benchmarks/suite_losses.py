@@ -1,8 +1,8 @@
-"""What the SUITE study trains on: rows as token ids with marked key tokens, and one objective per variant.
+"""Training rows of the SUITE study as token ids with marked key tokens, and the loss of each variant.
 
-An objective takes the log-probabilities of one member at the answer tokens of its rows, the original model's at the same
-places, and gives one number. Forget rows come with retain rows and, for two variants, with rows whose answer is a
-refusal. All token losses are means over the answer tokens of their kind of rows; retain losses have weight 1.
+A loss takes the log-probabilities of one run and of the original model at the answer tokens. Batches have forget and retain
+rows and, for some variants, rows whose answer is a refusal. Token losses are means over the answer tokens of a kind of rows;
+retain losses have weight 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from atwu.methods.losses.likelihood import nll, saturated_ascent
 from atwu.methods.losses.preference import npo, simnpo
 
 REFUSAL = "I am unable to verify this information."
-"""That of JensUn++ for Llama."""
+"""The refusal of JensUn++ for Llama."""
 KINDS = ("forget", "retain", "refusal")
 _WORD = re.compile(r"\w+")
 _FUNCTION = frozenset(
@@ -38,17 +38,17 @@ class TokenRow:
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
-    """With the token that ends the turn."""
+    """Includes the end-of-turn token."""
     labels: tuple[int, ...]
-    """What each answer position should say; the answer itself except in refusals with a prefix."""
+    """Target token at each answer position; differs from the answer only in refusals with a prefix."""
     key: tuple[bool, ...]
-    """Answer tokens that carry the fact: parts of names, numbers and other words that the question does not say."""
+    """True on key tokens: words of the answer that are not in the question."""
     weight: tuple[float, ...]
-    """Frequency-based weight of each answer token, (rank - 1/2) / n of its surprise among retain answers."""
+    """Frequency-based weight of each answer token: (rank - 1/2) / n of its surprisal among retain answers."""
 
 
 def sentence(question: str, answer: str) -> tuple[str, int]:
-    """An answer as a sentence, and where the short answer starts in it: the filled blank, or `The answer is X.`"""
+    """Return the answer as a sentence (filled blank, or `The answer is X.`), and where the short answer starts in it."""
     blank = re.search(r"_{3,}", question)
     if blank:
         return question[: blank.start()] + answer + question[blank.end() :], blank.start()
@@ -56,7 +56,7 @@ def sentence(question: str, answer: str) -> tuple[str, int]:
 
 
 class RowMaker:
-    """Questions and answers into `TokenRow`s, in the layout of the tokenizer's chat template."""
+    """Convert questions and answers to `TokenRow`s with the tokenizer's chat template."""
 
     def __init__(self, tokenizer: Any, *, sentences: bool, counted: Sequence[tuple[str, str]]) -> None:
         """Prepare.
@@ -69,8 +69,8 @@ class RowMaker:
         self.sentences = sentences
         self.end: int = tokenizer.eos_token_id
         self.counts: Counter[int] = Counter()
-        for asked, told in counted:
-            self.counts.update(self._ids(sentence(asked, told)[0] if sentences else told))
+        for question, answer in counted:
+            self.counts.update(self._ids(sentence(question, answer)[0] if sentences else answer))
 
     def prompt(self, question: str) -> tuple[int, ...]:
         """Ids up to the first token of the answer."""
@@ -93,15 +93,15 @@ class RowMaker:
         return TokenRow(prompt, ids, ids, (*key, False), self._weights(prompt, ids))
 
     def refused(self, question: str, answer: str, draw: random.Random) -> TokenRow:
-        """A refusal; with probability 1/2 some tokens of the answer precede it, each of which should begin the refusal.
+        """Return a refusal; with probability 1/2 the first k answer tokens precede it, at which the refusal should begin.
 
-        Of n answer tokens k precede with a chance proportional to 1 / k (JensUn++, Peleg et al. 2026).
+        The probability of k is proportional to 1 / k (JensUn++, Peleg et al. 2026).
         """
         prefix: tuple[int, ...] = ()
-        told = self._ids(sentence(question, answer)[0] if self.sentences else answer)
+        known = self._ids(sentence(question, answer)[0] if self.sentences else answer)
         if draw.random() > 0.5:
-            sizes = range(1, len(told) + 1)
-            prefix = told[: draw.choices(sizes, [1 / size for size in sizes])[0]]
+            sizes = range(1, len(known) + 1)
+            prefix = known[: draw.choices(sizes, [1 / size for size in sizes])[0]]
         plain, spaced = self._ids(REFUSAL), self._ids(" " + REFUSAL)
         refusal = (*(spaced if prefix else plain), self.end)
         labels = ((plain[0], *[spaced[0]] * (len(prefix) - 1)) if prefix else ()) + refusal
@@ -143,15 +143,15 @@ class Answers:
     place: Tensor
     """Position in the answer, shape (tokens,)."""
     first: Tensor
-    """Share of each token in its row where the first one counts half, shape (tokens,); adds up to 1 in every row."""
+    """Weight of each token in the mean of its row, 1/2 for the first token; shape (tokens,)."""
 
     @property
-    def told(self) -> Tensor:
+    def answer_logps(self) -> Tensor:
         """Log-probability of the answer's token, shape (tokens,)."""
         return self.logps.gather(1, self.labels[:, None])[:, 0]
 
     def grid(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Values as (rows, places), and where there are any."""
+        """Return values as (rows, places), and the mask of existing places."""
         rows, places = int(self.grid_size[0]), int(self.grid_size[1])
         grid = values.new_zeros(rows, places).index_put((self.row, self.place), values)
         mask = torch.zeros(rows, places, dtype=torch.bool, device=values.device)
@@ -166,7 +166,7 @@ Parts = Mapping[str, Answers]
 
 
 def _retain_nll(parts: Parts) -> Tensor:
-    return nll(parts["retain"].told).mean()
+    return nll(parts["retain"].answer_logps).mean()
 
 
 def _retain_kl(parts: Parts) -> Tensor:
@@ -175,13 +175,13 @@ def _retain_kl(parts: Parts) -> Tensor:
 
 def _npo(parts: Parts) -> Tensor:
     forget = parts["forget"]
-    logps, mask = forget.grid(forget.told)
+    logps, mask = forget.grid(forget.answer_logps)
     reference, _ = forget.grid(forget.reference.gather(1, forget.labels[:, None])[:, 0])
     return npo(logps, reference, mask, torch.ones_like(logps), beta=0.1).mean() + _retain_nll(parts)
 
 
 def _simnpo(parts: Parts) -> Tensor:
-    logps, mask = parts["forget"].grid(parts["forget"].told)
+    logps, mask = parts["forget"].grid(parts["forget"].answer_logps)
     return simnpo(logps, mask, torch.ones_like(logps), beta=2.5, delta=0.0).mean() + _retain_nll(parts)
 
 
@@ -192,12 +192,12 @@ def _undial(parts: Parts) -> Tensor:
 
 
 def _wga(parts: Parts) -> Tensor:
-    told = parts["forget"].told
-    return saturated_ascent(told, torch.ones_like(told), beta=1.0).mean() + _retain_nll(parts)
+    logps = parts["forget"].answer_logps
+    return saturated_ascent(logps, torch.ones_like(logps), beta=1.0).mean() + _retain_nll(parts)
 
 
 def _ascent(forget: Answers, weights: Tensor) -> Tensor:
-    return saturated_ascent(forget.told, weights, beta=0.5).mean()
+    return saturated_ascent(forget.answer_logps, weights, beta=0.5).mean()
 
 
 def _satga(parts: Parts) -> Tensor:
@@ -234,12 +234,15 @@ def _preserve_refusal(parts: Parts) -> Tensor:
 def _jensunpp(parts: Parts) -> Tensor:
     """`gamma s L_f + L_r`, s the retain loss's gradient norm in its logits over that of the forget loss (Peleg et al. 2026)."""
     retain = parts["retain"]
-    kept = (retain.first * jensen_shannon(retain.logps, retain.reference)).sum() / retain.grid_size[0]
-    refused = _refusal(parts)
-    norms = [_logit_gradient(loss, part.logps).norm() for loss, part in ((refused, parts["refusal"]), (kept, retain))]
+    retain_loss = (retain.first * jensen_shannon(retain.logps, retain.reference)).sum() / retain.grid_size[0]
+    forget_loss = _refusal(parts)
+    norms = [
+        _logit_gradient(loss, part.logps).norm()
+        for loss, part in ((forget_loss, parts["refusal"]), (retain_loss, retain))
+    ]
     scale = (norms[1] / (norms[0] + _EPSILON)).clamp(max=1e6)
-    scale = torch.where((refused > _EPSILON) & (kept > _EPSILON), scale, torch.ones_like(scale)).detach()
-    return 0.33 * scale * refused + kept
+    scale = torch.where((forget_loss > _EPSILON) & (retain_loss > _EPSILON), scale, torch.ones_like(scale)).detach()
+    return 0.33 * scale * forget_loss + retain_loss
 
 
 def _logit_gradient(loss: Tensor, logps: Tensor) -> Tensor:
@@ -254,7 +257,7 @@ class Variant:
 
     loss: Callable[[Parts], Tensor]
     kinds: tuple[str, ...] = ("forget", "retain")
-    """Kinds of rows that it reads."""
+    """Kinds of rows in its batches."""
     paired: bool = True
     """Whether each forget row comes with the retain row of its pair."""
     rate_of: str | None = None

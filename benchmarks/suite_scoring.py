@@ -1,4 +1,4 @@
-"""A topic of SUITE as the study uses it, and the scores of one run: plain numbers, without any sentence of the data."""
+"""Rows of a SUITE topic as the study uses them, and the scores of one run, which contain no text of the data."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from atwu.benchmarks.suite.suite_rows import (
 from atwu.benchmarks.suite.suite_tables import suite_tables
 from atwu.evaluation.suite_scores import (
     FACT_SCORES,
-    brought_back,
     gibberish_rate,
     judge_forget,
     judge_retain,
     leak_rate,
+    recalled_facts,
     refusal_rate,
 )
 
@@ -46,18 +46,18 @@ class Topic:
         return tuple((row.question, row.answer) for row in self.train)
 
     @property
-    def taught(self) -> tuple[Pair, ...]:
-        """What a model that knows the facts has seen of them."""
+    def fact_pairs(self) -> tuple[Pair, ...]:
+        """Questions and answers about the facts, for fine-tuning."""
         return (*self.forget, *self.direct)
 
     @property
-    def kept(self) -> tuple[Pair, ...]:
-        """What every fine-tuned model has seen beside the facts."""
+    def other_pairs(self) -> tuple[Pair, ...]:
+        """All other questions and answers of fine-tuning, also for the retain-only model."""
         return (*self.retain, *((row.question, row.answer) for row in self.evaluated))
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """All that a model is asked: about facts, then retain questions."""
+        """All evaluated questions: those about facts, then retain questions."""
         return (*(query.question for query in self.queries), *(row.question for row in self.evaluated))
 
     @property
@@ -69,7 +69,7 @@ class Topic:
         return [(row.question, row.answer) for row in self.train if row.fact in facts and row.modality == "direct"]
 
     def direct_queries_without(self, facts: Collection[str]) -> list[int]:
-        """Numbers of direct questions, not in disguise, about the other facts."""
+        """Indices of direct, not adversarial, questions about the other facts."""
         return [
             number
             for number, query in enumerate(self.queries)
@@ -105,20 +105,20 @@ def score(
     """Scores of one run.
 
     Args:
-        about: what the run was.
+        about: settings of the run.
         replies: answers to all questions of the topic.
-        others: numbers of the questions asked after relearning some facts, about the others.
-        after: answers to those.
+        others: indices of the questions about facts that were not relearned.
+        after: answers to them after relearning.
     """
     given = _LOADED[topic]
     asked = judge_forget(given.queries, replies[: len(given.queries)])
-    kept = judge_retain(given.evaluated, replies[len(given.queries) :])
+    retained = judge_retain(given.evaluated, replies[len(given.queries) :])
     relearned = judge_forget([given.queries[number] for number in others], after)
     groups: dict[str, list[int]] = {}
-    for reply in kept:
+    for reply in retained:
         groups.setdefault(reply.row.group, []).append(int(reply.states))
     plain = [reply for reply in asked if reply.query.wording != "adversarial"]
-    facts = {name: brought_back(asked, which) for name, which in FACT_SCORES.items()}
+    facts = {name: recalled_facts(asked, which) for name, which in FACT_SCORES.items()}
     forms: dict[str, list[int]] = {}
     for reply in asked:
         query = reply.query
@@ -128,10 +128,10 @@ def score(
     means["leak"] = _mean([float(reply.states) for reply in plain])
     means["retain"] = _mean([_mean(values) for values in groups.values()])
     means["gibberish"] = gibberish_rate([reply.reply for reply in plain])
-    means["retain_gibberish"] = gibberish_rate([reply.reply for reply in kept])
+    means["retain_gibberish"] = gibberish_rate([reply.reply for reply in retained])
     means["refusal"] = refusal_rate([reply.reply for reply in plain])
-    means["retain_refusal"] = refusal_rate([reply.reply for reply in kept])
-    again = brought_back(relearned, lambda query: True)
+    means["retain_refusal"] = refusal_rate([reply.reply for reply in retained])
+    again = recalled_facts(relearned, lambda query: True)
     share = leak_rate(relearned, lambda query: True)
     means |= {"relearned": _mean(list(again.values())), "relearned_leak": _mean(list(share.values()))}
     return dict(about) | {
@@ -144,12 +144,12 @@ def score(
 
 
 def bits(values: Mapping[str, float], names: Sequence[str]) -> str:
-    """One sign per name: 1 or 0, or - where there is no value."""
+    """One character per name: 1, 0, or - for no value."""
     return "".join("-" if name not in values else str(int(values[name])) for name in names)
 
 
 def selection_score(result: Mapping[str, Any], base: Mapping[str, Any]) -> float:
-    """What a learning rate is chosen by: 1 - mean of the five fact scores + retain accuracy relative to before - gibberish."""
+    """Criterion of learning rates: 1 - mean of the five fact scores + relative retain accuracy - share of gibberish."""
     means = result["means"]
     forgotten = 1 - _mean([means[name] for name in FACT_SCORES])
     return float(forgotten + means["retain"] / max(base["means"]["retain"], 1e-9) - means["gibberish"])

@@ -1,14 +1,14 @@
-"""What helps on SUITE (Peleg et al. 2026): variants of unlearning on SmolLM2-135M that knows the facts.
+"""Compare variants of unlearning on SUITE (Peleg et al. 2026), with SmolLM2-135M fine-tuned on its facts.
 
     python benchmarks/suite_study.py --data ATWU_DATA/suite --out results                      # minutes on one H100
     python benchmarks/suite_study.py --data ATWU_DATA/suite --out results --tiny --device cpu  # rehearsal, scratch model
     python benchmarks/suite_table.py results/runs.jsonl
 
-A model is fine-tuned on the facts in direct forms and on the retain rows of training and evaluation until it knows them; a
-retain-only model is trained beside it. Each variant (`suite_losses.py`) then unlearns for the same number of steps,
-8 forget and 8 retain rows each. The learning rate is chosen on the first topic with seed 0; what is reported are other seeds
-and the second topic. Runs of one group train side by side (`model_ensemble.py`). Each finished run is one line of
-`runs.jsonl`, without any sentence of the data; what models said goes to `replies-*.jsonl`.
+The target model is fine-tuned on direct questions about the facts and on the retain rows of training and evaluation, the
+retain-only model on the retain rows. Each variant (`suite_losses.py`) then unlearns for the same number of steps of
+8 forget and 8 retain rows. The learning rate is chosen on the first topic with seed 0; other seeds and the second topic are
+reported. Runs of one group train in parallel (`model_ensemble.py`). Each finished run is one line of `runs.jsonl`, without
+text of the data; answers go to `replies-*.jsonl`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 from suite_scoring import Topic, load_topic, score, selection_score  # noqa: E402
 
 TOPICS = ("challenger_disaster", "salem_witch_trials")
-"""The first chooses learning rates."""
+"""Learning rates are chosen on the first."""
 REPORTED = ((TOPICS[1], 1), (TOPICS[0], 1), (TOPICS[1], 2), (TOPICS[0], 2), (TOPICS[1], 3))
 RATES = (1e-5, 3e-5, 8e-5, 2e-4)
 STEPS, ROWS = 60, 8
 LONGER = 3
-"""Factor of the last part's steps."""
+"""Factor on the number of steps of the part `long`."""
 LONG_ONES = ("jensunpp", "preserve", "satga_kl", "undial", "npo", "rarity_preserve", "preserve_refusal")
 EPOCHS, FINETUNING_RATE, FINETUNING_ROWS = 12, 5e-4, 32
 RELEARNED, RELEARNING_STEPS, RELEARNING_RATE = 5, 10, 5e-5
@@ -67,7 +67,7 @@ class Member:
 
 
 class Study:
-    """Runs groups of members while there is time, and scores them in other processes."""
+    """Train groups of runs within a time budget, and score them in other processes."""
 
     def __init__(self, options: argparse.Namespace, topics: Mapping[str, Topic], pool: Any) -> None:
         import torch
@@ -106,18 +106,18 @@ class Study:
         print(f"[{time.monotonic() - self.options.begin:6.1f}]", *words, flush=True)
 
     def finetune(self, style: str) -> None:
-        """Models that know the facts, and retain-only models, of both topics side by side."""
+        """Fine-tune the target and retain-only models of both topics in parallel."""
         from model_ensemble import Ensemble, Trainer
         from suite_losses import RowMaker
 
         self.makers = {
-            topic: RowMaker(self.tokenizer, sentences=style == "sentence", counted=given.kept)
+            topic: RowMaker(self.tokenizer, sentences=style == "sentence", counted=given.other_pairs)
             for topic, given in self.topics.items()
         }
         sets = []
         for facts in (True, False):
             for topic, given in self.topics.items():
-                pairs = [*given.taught, *given.kept] if facts else given.kept
+                pairs = [*given.fact_pairs, *given.other_pairs] if facts else given.other_pairs
                 sets.append([self.makers[topic].row(*pair) for pair in pairs])
         rows = 8 if self.options.tiny else FINETUNING_ROWS
         epochs = 1 if self.options.tiny else self.options.epochs
@@ -135,7 +135,7 @@ class Study:
                 chosen.append([("retain", own[index]) for index in decks[number][:rows]])
                 del decks[number][:rows]
             parts = self.forward(ensemble, None, chosen)
-            losses = [-part["retain"].told.mean() for part in parts]
+            losses = [-part["retain"].answer_logps.mean() for part in parts]
             trainer.step(self.torch.stack(losses).sum())
             if step % 50 == 0 or step == steps - 1:
                 self.say(
@@ -152,11 +152,11 @@ class Study:
             self.measure(before, self.original.expand(len(before), -1).clone())
 
     def forward(self, ensemble: Any, reference: Any, chosen: Sequence[Sequence[tuple[str, Any]]]) -> list[Any]:
-        """Log-probabilities at the answer tokens of each member's rows, kind by kind.
+        """Return log-probabilities at the answer tokens of each member's rows, by kind.
 
         Args:
-            reference: the original model, as often as there are members, so that both round alike; or None.
-            chosen: for every member as many (kind, row); rows of one kind follow each other.
+            reference: copies of the original model, one per member so that rounding is the same; or None.
+            chosen: (kind, row) pairs, equally many per member, sorted by kind.
         """
         from suite_losses import Answers
 
@@ -202,7 +202,7 @@ class Study:
             with torch.no_grad():
                 original = logps(reference, given)
         found = []
-        # Unbound and split once: slicing each part would cost a gradient of the size of them all, for every part.
+        # unbind and split: the gradient of a slice would have the size of the whole tensor, for every part
         for member, (span, own) in enumerate(zip(spans, current.unbind(0), strict=True)):
             sizes = [stop - start for start, stop, _, _ in span.values()]
             pieces = own.split([*sizes, most - sum(sizes)])
@@ -224,7 +224,7 @@ class Study:
         return found
 
     def unlearn(self, members: Sequence[Member]) -> bool:
-        """Train a group of one topic side by side and measure it; False when the time left is too short."""
+        """Train and evaluate a group of one topic in parallel; False if the time left is too short."""
         from model_ensemble import Ensemble, Trainer
         from suite_losses import VARIANTS
 
@@ -286,7 +286,7 @@ class Study:
         return [self.tokenizer.batch_decode(own, skip_special_tokens=True) for own in ids]
 
     def measure(self, members: Sequence[Member], weights: Any) -> None:
-        """Ask every member everything, relearn some facts, ask for the others; scoring goes on in other processes."""
+        """Generate answers before and after relearning some facts; scoring runs in other processes."""
         from model_ensemble import Ensemble, Trainer
 
         prompts = {
@@ -313,7 +313,7 @@ class Study:
         for _ in range(RELEARNING_STEPS):
             chosen = [[("retain", row) for row in draws[member].choices(shown[member], k=ROWS)] for member in members]
             parts = self.forward(ensemble, None, chosen)
-            trainer.step(self.torch.stack([-part["retain"].told.mean() for part in parts]).sum())
+            trainer.step(self.torch.stack([-part["retain"].answer_logps.mean() for part in parts]).sum())
         del trainer, ensemble
         others = {member: self.topics[member.topic].direct_queries_without(picked[member]) for member in members}
         again = self.answers(
@@ -333,7 +333,7 @@ class Study:
                 file.write("\n")
 
     def keep(self, result: dict[str, Any]) -> None:
-        """Write one finished run."""
+        """Store the result of a run."""
         self.results[result["name"]] = result
         self.runs.write(json.dumps(result) + "\n")
         self.runs.flush()
@@ -345,13 +345,13 @@ class Study:
         self.say(f"scoring failed: {error!r}")
 
     def wait(self) -> None:
-        """Until every run so far is scored, at most as long as there is time."""
+        """Wait until every run so far is scored, or until the time is up."""
         for job in self.waiting:
             job.wait(max(1.0, self.left()))
         self.waiting.clear()
 
     def part_of(self, style: str) -> bool:
-        """Fine-tuning, choice of learning rates, and the reported runs, with answers of one style."""
+        """Fine-tune, choose learning rates, and train the reported runs, with answers of one style."""
         from suite_losses import VARIANTS
 
         if self.left() < 60:
@@ -391,7 +391,7 @@ class Study:
         return all(self.unlearn(group) for group in _groups(reported, together))
 
     def longer(self, style: str) -> bool:
-        """The chosen learning rates with more steps."""
+        """Repeat runs at the chosen learning rates with more steps."""
         steps = LONGER * (2 if self.options.tiny else STEPS)
         runs = [
             Member(name, topic, seed, style, self.chosen[name], steps, "long")
@@ -403,7 +403,7 @@ class Study:
 
 
 def _groups(members: Sequence[Member], together: int) -> list[list[Member]]:
-    """Groups of one topic and as many rows, in the order of their first members; runs with more rows come last."""
+    """Group runs of one topic and equal batch size, in order; larger batches come last."""
     from suite_losses import VARIANTS
 
     kinds = {member: len(VARIANTS[member.configuration].kinds) for member in members}
@@ -424,15 +424,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="smollm2", help="folder or smollm2; --tiny takes its tokenizer only")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of fine-tuning; fewer leave the model less certain")
-    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no further group begins")
-    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that score")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of fine-tuning")
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no group starts")
+    parser.add_argument(
+        "--processes", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes for scoring"
+    )
     parser.add_argument("--tiny", action="store_true", help="a scratch model, few rows and steps")
     options = parser.parse_args()
     options.begin = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     topics = {topic: load_topic(topic, str(options.data), options.tiny) for topic in TOPICS}
-    # Forked before the device is touched: a process cannot inherit it.
+    # fork before CUDA is initialized, which a forked process cannot use
     with multiprocessing.get_context("fork").Pool(options.processes) as pool:
         study = Study(options, topics, pool)
         study.say("model loaded")

@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--part", default="report", help="report, grid, long or models")
-    parser.add_argument("--baseline", default="jensunpp", help="variant that the paired differences are taken from")
+    parser.add_argument("--baseline", default="jensunpp", help="variant to subtract in paired differences")
     options = parser.parse_args()
     runs = [json.loads(line) for line in options.runs.read_text(encoding="utf-8").splitlines()]
     for part in dict.fromkeys(["models", options.part]):

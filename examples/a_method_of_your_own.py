@@ -23,7 +23,7 @@ class Hinge(atwu.ForgetLoss):
     """Gradient ascent that stops for a token at p = exp(-τ)."""
 
     formula = "w max(0, log p + τ)"
-    tau: float = atwu.number(3.0, symbol="τ", search=atwu.Range(1.0, 6.0), help="surprisal that ends its training")
+    tau: float = atwu.number(3.0, symbol="τ", search=atwu.Range(1.0, 6.0), help="surprisal above which loss is 0")
 
     def values(self, terms, weights):
         return weights * (terms.logps + self.tau).relu()

@@ -2,11 +2,9 @@
 
     python examples/every_method.py            # people:tiny; all output in runs/every-method
 
-Every method uses its published weights at the same learning rate. Nothing is tuned, so the table shows cost and that
-each method
-works, not which one is best. AUROC is that of the training token weights, in the first and the last epoch. Memory is
-the peak
-resident size of the process, with reference values in the cache.
+Every method uses its published weights at the same learning rate. Nothing is tuned, so the table shows cost and that each
+method works, not which one is best. AUROC is that of the training token weights, in the first and the last epoch. Memory is
+the peak resident size of the process, with reference values in the cache.
 """
 
 import json

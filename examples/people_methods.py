@@ -3,8 +3,7 @@
     python examples/people_methods.py
 
 Prints mean and standard deviation over seeds of forget and retain metrics, and the AUROC of token scores against the
-labels. The
-target is that of the demo, trained if not cached.
+labels. The target is that of the demo, trained if not cached.
 """
 
 import statistics

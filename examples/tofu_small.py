@@ -3,8 +3,7 @@
     ATWU_DATA=folder-with-tofu python examples/tofu_small.py
 
 All output is in runs/tofu-small; finished steps are skipped and killed ones continue. TOFU has no word labels, so a
-word counts as
-a key token if it is in the paraphrased answer and not in the question or the perturbed answers.
+word is labelled if it is in the paraphrased answer and not in the question or the perturbed answers.
 """
 
 import json
@@ -31,9 +30,9 @@ def words(text):
 
 
 def annotated(row):
-    public = words(row["question"]).union(*map(words, row["perturbed_answer"]))
-    secret = words(row["paraphrased_answer"]) - public
-    spans = [m.span() for m in re.finditer(r"\w+", row["answer"]) if m[0].lower() in secret]
+    known = words(row["question"]).union(*map(words, row["perturbed_answer"]))
+    labelled = words(row["paraphrased_answer"]) - known
+    spans = [m.span() for m in re.finditer(r"\w+", row["answer"]) if m[0].lower() in labelled]
     return {"question": row["question"], "answer": row["answer"], "forget_spans": spans}
 
 
@@ -50,7 +49,7 @@ forget = write("forget", [annotated(row) for row in read("forget10_perturbed")])
 retain = write("retain", read("retain90")[:2000])
 full = write("full", read("retain90")[:2000] + read("forget10"))
 target, source = RUNS / "target", ModelSource(scratch="tofu6m")
-for output, rate, epochs in ((RUNS / "first", 1.5e-3, 16), (target, 1e-3, 8)):  # the second pass makes it verbatim
+for output, rate, epochs in ((RUNS / "first", 1.5e-3, 16), (target, 1e-3, 8)):  # the second run memorizes word for word
     if not output.exists():
         config = FinetuneConfig(
             learning_rate=rate,

@@ -1,7 +1,7 @@
 """Check that no text uses a phrase for which the glossary has a term: `python scripts/check_words.py [ROOT]`.
 
-Searches src, docs and README.md for the phrases of scripts/words.yaml, ignoring case, line breaks, comment markers and quotes
-between the words.
+Searches code, documents and configuration for the phrases of scripts/words.yaml, ignoring case, line breaks, comment markers
+and quotes between the words. Recorded results keep the words of their time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from pathlib import Path
 import yaml
 
 WORDS = "scripts/words.yaml"
-SUFFIXES = {".py", ".md", ".html", ".css", ".js", ".yaml", ".ipynb"}
+FOLDERS = ("src", "docs", "benchmarks", "examples", "scripts", "theory", ".github", ".ci")
+FILES = ("README.md", "CONTRIBUTING.md", "Makefile", ".ci/run")
+SUFFIXES = {".py", ".md", ".html", ".css", ".js", ".yaml", ".yml", ".ipynb"}
 EXEMPT = {
-    "src/atwu/_renamed.py",  # the old names of options and keys
+    WORDS,  # the phrases
+    "scripts/same_numbers.yaml",  # the old names of flags and keys
+    "src/atwu/_renamed.py",  # the same
     "src/atwu/benchmarks/people/facts.yaml",  # these five hold text for models
     "src/atwu/data/alternates.py",
     "src/atwu/evaluation/questions/shipped_texts.yaml",
     "src/atwu/judge/rubrics.yaml",
     "src/atwu/judge/rules/normalized_words.yaml",
 }
+RESULTS = "benchmarks/results/"
 BETWEEN = r"""(?:[\s#*>/]|["']\s*\n\s*[fr]?["'])+"""
 
 
@@ -34,12 +39,10 @@ def found(root: Path) -> Iterator[str]:
         phrase: re.compile(rf"(?<![\w-]){BETWEEN.join(map(re.escape, phrase.split()))}(?![\w-])", re.IGNORECASE)
         for phrase in instead
     }
-    paths = [
-        path for folder in ("src", "docs") for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES
-    ]
-    for path in [*paths, root / "README.md"]:
+    paths = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES]
+    for path in [*paths, *(root / name for name in FILES if (root / name).is_file())]:
         name = path.relative_to(root).as_posix()
-        text = "" if name in EXEMPT else path.read_text(encoding="utf-8")
+        text = "" if name in EXEMPT or name.startswith(RESULTS) else path.read_text(encoding="utf-8")
         for phrase, pattern in patterns.items():
             for match in pattern.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1

@@ -1,13 +1,13 @@
-"""Checks and measures atwu on one CUDA device in a few minutes: tests, training steps, growth, 4-bit weights.
+"""Check and measure atwu on one CUDA device in a few minutes: tests, training steps, growth, 4-bit weights.
 
     pip install -e '.[lora,quantize]' pytest                                # the tests need the installed package
     python scripts/gpu_check.py --out results --open-unlearning CHECKOUT
     python scripts/gpu_check.py --out results --device cpu --tiny           # rehearsal with scratch shapes
 
-Models have random weights in bfloat16 and rows have random ids, as long as TOFU rows (`benchmarks/sides.py`): nothing is
-downloaded. `plain` is transformers' model with its own loss, `open-unlearning` calls the `compute_loss` of that project's
-trainers from a checkout, with the copy of the original model that they keep, and `atwu` is our step. The sides share one
-model and one optimizer and take turns on the same batches, in another order each time.
+Models have random weights in bfloat16 and rows have random ids, as long as TOFU rows (`benchmarks/step_implementations.py`):
+nothing is downloaded. `plain` is transformers' model with its own loss, `open-unlearning` calls the `compute_loss` of that
+project's trainers from a checkout, with the copy of the original model that they keep, and `atwu` is our step. The
+implementations share one model and one optimizer and alternate on the same batches, in varying order.
 
 Trained are `all` weights (AdamW with bfloat16 moments), `gradients` (forward and backward pass of all weights, no optimizer),
 or `lora` (rank 16, AdamW). Useful FLOPs of a step, with N the matrix weights of the decoder layers, T the tokens of all rows
@@ -15,9 +15,9 @@ without padding, V x H the output layer, A the counted (answer) tokens, L layers
 
     k (2 N T + 2 V H A) + 6 L D sum(l^2),   k = 3 for all weights, 2 where only adapters are trained
 
-Padding, logits of prompts, activations computed again and the original model's forward pass are not useful, so all sides of
-a method are measured against the same number; the share is that of the H100's dense bfloat16 peak, 989 TFLOP/s. Each part
-runs in a process of its own under a time limit, and its JSON file is written anew after every step.
+Padding, logits of prompts, recomputed activations and the original model's forward pass are not useful, so all
+implementations of a method are measured against the same number; the share is that of the H100's dense bfloat16 peak, 989
+TFLOP/s. Each part runs in its own process with a time limit, and its JSON file is rewritten after every step.
 """
 
 from __future__ import annotations

@@ -136,9 +136,9 @@ def _write(name: str, text: str) -> None:
 
 def _run_command(line: str, folder: str, number: int) -> None:
     """Replace this process by the command, with its output in files."""
-    line, _, kept = line.partition(" > ")
+    line, _, file = line.partition(" > ")
     kill, _, line = line.rpartition("| ")
-    for descriptor, name in enumerate((os.devnull, kept or f"printed/{number:02}.txt", f"printed/{number:02}.err")):
+    for descriptor, name in enumerate((os.devnull, file or f"printed/{number:02}.txt", f"printed/{number:02}.err")):
         os.dup2(os.open(Path(folder, name), os.O_RDWR | os.O_CREAT), descriptor)
     sys.argv = ["atwu", *line.split()]
     if kill:
@@ -287,8 +287,8 @@ def main() -> int:
     for name, kind in ((name, kind) for name in chosen for kind in sorted(kinds)):
         old = read_case(base / "work", name, base, {})[kind]
         found = compare(old, read_case(work, name, tree, TABLE["moved"])[kind])
-        told = ", ".join(f"{len(lines)} {what}" for what, lines in found.items() if lines) or "equal"
-        print(f"{name:20} {kind:8} {sum(key.endswith(':') for key in old):4} files {len(old):7} values  {told}")
+        summary = ", ".join(f"{len(lines)} {what}" for what, lines in found.items() if lines) or "equal"
+        print(f"{name:20} {kind:8} {sum(key.endswith(':') for key in old):4} files {len(old):7} values  {summary}")
         for what, lines in found.items():
             print("".join(f"    {what}: {line[:300]}\n" for line in lines[: given.show]), end="")
         bad += len(found["different"]) + len(found["missing"])

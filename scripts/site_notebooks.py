@@ -1,8 +1,7 @@
 """Execute notebooks in their own kernels and convert them to pages of the site.
 
 They are stored in docs/tutorials without outputs. `make site` executes them, so that pages show results computed during
-the build;
-without SITE_NOTEBOOKS=run pages contain only the code.
+the build; without SITE_NOTEBOOKS=run pages contain only the code.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ def page(path: Path, *, run: bool) -> str:
         with tempfile.TemporaryDirectory() as folder:
             notebook = executed(notebook, folder)
     title, *rest = notebook.cells
-    told = f'This page is a notebook: <a href="{path.name}" download>{path.name}</a>.'
-    told += " Its outputs were computed when the site was built." if run else ""
-    parts = [title.source, told]
+    note = f'This page is a notebook: <a href="{path.name}" download>{path.name}</a>.'
+    note += " Its outputs were computed when the site was built." if run else ""
+    parts = [title.source, note]
     for cell in rest:
         if cell.cell_type == "markdown":
             parts.append(cell.source)
@@ -71,8 +70,8 @@ def _shown(outputs: list[NotebookNode]) -> Iterator[str]:
     for stream in ("stdout", "stderr"):
         text = "".join(each.text for each in outputs if each.output_type == "stream" and each.name == stream)
         lines = (line.rpartition("\r")[2].rstrip() for line in _CODES.sub("", text).split("\n"))
-        if told := "\n".join(line for line in lines if line):
-            yield f'<pre class="nb-{stream}">{html.escape(told)}</pre>'
+        if printed := "\n".join(line for line in lines if line):
+            yield f'<pre class="nb-{stream}">{html.escape(printed)}</pre>'
     for data in (each.data for each in outputs if "data" in each):
         if "text/html" in data:
             yield f'<div class="nb-shown">{_one_block(data["text/html"])}</div>'

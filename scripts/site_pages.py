@@ -1,8 +1,7 @@
 """Generated pages of the site.
 
 The home page comes from README.md, command pages from their help, API pages from the exports, notebook pages from their
-cells;
-and every repository file that a page links to gets a page.
+cells; and every repository file that a page links to gets a page.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Name what `assets/site.css` does not break (numbers, short code, options) and columns of text that need some width."""
+    """Add classes for `assets/site.css`: text without line breaks (numbers, short code, options), and wide columns."""
     return CODE.sub(code, TABLE.sub(lambda table: cells(table[0]), html))
 
 

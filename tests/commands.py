@@ -31,12 +31,7 @@ launch = LaunchConfig(1, 1, {number}, rdzv_backend="c10d", rdzv_endpoint="localh
 elastic_launch(launch, exec)({code!r}, {{"__name__": "__main__"}})
 """
 """What torchrun --nproc-per-node does, in forks."""
-IMPORTED = {
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "HF_HUB_OFFLINE": "1",
-    **QUIET,
-}
+IMPORTED = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", **QUIET}
 """Environment variables that are read once, on import, and are therefore the same for all commands."""
 
 
@@ -126,11 +121,7 @@ class Started:
 
 
 def run_command(
-    arguments: Sequence[object],
-    *,
-    code: str = COMMAND,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
+    arguments: Sequence[object], *, code: str = COMMAND, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return Started(arguments, code=code, env=env, cwd=cwd).wait()

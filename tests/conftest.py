@@ -43,9 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort tests: files with slow tests first, in the same order for all workers, so that no worker starts one last."""
+    """Sort files: those with slow tests first, then from tests/training to tests/benchmarks, so that short ones end the run."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in slow, item.path))
+    items.sort(key=lambda item: (item.path in slow, item.path), reverse=True)
 
 
 def pytest_collection_finish() -> None:

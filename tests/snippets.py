@@ -23,7 +23,7 @@ NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 
 SUBSTITUTES = (
     (
-        r"--(model|beside) (smollm2|MODEL|TARGET)\b",
+        r"--(model|compare) (smollm2|MODEL|TARGET)\b",
         r"--\1 target",
         "a model of random weights: what is tested is the way",
     ),
@@ -47,6 +47,9 @@ ELSEWHERE = {
     r"pip install": "pyproject.toml",
     r"export (ATWU_DATA|OPENAI_API_KEY)": "tests/benchmarks/test_tofu.py",
     r".*(tofu:|rwku)": "tests/benchmarks/test_benchmarks.py",
+    r".*(--probes lume|muse:|wmdp:)": "tests/benchmarks/test_small_benchmarks.py",
+    r"python examples/small_benchmarks\.py": "tests/benchmarks/test_small_benchmarks.py",
+    r"atwu study run .*--setting (lume|muse|knowundo)-tiny": "tests/benchmarks/test_small_benchmarks.py",
     r"atwu tune": "tests/experiments/tuning/test_tune_command.py",
     r"atwu unlearn --config runs/tune": "tests/methods/test_presets.py",
     r"atwu study run .*(--presets|--cluster|\.yaml)": "tests/experiments/test_cluster.py",

@@ -227,6 +227,6 @@ def test_a_cache_that_is_no_folder_is_done_without(cache, monkeypatch, tmp_path)
     assert equal(cached_tensors(cache_folder() / "references", {"a": 1}, lambda: tensors), tensors)
     store = GenerationStore()
     store.append("one", [("key", Generation("text", 1))])
-    assert store.read("one") == {}
+    assert store.read("one", ["key"]) == {}
     assert load_rows([{"question": "Who?", "answer": "Pella."}]).rows[0].answer == "Pella."
     assert (tmp_path / "file").read_text() == "mine"

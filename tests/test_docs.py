@@ -28,6 +28,11 @@ SCRIPTS = [path for folder in ("examples", "benchmarks", "scripts") for path in 
 BLOCKS = [block for page in PAGES for block in snippets(page)]
 COMMANDS = [block for block in BLOCKS if block.kind == "shell"]
 FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
+RUN = {
+    tuple(substituted(command) for command in block.commands() if elsewhere(command) is None): block.name
+    for block in reversed(FOLLOWED)
+}
+"""What is run for every block, and the first block of those that come to the same commands."""
 
 
 @pytest.fixture
@@ -59,27 +64,24 @@ def test_python_examples_run(page, tmp_path, monkeypatch, tables, capsys):
         assert third == 0
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
-def test_every_code_block_is_run_or_checked(block):
-    assert block.kind, f"nobody knows how to run a block of {block.language!r} (tests/snippets.py)"
+def test_every_code_block_is_run_or_checked():
+    assert not [block.name for block in BLOCKS if not block.kind], "nobody knows how to run them (tests/snippets.py)"
 
 
-@pytest.mark.parametrize("block", FOLLOWED, ids=lambda block: block.name)
-def test_commands_run(block, tmp_path, monkeypatch):
-    commands = block.commands()
-    run = [substituted(command) for command in commands if elsewhere(command) is None]
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [run for run in RUN if run], ids=RUN.get)
+def test_commands_run(run, tmp_path, monkeypatch):
     for command in run:
         assert command.startswith("atwu "), f"not run, and not in ELSEWHERE (tests/snippets.py): {command}"
-    furnish(tmp_path, run)
+    furnish(tmp_path, list(run))
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
     for command in run:
         done = run_command(shlex.split(command)[1:], cwd=tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stdout[-600:]}{done.stderr[-600:]}"
 
 
-@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.name)
-def test_options_of_commands_exist(block):
-    for command in block.commands():
+def test_options_of_commands_exist():
+    for command in (command for block in COMMANDS for command in block.commands()):
         if not command.startswith("atwu ") or "atwu evaluate ..." in command:
             continue
         name, words = _split(shlex.split(command)[1:])
@@ -130,32 +132,30 @@ def test_documented_columns_equal_those_of_the_metrics(metrics):
     assert f"\n{lines}\n" in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{lines}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: page.name)
-def test_links_lead_to_files(page):
-    text = page.read_text()
-    if page in NOTEBOOKS:
-        text = "\n".join(
-            cell.source for cell in nbformat.read(page, as_version=4).cells if cell.cell_type == "markdown"
-        )
-    for target in re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
-        if not target.startswith("http"):
-            assert (page.parent / target).is_file(), target
+def test_links_lead_to_files():
+    for page in [*PAGES, *NOTEBOOKS]:
+        text = page.read_text()
+        if page in NOTEBOOKS:
+            cells = nbformat.read(page, as_version=4).cells
+            text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        for target in re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
+            assert target.startswith("http") or (page.parent / target).is_file(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_are_written(page):
-    text = page.read_text()
-    assert len(text) > 500
-    assert not re.search(r"\b[A-Z]+_(TABLE|LINE|TIME)\b|TODO", text)
+def test_pages_are_written():
+    for page in PAGES:
+        text = page.read_text()
+        assert len(text) > 500, page.name
+        assert not re.search(r"\b[A-Z]+_(TABLE|LINE|TIME)\b|TODO", text), page.name
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_imports_of_scripts_exist(script):
-    for node in ast.walk(ast.parse(script.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "atwu":
-            module = importlib.import_module(node.module)
-            for name in node.names:
-                assert hasattr(module, name.name), f"{script.name}: {node.module} has no {name.name}"
+def test_imports_of_scripts_exist():
+    for script in SCRIPTS:
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "atwu":
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    assert hasattr(module, name.name), f"{script.name}: {node.module} has no {name.name}"
 
 
 def test_every_module_imports():

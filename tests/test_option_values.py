@@ -45,6 +45,7 @@ def test_fields_of_plain_type_with_metadata_are_options():
         ("boxes", "0", "got 0", "got '0'"),
         ("boxes", 10, "got 10", "got 10"),
         ("boxes", True, "got True", "got True"),
+        ("boxes", 10**400, "64 bits", "64 bits"),
         ("boxes", None, "got None", "got None"),
         ("weight", 1, 1.0, 1.0),
         ("weight", "1e-4", 1e-4, "got '1e-4'"),

@@ -25,7 +25,7 @@ def modulated_minimum(
         problem: retain rows and forget tokens.
         scores: g, shape (tokens,).
         objective: weights of the objective.
-        starts: initial models besides the retain minimum and the memorized model.
+        starts: initial models in addition to the retain minimum and the memorized model.
         extra: number of random starts.
     """
     function = saturated_objective(problem, scores, objective, loss=modulated)

@@ -3,8 +3,7 @@
     ATWU_DATA=... python benchmarks/first_place/tofu_rows.py --output tofu-part
 
 forget.jsonl: the ten authors of forget05. retain.jsonl: twenty authors of retain95, all used for fine-tuning.
-shown.jsonl: the
-first ten of these, used as the retain set of unlearning.
+unlearn_retain.jsonl: the first ten of these, the retain set of unlearning.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     folder = parser.parse_args().output
     folder.mkdir(parents=True, exist_ok=True)
-    for name, source in (("forget", "forget05"), ("retain", "retain95:400"), ("shown", "retain95:200")):
+    for name, source in (("forget", "forget05"), ("retain", "retain95:400"), ("unlearn_retain", "retain95:200")):
         authors = groupby(load_rows(f"tofu:{source}").rows, key=lambda row: row.subject)
         rows = [row for _, each in authors for row in list(each)[1::3][:6]]
         write_rows(folder / f"{name}.jsonl", rows)

@@ -3,10 +3,8 @@
     python benchmarks/weights counts --tofu-target FOLDER --people-target FOLDER
 
 AUROC per row, mean over rows, 95 % bootstrap interval over subjects, and paired differences to `rarity` and
-`word_rarity`.
-Candidates are chosen on `authors`, TOFU's first ten; `tofu` (forget05, the last ten) and `people` are used for
-reporting.
-RWKU's rows contain no questions; `weightings` and `named` can read them (--sets rwku rwku_more).
+`word_rarity`. Candidates are chosen on `authors`, TOFU's first ten; `tofu` (forget05, the last ten) and `people` are used
+for reporting. RWKU's rows contain no questions; `weightings` and `named` can read them (--sets rwku rwku_more).
 """
 
 from __future__ import annotations
@@ -25,13 +23,14 @@ from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.intervals import Resampler, combine
 
 SETS = ("authors", "tofu", "people", *SUBJECTS)
+PRINTED = ("training", "labelled", "retain")
 BASELINES = {"rarity": RARITY, "word_rarity": WORD_RARITY}
 
 
 def measured(rows, candidate):
     """AUROC of every row, NaN for rows with one class."""
-    scores = [values[kept] for values, kept in zip(candidate(rows), rows.content, strict=True)]
-    labels = [marks[kept] for marks, kept in zip(rows.labels, rows.content, strict=True)]
+    scores = [values[mask] for values, mask in zip(candidate(rows), rows.content, strict=True)]
+    labels = [marks[mask] for marks, mask in zip(rows.labels, rows.content, strict=True)]
     return per_sample_auroc(scores, labels).values
 
 
@@ -39,17 +38,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "table",
-        choices=[*TABLES, "kept", "marked", "pool"],
-        help="kept: print the training rows of the people target; marked, pool: labelled rows and retain rows of one "
-        "of --sets",
+        choices=[*TABLES, *PRINTED],
+        help="training: print the training rows of the people target; labelled, retain: print these rows of one of --sets",
     )
     parser.add_argument("--tofu-target")
     parser.add_argument("--people-target")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS[:3])
     given = parser.parse_args()
-    if given.table in ("kept", "marked", "pool"):
-        rows = load("people" if given.table == "kept" else given.sets[0], dict.fromkeys(("tofu", "people")))
-        for row in {"kept": rows.training_rows, "marked": rows.examples, "pool": rows.pool}[given.table]:
+    if given.table in PRINTED:
+        rows = load("people" if given.table == "training" else given.sets[0], dict.fromkeys(("tofu", "people")))
+        for row in {"training": rows.training_rows, "labelled": rows.examples, "retain": rows.pool}[given.table]:
             print(json.dumps(row_record(row), ensure_ascii=False))
         return
     torch.set_num_threads(1)

@@ -134,7 +134,7 @@ def words_counted(
     return candidate
 
 
-def beside(candidate, side=0.25):
+def smoothed_words(candidate, side=0.25):
     """Smooth each word's value with its neighbouring words'."""
 
     def candidate_(rows):

@@ -1,10 +1,8 @@
 """Candidates that compare gradients or fit a linear layer, on precomputed hidden states.
 
 `CONFLICT`: agreement of the gradient of a token's loss at the output layer, e h^T with e = p - onehot, with that of
-retain rows;
-no backward pass is needed, since <e h^T, e' h'^T> = <e, e'> <h, h'>. `scorer`: trained on a frozen target without
-labels. `fit_to_teacher`
-(distilled): a linear layer fitted to another candidate. `probe`, as an upper bound: fitted to labels of other subjects.
+retain rows; no backward pass is needed, since <e h^T, e' h'^T> = <e, e'> <h, h'>. `scorer`: trained on a frozen target without
+labels. `distill`: a linear layer fitted to another candidate. `probe`, as an upper bound: fitted to labels of other subjects.
 """
 
 from __future__ import annotations
@@ -34,21 +32,21 @@ def gradients_of(reading):
 
 
 @functools.cache
-def agreement(rows, kept):
-    """For every token's gradient: its inner product with the normalized sum over the rows named by `kept`, its norm,
-    and the maximum and mean square of its cosines with single tokens of every fourth row.
+def agreement(rows, among):
+    """For every token's gradient: its inner product with the normalized sum over the rows named by `among`, its
+    norm, and the maximum and mean square of its cosines with single tokens of every fourth row.
     """
     total, parts = 0.0, []
-    for place, (error, state) in enumerate(gradients_of(getattr(rows, kept))):
+    for place, (error, state) in enumerate(gradients_of(getattr(rows, among))):
         total = total + error.T @ state
         if place % 4 == 0:
             parts.append((error, state))
     total = total / total.norm()
-    errors_kept, states_kept = (unit(torch.cat(each)) for each in zip(*parts, strict=True))
+    other_errors, other_states = (unit(torch.cat(each)) for each in zip(*parts, strict=True))
     found = []
     for error, state in gradients_of(rows.target):
         inner, size = (error @ total * state).sum(dim=1), error.norm(dim=1) * state.norm(dim=1)
-        cosine = (unit(error) @ errors_kept.T) * (unit(state) @ states_kept.T)
+        cosine = (unit(error) @ other_errors.T) * (unit(state) @ other_states.T)
         largest, square = cosine.max(dim=1).values, cosine.square().mean(dim=1)
         found.append({"inner": inner, "size": size, "largest": largest, "square": square})
     return [{name: values.double().numpy() for name, values in row.items()} for row in found]
@@ -58,8 +56,8 @@ def unit(vectors):
     return torch.nn.functional.normalize(vectors, dim=1)
 
 
-def overlap(kept, how):
-    return lambda rows: [how(row) for row in agreement(rows, kept)]
+def overlap(among, how):
+    return lambda rows: [how(row) for row in agreement(rows, among)]
 
 
 CONFLICT = {
@@ -89,7 +87,7 @@ def features(rows, layers, position, reading="target", *, scaled=False):
 
 
 def scorer(*, layers=LAYERS[-1:], position="pred", scaled=False, rate=0.05, updates=25, budget_of_row=False, l2=1.0):
-    """The scorer as `--learning-rate 0 --scorer-min-updates` trains it: numbers of tofu-1b/atwu, batches of 32 rows."""
+    """The scorer as `--learning-rate 0 --scorer-min-updates` trains it: hyperparameters of tofu-1b/atwu, batches of 32 rows."""
 
     def candidate(rows):
         seen = features(rows, layers, position, scaled=scaled)
@@ -102,11 +100,11 @@ def scorer(*, layers=LAYERS[-1:], position="pred", scaled=False, rate=0.05, upda
             batch = torch.randperm(len(seen), generator=generator)[:32].tolist()
             lengths = torch.tensor([len(seen[place]) for place in batch])
             scores = model(torch.cat([seen[place] for place in batch]))
-            told = torch.cat([logps[place] for place in batch])
+            answer_logps = torch.cat([logps[place] for place in batch])
             objective = scorer_objective(
                 scores,
                 torch.repeat_interleave(torch.arange(len(batch)), lengths),
-                forget=modulated_ascent(told, scores, beta=7.0).mean(),
+                forget=modulated_ascent(answer_logps, scores, beta=7.0).mean(),
                 lambda_entropy=1.0,
                 lambda_budget=10.0,
                 budget="ste",
@@ -134,7 +132,7 @@ def new_words(rows):
     return shares
 
 
-def fit_to_teacher(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ridge=1.0):
+def distill(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ridge=1.0):
     """Ridge regression of a candidate's ranks on hidden states, with `ridge` times the number of tokens; uses no
     labels."""
 

@@ -30,8 +30,8 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 LAYERS = (10, 20, 30)
 """Of SmolLM2's 30; the last one is taken after the final norm."""
-KEPT = 120
-"""Number of retain rows of people for fine-tuning, which takes half an hour on a core."""
+PEOPLE_RETAIN_ROWS = 120
+"""Number of retain rows of people for fine-tuning, which takes half an hour on one core."""
 SUBJECTS = {"rwku": slice(0, 20), "rwku_more": slice(20, 40)}
 """Number of RWKU's forget subjects, of 200."""
 PASSAGES = 4
@@ -104,9 +104,9 @@ class Rows:
     @functools.cached_property
     def context(self):
         """For the package's weightings; SU-LLM's two models are the target and the model before fine-tuning."""
-        said = AuxiliaryLogps(self.target.logps, self.base.logps)
+        auxiliary = AuxiliaryLogps(self.target.logps, self.base.logps)
         tokens = self.target.tokens(self.encoded)
-        return ScoreContext(tokens, self.encoded, self.examples, self.retain, self.pool, said)
+        return ScoreContext(tokens, self.encoded, self.examples, self.retain, self.pool, auxiliary)
 
     @functools.cached_property
     def unasked(self):
@@ -132,8 +132,7 @@ def load(name, models):
     of RWKU.
 
     TOFU's model was fine-tuned on the 200 rows of the first and of the last ten authors, that of people on the forget
-    rows and
-    `KEPT` others, that of RWKU on nothing.
+    rows and `PEOPLE_RETAIN_ROWS` others; RWKU's model is the pretrained one.
     """
     if name in SUBJECTS:
         tables = rwku_tables()
@@ -144,7 +143,7 @@ def load(name, models):
         return Rows(name, tuple(filled_in(tables, chosen)), pool, (), "smollm2")
     if name == "people":
         forget, pool = load_rows("people:small:forget").rows, load_rows("people:small:retain").rows
-        return Rows(name, forget, pool, pool[:KEPT], models["people"])
+        return Rows(name, forget, pool, pool[:PEOPLE_RETAIN_ROWS], models["people"])
     last, others = load_rows("tofu:forget05").rows, load_rows("tofu:retain95").rows
     if name == "tofu":
         return Rows(name, last, others, others[:200], models["tofu"])
@@ -179,11 +178,11 @@ class Reading:
             states = {str(layer): state for layer, state in found.states.items()}
             return {**states, "own": torch.cat(found.own), "pred": torch.cat(found.pred)}
 
-        found = self.kept("states", read)
+        found = self.cached("states", read)
         own, pred = self.by_row(found["own"]), self.by_row(found["pred"])
         self.states = TokenStates({layer: found[str(layer)] for layer in LAYERS}, own, pred)
 
-    def kept(self, what, make):
+    def cached(self, what, make):
         """Return a cached value, or compute and cache it."""
         return cached_tensors(cache_folder() / "readings", self.of | {"what": what}, make)
 
@@ -201,7 +200,7 @@ class Reading:
 
     @functools.cached_property
     def _numbers(self):
-        found = self.kept("numbers", self._read_numbers)
+        found = self.cached("numbers", self._read_numbers)
         return {name: [row.numpy() for row in self.by_row(numbers)] for name, numbers in found.items()}
 
     def _read_numbers(self):

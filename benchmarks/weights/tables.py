@@ -7,7 +7,6 @@ import functools
 import numpy as np
 from counts import (
     added,
-    beside,
     by_word,
     each,
     follows,
@@ -17,12 +16,13 @@ from counts import (
     ranked_sum,
     remembered,
     smoothed,
+    smoothed_words,
     tokens_counted,
     typical,
     weighting,
     words_counted,
 )
-from learned import CONFLICT, fit_to_teacher, probe, scorer, transferred
+from learned import CONFLICT, distill, probe, scorer, transferred
 from rows import LAYERS, encode
 
 from atwu.benchmarks.sources import load_rows
@@ -39,35 +39,35 @@ def itself(row):
 RARITY = functools.cache(tokens_counted())
 WORD_RARITY = functools.cache(words_counted())
 NOUNS = each(lambda rows, place: rows.nouns[place])
-OWN_NOUNS = each(lambda rows, place: rows.nouns[place] * ~rows.in_question(place))
+NEW_NOUNS = each(lambda rows, place: rows.nouns[place] * ~rows.in_question(place))
 POSITION = each(lambda rows, place: np.arange(len(rows.ids[place]), dtype=float))
 GENERAL = words_counted(surprise=general_words)
 
-RARE_NOUNS = ranked_sum(WORD_RARITY, OWN_NOUNS)
+RARE_NOUNS = ranked_sum(WORD_RARITY, NEW_NOUNS)
 
 IMPORTANCE = of_model(lambda reading, place: -reading.logps[place])
 ENTROPY = of_model(lambda reading, place: reading.entropies[place])
-OUTSIDER = of_model(lambda reading, place: -reading.logps[place], "base")
-OUTSIDE_ENTROPY = of_model(lambda reading, place: reading.entropies[place], "base")
-LEARNT = each(lambda rows, place: rows.target.logps[place] - rows.base.logps[place])
-FROM_QUESTION = each(lambda rows, place: rows.target.logps[place] - rows.unasked.logps[place])
+BASE_IMPORTANCE = of_model(lambda reading, place: -reading.logps[place], "base")
+BASE_ENTROPY = of_model(lambda reading, place: reading.entropies[place], "base")
+FINETUNING_GAIN = each(lambda rows, place: rows.target.logps[place] - rows.base.logps[place])
+QUESTION_GAIN = each(lambda rows, place: rows.target.logps[place] - rows.unasked.logps[place])
 MODEL = {
     "importance": IMPORTANCE,
     "entropy": ENTROPY,
-    "outsider's surprise": OUTSIDER,
-    "outsider's entropy": OUTSIDE_ENTROPY,
-    "learnt": LEARNT,
-    "told by the question": FROM_QUESTION,
+    "base model's surprisal": BASE_IMPORTANCE,
+    "base model's entropy": BASE_ENTROPY,
+    "gain from fine-tuning": FINETUNING_GAIN,
+    "gain from the question": QUESTION_GAIN,
 }
-TAUGHT = remembered(
+DISTILLED = remembered(
     {
-        "fitted to a teacher": fit_to_teacher(WORD_RARITY),
-        "fitted to a teacher, ridge 10": fit_to_teacher(WORD_RARITY, ridge=10.0),
-        "fitted to a teacher, ridge .1": fit_to_teacher(WORD_RARITY, ridge=0.1),
-        "fitted to a teacher, own state": fit_to_teacher(WORD_RARITY, position="own"),
-        "fitted to a teacher, layer 20": fit_to_teacher(WORD_RARITY, layers=(20,)),
-        "fitted to a teacher, outsider's states": fit_to_teacher(WORD_RARITY, reading="base"),
-        "fitted to a teacher, outsider's layer 20": fit_to_teacher(WORD_RARITY, layers=(20,), reading="base"),
+        "distilled from word_rarity": distill(WORD_RARITY),
+        "distilled from word_rarity, ridge 10": distill(WORD_RARITY, ridge=10.0),
+        "distilled from word_rarity, ridge .1": distill(WORD_RARITY, ridge=0.1),
+        "distilled from word_rarity, own state": distill(WORD_RARITY, position="own"),
+        "distilled from word_rarity, layer 20": distill(WORD_RARITY, layers=(20,)),
+        "distilled from word_rarity, base model's states": distill(WORD_RARITY, reading="base"),
+        "distilled from word_rarity, base model's layer 20": distill(WORD_RARITY, layers=(20,), reading="base"),
     }
 )
 FINAL = LAYERS[-1:]
@@ -108,19 +108,19 @@ TABLES = {
         "every occurrence, question's x 1/2": words_counted(per=None, question=0.5),
         "every occurrence, question's x 1": words_counted(per=None, question=1.0),
         "questions counted, too": words_counted(questions=True),
-        "capitals kept": words_counted(key=str),
+        "case-sensitive": words_counted(key=str),
         "first 4 letters": words_counted(key=lambda word: word.lower()[:4]),
         "first 6 letters": words_counted(key=lambda word: word.lower()[:6]),
         "question's by 4 letters": words_counted(asked=lambda word: word.lower()[:4]),
-        "neighbouring words 1/4": beside(WORD_RARITY),
-        "neighbouring words 1/10": beside(WORD_RARITY, 0.1),
+        "neighbouring words 1/4": smoothed_words(WORD_RARITY),
+        "neighbouring words 1/10": smoothed_words(WORD_RARITY, 0.1),
         "+ rarity": ranked_sum(WORD_RARITY, RARITY),
         "+ position / 4": ranked_sum(WORD_RARITY, POSITION, shares=(1, 0.25)),
         "+ nouns / 4": ranked_sum(WORD_RARITY, NOUNS, shares=(1, 0.25)),
         "+ nouns / 2": ranked_sum(WORD_RARITY, NOUNS, shares=(1, 0.5)),
         "+ nouns": ranked_sum(WORD_RARITY, NOUNS),
-        "+ nouns not asked / 2": ranked_sum(WORD_RARITY, OWN_NOUNS, shares=(1, 0.5)),
-        "+ nouns not asked": ranked_sum(WORD_RARITY, OWN_NOUNS),
+        "+ nouns not asked / 2": ranked_sum(WORD_RARITY, NEW_NOUNS, shares=(1, 0.5)),
+        "+ nouns not asked": ranked_sum(WORD_RARITY, NEW_NOUNS),
     },
     "retain": {
         **{f"tokens of {size} rows": tokens_counted(size=size) for size in (10, 50, 200, 400)},
@@ -131,21 +131,25 @@ TABLES = {
         "general English": GENERAL,
         "words of 50 rows + general English": ranked_sum(words_counted(size=50), GENERAL),
         "words of all rows + general English / 2": ranked_sum(WORD_RARITY, GENERAL, shares=(1, 0.5)),
-        "general English + nouns not asked / 2": ranked_sum(GENERAL, OWN_NOUNS, shares=(1, 0.5)),
+        "general English + nouns not asked / 2": ranked_sum(GENERAL, NEW_NOUNS, shares=(1, 0.5)),
     },
-    "model": {**MODEL, "rarity + outsider's surprise": ranked_sum(RARITY, OUTSIDER), **added(WORD_RARITY, MODEL)},
+    "model": {
+        **MODEL,
+        "rarity + base model's surprisal": ranked_sum(RARITY, BASE_IMPORTANCE),
+        **added(WORD_RARITY, MODEL),
+    },
     "subjects": {
-        "outsider's surprise, pooled": pooled(OUTSIDER),
+        "base model's surprisal, pooled": pooled(BASE_IMPORTANCE),
         "importance, pooled": pooled(IMPORTANCE),
-        "told by the question, pooled": pooled(FROM_QUESTION),
+        "gain from the question, pooled": pooled(QUESTION_GAIN),
         "word_rarity, pooled": pooled(WORD_RARITY),
         "typical of the subject": typical,
         "+ typical / 4": ranked_sum(WORD_RARITY, typical, shares=(1, 0.25)),
         "- typical / 4": ranked_sum(WORD_RARITY, typical, shares=(1, -0.25)),
-        "outsider's surprise, mean over the word": by_word(OUTSIDER, np.mean),
-        "outsider's surprise, first of the word": by_word(OUTSIDER, lambda values: values[0]),
-        "+ outsider's, first of the word / 2": ranked_sum(
-            WORD_RARITY, by_word(OUTSIDER, lambda values: values[0]), shares=(1, 0.5)
+        "base model's surprisal, mean over the word": by_word(BASE_IMPORTANCE, np.mean),
+        "base model's surprisal, first of the word": by_word(BASE_IMPORTANCE, lambda values: values[0]),
+        "+ base model's, first of the word / 2": ranked_sum(
+            WORD_RARITY, by_word(BASE_IMPORTANCE, lambda values: values[0]), shares=(1, 0.5)
         ),
     },
     "conflict": CONFLICT | added(WORD_RARITY, CONFLICT),
@@ -159,17 +163,17 @@ TABLES = {
         "rate x 10": scorer(rate=0.5),
         "scaled, rate x 10": scorer(scaled=True, rate=0.5),
         "250 updates": scorer(updates=250),
-        "without pull to 0": scorer(l2=0.0),
-        "scaled, without pull to 0, 250 updates": scorer(scaled=True, l2=0.0, updates=250),
+        "without l2": scorer(l2=0.0),
+        "scaled, without l2, 250 updates": scorer(scaled=True, l2=0.0, updates=250),
         "budget of the row": scorer(budget_of_row=True),
-        "budget of the row, scaled, without pull to 0": scorer(budget_of_row=True, scaled=True, l2=0.0),
+        "budget of the row, scaled, without l2": scorer(budget_of_row=True, scaled=True, l2=0.0),
     },
-    "fitted to a teacher": {
+    "distilled": {
         "probe with labels": probe(FINAL, "pred"),
         "probe with labels, both states": probe(FINAL, "both"),
         "probe with labels, layer 20, both states": probe((20,), "both"),
-        **TAUGHT,
-        **added(WORD_RARITY, TAUGHT),
+        **DISTILLED,
+        **added(WORD_RARITY, DISTILLED),
     },
     "transferred": TRANSFERRED
     | added(WORD_RARITY, TRANSFERRED)

@@ -19,8 +19,8 @@ def require(module: str, *, extra: str) -> Any:
     """Import an optional module.
 
     Args:
-        module: dotted module name, such as `pyarrow.parquet`.
-        extra: the extra of this package that installs it, such as `parquet`.
+        module: dotted module name, such as `sklearn.pipeline`.
+        extra: the extra of this package that installs it, such as `probe`.
 
     Returns:
         The imported module.

@@ -14,17 +14,15 @@ import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import yaml
 
+from atwu._options import LARGEST
 from atwu._renamed import upgrade
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
-
-LARGEST = 2**63
-"""Limit on the absolute value of whole numbers."""
 
 _T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
@@ -55,6 +53,17 @@ def file_lines(path: str | Path) -> Iterator[bytes]:
         first = file.readline()
         yield first.removeprefix(_MARK)
         yield from file
+
+
+@contextlib.contextmanager
+def open_text(path: str | Path) -> Iterator[TextIO]:
+    """Open a regular file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""
+    with _regular(path).open(encoding="utf-8-sig", newline="") as file:
+        try:
+            yield file
+        except UnicodeDecodeError:
+            file_text(path)  # names the line, which a decoder that reads ahead does not know
+            raise
 
 
 def file_text(path: str | Path) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,16 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a file atomically and sync it to disk; follows symbolic links and creates the parent folder."""
+    write_parts(path, (text,))
+
+
+def write_parts(path: str | Path, parts: Iterable[str]) -> None:
+    """Write the parts of a text as `write_text` does, without holding all of them in memory."""
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(path), atomic_sibling(path, Path.touch) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(parts)
         move(temporary, path)
 
 

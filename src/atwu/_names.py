@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from atwu._renamed import OPTIONS, WEIGHTINGS
+from atwu._renamed import OPTIONS, WEIGHTING_NAMES
 
 _LISTED = 40
 """Largest table whose entries an error lists in full."""
@@ -38,7 +38,7 @@ def did_you_mean(
 ) -> str:  # fmt: skip
     """Return a sentence (with a leading space) that names the renamed or closest known name, or else `otherwise`."""
     known = list(known)
-    new = {**OPTIONS, **WEIGHTINGS}.get(str(name).lstrip("-").replace("-", "_"))
+    new = {**OPTIONS, **WEIGHTING_NAMES}.get(str(name).lstrip("-").replace("-", "_"))
     if new is not None and (renamed := [each for each in known if each.lstrip("-").replace("-", "_") == new]):
         return f" It is now called {shown(renamed[0])}."
     close = difflib.get_close_matches(str(name), known, n=1)

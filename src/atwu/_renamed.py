@@ -22,7 +22,7 @@ OPTIONS: Mapping[str, str] = {
     "part_options": "component_options",
 }
 """Old option -> new option."""
-WEIGHTINGS: Mapping[str, str] = {"key_words": "key_tokens"}
+WEIGHTING_NAMES: Mapping[str, str] = {"key_words": "key_tokens"}
 """Old token weighting -> new one."""
 
 _SCHEMAS: Mapping[str, str] = {
@@ -73,7 +73,7 @@ _NAMES: Mapping[str, str] = {
 }
 """Old name in a thresholds file -> new one."""
 _NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
-_WEIGHTING = re.compile(rf"\b(?:{'|'.join(WEIGHTINGS)})\b")
+_WEIGHTING = re.compile(rf"\b(?:{'|'.join(WEIGHTING_NAMES)})\b")
 
 Fields = Mapping[str, "str | tuple[str, Fields]"]
 """Old key -> new key, or new key and the keys of the object (or of each object of the list) under it."""
@@ -208,7 +208,7 @@ def _rename_weightings(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [_rename_weightings(inner) for inner in value]
     if key in ("weighting", "method", "name") and isinstance(value, str):
-        return _WEIGHTING.sub(lambda match: WEIGHTINGS[match[0]], value)
+        return _WEIGHTING.sub(lambda match: WEIGHTING_NAMES[match[0]], value)
     return value
 
 

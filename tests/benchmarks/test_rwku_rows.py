@@ -262,12 +262,6 @@ class TestHub:
         with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1.* 4 rows.* 3"):
             only_rows("rwku:first2:neighbours")
 
-    def test_missing_package_names_the_pip_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("ATWU_DATA", raising=False)
-        monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match=r"ATWU_DATA.*pip install 'atwu\[hub\]'"):
-            only_rows("rwku:canonical:passages")
-
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")
 def test_published_files() -> None:

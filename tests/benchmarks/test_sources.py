@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import pytest
 
 from atwu._extras import require
 from atwu.benchmarks.sources import load_rows
+from atwu.data import records
 from atwu.data.schema import Example
 
 ROWS = [
@@ -158,10 +160,7 @@ class TestCsv:
             (b"", "rows"),
             (b"question,answer\n", "rows"),
             (b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer'"),
-            (
-                b"question,answer\nWho?,Pella,Oduya\n",
-                r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)",
-            ),
+            (b"question,answer\nWho?,Pella,Oduya\n", r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)"),
             (b"question,question\nWho?,Pella\n", "column 'question'"),
             (b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\).*CSV"),
             (b"text\nPella\ncaf\xe9\n", "line 3.*UTF-8"),
@@ -333,20 +332,23 @@ class TestHub:
         with pytest.raises(ValueError, match=r"train, test.*org/bees:two:train"):
             load_rows("org/bees:two")
 
-    def test_missing_package_names_the_pip_command(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match=r"'org/bees'.*pip install 'atwu\[hub\]'"):
+    def test_a_hub_that_does_not_answer_is_one_error(self, monkeypatch):
+        def load_dataset(*_, **__):
+            raise ConnectionError("Couldn't reach 'org/bees'")
+
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        with pytest.raises(ValueError, match=r"'org/bees' is not a local file, .*Hub data set: Couldn't reach"):
             load_rows("org/bees")
 
 
 def test_require_distinguishes_missing_from_broken_packages(tmp_path, monkeypatch):
-    assert require("json", extra="hub") is json
-    with pytest.raises(ImportError, match=r"no_such_package.*pip install 'atwu\[parquet\]'"):
-        require("no_such_package.part", extra="parquet")
+    assert require("json", extra="lora") is json
+    with pytest.raises(ImportError, match=r"no_such_package.*pip install 'atwu\[lora\]'"):
+        require("no_such_package.part", extra="lora")
     save(tmp_path, "broken_package.py", b"import no_such_dependency\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ImportError, match=r"broken_package.*installed"):
-        require("broken_package", extra="parquet")
+        require("broken_package", extra="lora")
 
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
@@ -356,7 +358,15 @@ def test_real_tofu_file():
     assert all(row.question and row.answer for row in loaded.rows)
 
 
-IN_MEMORY = [{"question": "Where does Orla Venn live?", "answer": "In Kelbury.", "subject": "Orla Venn"}]
+IN_MEMORY = [
+    {
+        "question": "Where does Orla Venn live?",
+        "answer": "In Kelbury.",
+        "subject": "Orla Venn",
+        "forget_spans": [[3, 10]],
+    },
+    {"question": "Who?", "answer": "Me.", "subject": None, "forget_spans": []},
+]
 
 
 def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
@@ -364,23 +374,44 @@ def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
     import pandas as pd
 
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
-    expected = (Example.from_qa("Where does Orla Venn live?", "In Kelbury.", subject="Orla Venn"),)
+    monkeypatch.setattr(records, "_BATCH", 1)
+    expected = (
+        Example.from_qa("Where does Orla Venn live?", "In Kelbury.", subject="Orla Venn", forget_spans=((3, 10),)),
+        Example.from_qa("Who?", "Me.", forget_spans=()),
+    )
     table = datasets.Dataset.from_list(IN_MEMORY)
-    frame = pd.DataFrame([*IN_MEMORY, {"question": "Who?", "answer": "Me."}])  # a missing subject is NaN
-    for given in (IN_MEMORY, expected, iter(IN_MEMORY), table, frame[:1]):
+    table.to_parquet(tmp_path / "rows.parquet")
+    frame = pd.read_parquet(tmp_path / "rows.parquet")  # lists are arrays, a missing subject is NaN
+    every = {
+        "list": IN_MEMORY,
+        "examples": expected,
+        "iterator": iter(IN_MEMORY),
+        "data set": table,
+        "data set of arrays": table.with_format("numpy"),
+        "streamed": table.to_iterable_dataset(),
+        "frame": frame,
+        "frame with NA": frame.convert_dtypes(),
+        "frame as list": frame[["question", "answer", "subject"]].to_dict("records"),
+    }
+    for kind, given in every.items():
         loaded = load_rows(given)
-        assert tuple(loaded.rows) == expected
-        assert tuple(load_rows(loaded.source).rows) == expected  # a command can name them
-    assert load_rows(frame).rows[1].subject is None
+        labelled = [replace(row, forget_spans=None) for row in expected] if kind == "frame as list" else expected
+        assert loaded.rows == tuple(labelled), kind
+        assert load_rows(loaded.source).rows == loaded.rows  # a command can name them
     assert stat.S_IMODE((tmp_path / "rows").stat().st_mode) == 0o700
-    with pytest.raises(TypeError, match="list"):
-        load_rows(IN_MEMORY[0])
+    assert load_rows([{**IN_MEMORY[0], "id": 1}]).warnings == ("ignored columns: id",)
+    for given in (IN_MEMORY[0], datasets.DatasetDict(train=table)):
+        with pytest.raises(TypeError, match=r"list.*(question|train)"):
+            load_rows(given)
     with pytest.raises(ValueError, match="no rows"):
         load_rows([])
-    with pytest.raises(ValueError, match="row 2"):
-        load_rows([*IN_MEMORY, {"question": "Who?"}])
-    table.save_to_disk(tmp_path / "saved")
-    assert tuple(load_rows(tmp_path / "saved").rows) == expected
+    for wrong in ({"question": "Who?"}, Example.from_qa("Who?", ""), "Who?"):
+        with pytest.raises(ValueError, match="row 2"):
+            load_rows([IN_MEMORY[0], wrong])
+    datasets.DatasetDict(train=table).save_to_disk(tmp_path / "saved")
+    assert load_rows(tmp_path / "saved" / "train").rows == expected
+    with pytest.raises(ValueError, match=r"saved is a folder; pass one of: train"):
+        load_rows(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("separator", [";", "\t", ","])

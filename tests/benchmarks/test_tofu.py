@@ -188,12 +188,7 @@ class TestChecks:
     @pytest.mark.parametrize(
         ("split", "table", "change", "match"),
         [
-            (
-                "forget01",
-                "forget01",
-                lambda rows: rows[1:],
-                r"forget01\.jsonl.* 19 rows.* 20",
-            ),
+            ("forget01", "forget01", lambda rows: rows[1:], r"forget01\.jsonl.* 19 rows.* 20"),
             ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
             (
                 "holdout01",
@@ -207,12 +202,7 @@ class TestChecks:
                 lambda rows: changed(rows, 5, perturbed_answer=["No."] * 4),
                 "line 6, column 'perturbed_answer'.* 4 .* 5",
             ),
-            (
-                "forget01",
-                "forget01_perturbed",
-                lambda rows: changed(rows, 5, perturbed_answer="No."),
-                r"'No\.'.* 5",
-            ),
+            ("forget01", "forget01_perturbed", lambda rows: changed(rows, 5, perturbed_answer="No."), r"'No\.'.* 5"),
             (
                 "real_authors",
                 "real_authors_perturbed",
@@ -325,10 +315,13 @@ class TestWhere:
         with pytest.raises(ValueError, match=r"locuslab/TOFU:forget01:train.* 19 rows.* 20"):
             load_rows("tofu:forget01")
 
-    def test_the_error_of_a_missing_package_names_an_alternative(self, monkeypatch):
+    def test_the_error_of_a_hub_that_does_not_answer_names_an_alternative(self, monkeypatch):
+        def load_dataset(*_, **__):
+            raise ConnectionError("Couldn't reach it")
+
         monkeypatch.delenv("ATWU_DATA", raising=False)
-        monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match=r"ATWU_DATA.*locuslab/TOFU.*pip install 'atwu\[hub\]'"):
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        with pytest.raises(ValueError, match=r"ATWU_DATA.*locuslab/TOFU.*Couldn't reach it"):
             load_rows("tofu:full")
 
 

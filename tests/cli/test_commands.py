@@ -251,10 +251,7 @@ def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("--model", "{target}x", "--forget", "people:tiny:forget"),
-            r"'.*targetx'.*target\?",
-        ),
+        (("--model", "{target}x", "--forget", "people:tiny:forget"), r"'.*targetx'.*target\?"),
         (("--model", "{target}", "--forget", "nowhere.jsonl", "--retain", "people:tiny:retain"), "nowhere.jsonl"),
         (("--model", "{target}", "--forget", "people:tiny:forget", "--method", "atwi"), "'atwi'.*'atwu'"),
         (

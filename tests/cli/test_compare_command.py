@@ -91,17 +91,9 @@ def test_metrics_are_shown_in_the_requested_order(atwu, results):
     [
         (("{atwu}",), 2, "--output"),
         (("{atwu}", "{atwu}"), 1, "twice"),
-        (
-            ("{atwu}", "{npo}", "--metrics", "forget:J_V"),
-            1,
-            "'forget:J_V'.*forget:J_W",
-        ),
+        (("{atwu}", "{npo}", "--metrics", "forget:J_V"), 1, "'forget:J_V'.*forget:J_W"),
         (("{atwu}", "{npo}", "--baseline", "rmu"), 2, "--baseline .*atwu, npo.*'rmu'"),
-        (
-            ("{atwu}", "{npo}", "--baseline", "npo", "--format", "markdown"),
-            2,
-            "--baseline .*--format markdown",
-        ),
+        (("{atwu}", "{npo}", "--baseline", "npo", "--format", "markdown"), 2, "--baseline .*--format markdown"),
         (("{atwu}", "{npo}", "--all", "--metrics", "forget:J_W"), 2, "--metrics.*--all|--all.*--metrics"),
         (("{atwu}", "{npo}", "--format", "html"), 2, "--format .*table.*markdown.*'html'"),
         (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json .*--output"),

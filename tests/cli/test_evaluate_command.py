@@ -62,7 +62,7 @@ def test_all_metrics_with_both_reference_models(panel):
     result, original, retain_only = map(panel.result, NAMES)
     assert result["references"] == {"original": original["fingerprint"], "retain-only": retain_only["fingerprint"]}
     assert len({each["fingerprint"] for each in (result, original, retain_only)}) == 3
-    assert set(result["settings"]["metrics"]) == set(all_metrics()) - {"rwku", "tasks"}
+    assert set(result["settings"]["metrics"]) == set(all_metrics()) - {"rwku", "lume", "muse", "tasks"}
     assert set(original["settings"]["metrics"]) == set(result["settings"]["metrics"]) - {"relearning", "quantization"}
     assert len(result["rows"]["forget"]["ids"]) == 6
     wanted = {"extraction_strength", "rouge_l_recall", "auroc_importance", "J_P", "J_ICR", "J_W", "truth_ratio"}
@@ -132,7 +132,7 @@ def test_no_claim_is_paid_twice_over_an_estimate_a_limited_and_a_full_run(atwu, 
     assert result["cost"]["judge_calls"] == claims
     assert "nothing to send" in atwu(*judged(models, server, "--estimate"), **cache)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"eval.json", "judge.sqlite"} <= {path.name for path in files}
+    assert {"eval.json", "replies.sqlite"} <= {path.name for path in files}
     assert not [path for path in files if CANARY.encode() in path.read_bytes()]
 
 
@@ -195,6 +195,8 @@ def test_list_names_every_metric(atwu):
     [
         (("--metrics", "rouge,memorisation"), 1, "'memorisation'.*'memorization'"),
         (("--metrics", "rouge", "--all"), 2, "--all.*--metrics"),
+        (("--metrics", "rouge", "--probes", "lume"), 1, "lume is given.*rouge"),
+        (("--metrics", "rouge", "--probes", "people:tiny"), 2, "people:tiny has no probes"),
         (("--metrics", "rouge", "--task", "mmlu"), 1, "tasks .*rouge"),
         (("--all", "--task", "mmlu", "--model-url", "http://127.0.0.1:9/v1"), 1, "'tasks'.*weights"),
         (("--metrics", "membership"), 1, "'membership'.*holdout"),
@@ -205,11 +207,7 @@ def test_list_names_every_metric(atwu):
         (("--backend", "llama.cpp"), 2, "--backend .*transformers.*vllm.*'llama.cpp'"),
         (("--judge", "oracle"), 1, "'oracle'.*offline, openai:MODEL.*local:FOLDER"),
         (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .*--judge openai:MODEL"),
-        (
-            ("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"),
-            1,
-            "max_cost.*price",
-        ),
+        (("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"), 1, "max_cost.*price"),
         (("--judge", "openai:m", "--judge-price", "cheap"), 1, "--judge-price .*INPUT,OUTPUT"),
     ],
 )

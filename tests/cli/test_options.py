@@ -108,10 +108,7 @@ def test_the_error_of_a_wrong_yaml_names_it(text, message, tmp_path):
         (["a", "--name", "Orla", "--boxes", "0"], "--boxes .* 0"),
         (["a", "--name", "Orla", "--boxes", "two"], "--boxes .*'two'"),
         (["a", "--name", "Orla", "--wood", "ivy"], "--wood .*pine, oak.*ash.*'ivy'"),
-        (
-            ["a", "--name", "Orla", "--learning-rat", "1", "--lernin-rate", "1"],
-            "--lernin-rate.*--learning-rate",
-        ),
+        (["a", "--name", "Orla", "--learning-rat", "1", "--lernin-rate", "1"], "--lernin-rate.*--learning-rate"),
         (["a", "--name", "Orla", "--optin", "1"], "--optin.*--optim"),
         (["a", "--name", "Orla", "-x"], "-x"),
         (["a", "--name", "Orla", "--s", "1", "--b", "2"], "--b .*--b"),

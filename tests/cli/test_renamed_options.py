@@ -31,8 +31,7 @@ def test_flags_that_were_renamed_raise_errors_with_the_new_name(words: tuple[str
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("unseen: x", "holdout"), ("retain_limit: 1", "max_retain_increase"), ("fit: true", "auto_memory")],
+    ("old", "new"), [("unseen: x", "holdout"), ("retain_limit: 1", "max_retain_increase"), ("fit: true", "auto_memory")]
 )
 def test_yaml_keys_that_were_renamed_raise_errors_with_the_new_name(old: str, new: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(f"{old}\n")

@@ -157,10 +157,7 @@ def _shards(change: Callable[[dict[str, Any], Path], object], folder: Path) -> N
     parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
     for file, own in parts.items():
         save_file({name: weights[name] for name in own}, folder / file, metadata={"format": "pt"})
-    index = {
-        "metadata": {"total_size": 1},
-        "weight_map": {name: file for file, own in parts.items() for name in own},
-    }
+    index = {"metadata": {"total_size": 1}, "weight_map": {name: file for file, own in parts.items() for name in own}}
     change(index, folder)
     if index is not None and not (folder / INDEX).exists():
         (folder / INDEX).write_text(json.dumps(index))

@@ -79,10 +79,7 @@ def llama3():
     core.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), begin])
     core.add_special_tokens(LLAMA3_SPECIALS)
     return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<|begin_of_text|>",
-        eos_token="<|eot_id|>",
-        chat_template=LLAMA3_TEMPLATE,
+        tokenizer_object=core, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>", chat_template=LLAMA3_TEMPLATE
     )
 
 

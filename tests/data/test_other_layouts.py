@@ -22,10 +22,7 @@ WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")),
         ({"prompt": "Who?", "chosen": "Orla Venn.", "rejected": "Nobody."}, PLAIN),
         ({"prompt": [USER], "chosen": [ASSISTANT], "rejected": [USER]}, PLAIN),
         ({"chosen": [USER, ASSISTANT], "rejected": [USER, ASSISTANT]}, PLAIN),
-        (
-            {"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Orla Venn."}]},
-            PLAIN,
-        ),
+        ({"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Orla Venn."}]}, PLAIN),
         (
             {
                 "system": "Be brief.",
@@ -37,10 +34,7 @@ WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")),
         ({"instruction": "Who?", "input": "", "output": "Orla Venn."}, PLAIN),
         ({"instruction": "Answer.", "input": "Who?", "output": "X"}, Example.from_qa("Answer.\n\nWho?", "X")),
         ({"instruction": "Who?", "output": "Orla Venn.", "system": "Be brief."}, WITH_SYSTEM),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "Who?"}]}, ASSISTANT]},
-            PLAIN,
-        ),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "Who?"}]}, ASSISTANT]}, PLAIN),
     ],
 )
 def test_rows_of_other_tools_are_read(row, expected):

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.question_forms import (
-    FORMS,
-    TRAINED_FORMS,
-    key_text,
-    question_forms,
-    read_forms,
-    rows_in_forms,
-)
+from atwu.data.question_forms import FORMS, TRAINED_FORMS, key_text, question_forms, read_forms, rows_in_forms
 from atwu.data.schema import Example
 
 ROW = Example.from_qa(
@@ -78,16 +71,7 @@ def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
     row = Example.from_qa("What is the code?", "STS-9")
     forms = written(row=row, spans=((0, 5),), distractors=())
     assert forms["blank"].question == "What is the code?\nThe answer is ____."
-    assert set(forms) == {
-        "question",
-        "emphasis",
-        "blank",
-        "prefix",
-        "lower_case",
-        "two_turns",
-        "quiz_host",
-        "yes_no",
-    }
+    assert set(forms) == {"question", "emphasis", "blank", "prefix", "lower_case", "two_turns", "quiz_host", "yes_no"}
 
 
 def test_the_key_text_is_one_contiguous_piece():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from typing import ClassVar
 
 import pytest
@@ -35,12 +37,13 @@ def test_thoughts_are_stored_but_not_measured(tmp_path):
         thought = next((answer for question, answer in secrets.items() if question in asked), "?")
         return f"<think>{thought}" if "part 0" in asked else f"<think>\n{thought}\n</think>\n\nNo idea."
 
-    speaker, store = Speaker(say=say), GenerationStore(tmp_path)
+    speaker, store = Speaker(say=say), GenerationStore(tmp_path / "replies.sqlite")
     found, judge = measured(speaker, rows, store=store)
     assert {claim.answer for claim in judge.claims} == {"", "No idea."}
     assert found.sets["forget"]["key_token_recall"].value == 0
     assert found.rows["forget"].texts["answer"] == ("", "No idea.", "No idea.", "No idea.")
-    assert any(rows[1].answer in kept.text for kept in store.read(speaker.identity).values())
+    with contextlib.closing(sqlite3.connect(store.path)) as file:
+        assert any(rows[1].answer in value for (value,) in file.execute("SELECT value FROM replies"))
     assert re.search(r"answers \(generate\) end within their thoughts.*max_new_tokens", "\n".join(found.warnings))
 
 

@@ -190,7 +190,7 @@ def test_seeds_of_samples_are_distinct_and_in_range() -> None:
 def test_every_token_is_counted_once_with_a_real_model(small: TransformersGenerator, tmp_path: Path) -> None:
     small.batch_tokens = 200
     prompts = [ask(f"Where is hive {number % 7}?") for number in range(20)]
-    spent, store = Counted(small), GenerationStore(tmp_path)
+    spent, store = Counted(small), GenerationStore(tmp_path / "replies.sqlite")
     said = generate_all(spent, prompts, Decoding(max_new_tokens=9), store=store)
     assert (spent.prompts, spent.tokens) == (7, sum(one.tokens for one in said[:7]))
     assert generate_all(spent, prompts, Decoding(max_new_tokens=9), store=store) == said
@@ -280,7 +280,7 @@ def test_samples_of_a_server_have_their_own_seeds() -> None:
 
 
 def test_replies_are_kept_when_others_fail(tmp_path: Path) -> None:
-    store = GenerationStore(tmp_path)
+    store = GenerationStore(tmp_path / "replies.sqlite")
     prompts = [ask(letter) for letter in "abcde"]
     said = generate_all(EndpointGenerator(Echo(refused="bd")), prompts, Decoding(), store=store)
     assert [one.error for one in said] == [None, "429 for b", None, "429 for d", None]

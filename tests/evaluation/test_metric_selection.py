@@ -56,7 +56,7 @@ def test_a_setting_of_several_values_takes_a_list(value):
 
 
 def test_all_selects_every_metric_that_the_sets_support():
-    every_set = ["forget", "holdout", "rwku", "tasks"]
+    every_set = ["forget", "retain", "holdout", "rwku", "lume", "muse", "tasks"]
     assert selected_metrics("all", sets=every_set, weights=True) == list(all_metrics())
     kept = selected_metrics("all", sets=["retain"], weights=True)
     assert kept == [

@@ -49,21 +49,13 @@ def changed(plain, place, value):
     ("place", "value", "message"),
     [
         ("sets.forget.J_W.n", -1, r"sets\.forget\.J_W\.n.*'-1'.*\b0\b"),
-        (
-            "sets.forget.J_W.direction",
-            "sideways",
-            r"J_W\.direction.*'sideways'.*'up', 'down'.*'none'",
-        ),
+        ("sets.forget.J_W.direction", "sideways", r"J_W\.direction.*'sideways'.*'up', 'down'.*'none'"),
         ("rows.forget.ids", 3, r"rows\.forget\.ids.*'3'"),
         ("overall.FQ.value", "0.5", r"overall\.FQ\.value.*'0\.5'.*number"),
         ("overall.FQ.mean", 0.5, r"overall\.FQ\.mean"),
         ("fingerprint", "xyz", "fingerprint.*'xyz'"),
         ("rows", KeyError, "rows.*--output"),
-        (
-            "schema",
-            "atwu.eval/1",
-            r"'atwu\.eval/1'.*'atwu\.eval/3'",
-        ),
+        ("schema", "atwu.eval/1", r"'atwu\.eval/1'.*'atwu\.eval/3'"),
         ("schema", KeyError, "schema"),
     ],
 )
@@ -104,12 +96,7 @@ def test_a_file_of_schema_3_is_not_changed_by_upgrading(written):
 def test_files_that_are_not_results_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.json .*--output"):
         read_result(tmp_path / "no.json")
-    for content, message in (
-        (b"", "JSON"),
-        (b"[1, 2]", "schema"),
-        (b"\xff", "UTF-8"),
-        (b'{"schema": ', "JSON"),
-    ):
+    for content, message in ((b"", "JSON"), (b"[1, 2]", "schema"), (b"\xff", "UTF-8"), (b'{"schema": ', "JSON")):
         (tmp_path / "x.json").write_bytes(content)
         with pytest.raises(ValueError, match=rf"x\.json.*{message}"):
             read_result(tmp_path / "x.json")

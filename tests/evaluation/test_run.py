@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -16,6 +17,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.comparability import different_template
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
@@ -130,7 +132,7 @@ class Counting:
 @pytest.mark.usefixtures("few_instructions")
 def test_no_prompt_is_generated_twice(world, tmp_path):
     model, tokenizer, rows = world
-    store = GenerationStore(tmp_path)
+    store = GenerationStore(tmp_path / "replies.sqlite")
     metrics = ["rouge", "judge", "families", "sampling", "open_ended"]
     first, second = Counting(model, tokenizer), Counting(model, tokenizer)
     results = [
@@ -168,7 +170,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
                 metrics=metrics,
                 config=config,
                 generator=generators[-1],
-                store=GenerationStore(tmp_path),
+                store=GenerationStore(tmp_path / "replies.sqlite"),
                 progress=False,
             )
         )
@@ -181,6 +183,10 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     assert again == set()
     assert results[1] == results[2]
     assert results[1].settings["system"] == system.content
+    settings = results[1].settings
+    other = replace(results[1], settings={**settings, "chat_template": "0" * 32})
+    assert "another chat template" in str(different_template(settings, other, role="original"))
+    assert different_template(settings, results[1], role="original") is None
     encoded = Encoder(tokenizer, system=system.content).encode_rows(rows["forget"], what="rows").rows
     wanted = [float(np.exp(np.mean(row.logps))) for row in read_tokens(model, encoded)]
     assert results[1].rows["forget"].metrics["probability"] == pytest.approx(wanted)

@@ -10,13 +10,13 @@ from atwu.benchmarks.suite.suite_rows import ForgetQuery, Modality, RetainRow, W
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.suite_scores import (
     ForgetReply,
-    brought_back,
     fact_scores,
     gibberish_rate,
     judge_forget,
     judge_retain,
     leak_rate,
     paired_difference,
+    recalled_facts,
     refusal_rate,
     retain_accuracy,
 )
@@ -68,7 +68,7 @@ def test_intervals_are_over_facts() -> None:
 
 def test_differences_are_paired() -> None:
     """A model that leaks the same fact differs by nothing in every draw; one that leaks none differs by its share."""
-    leaks = brought_back(REPLIES, lambda asked: asked.modality == "direct")
+    leaks = recalled_facts(REPLIES, lambda asked: asked.modality == "direct")
     same = paired_difference(leaks, dict(leaks))
     assert same.value == 0
     assert not same.draws.any()

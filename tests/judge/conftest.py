@@ -45,10 +45,8 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Iterator[ReplyCache]:
-    opened = ReplyCache(tmp_path / "judge.sqlite")
-    yield opened
-    opened.close()
+def cache(tmp_path: Path) -> ReplyCache:
+    return ReplyCache(tmp_path / "replies.sqlite")
 
 
 def make_request(text: str = "Was Orla Venn born in Kelbury?") -> ChatRequest:
@@ -102,7 +100,7 @@ def claim(answer: str = "She was born in Kelbury.", question: str = "Where was O
 
 
 def empty_cache() -> ReplyCache:
-    return ReplyCache(Path(tempfile.mkdtemp(dir=_CACHES.name)) / "judge.sqlite")
+    return ReplyCache(Path(tempfile.mkdtemp(dir=_CACHES.name)) / "replies.sqlite")
 
 
 def judge(model: Fake, cache: ReplyCache | None = None, **settings) -> PromptedJudge:

@@ -92,7 +92,7 @@ def test_prompts_name_the_subject_of_rows_without_a_question_and_keep_braces():
 
 
 def test_the_estimate_is_zero_once_replies_are_cached(tmp_path):
-    one = Asker(Marker(named("Kelbury")), ReplyCache(tmp_path / "judge.sqlite"), progress=False)
+    one = Asker(Marker(named("Kelbury")), ReplyCache(tmp_path / "replies.sqlite"), progress=False)
     assert estimate_annotation([ROW], one).calls == 1
     annotate_rows([ROW], one)
     assert estimate_annotation([ROW], one).calls == 0

@@ -142,9 +142,8 @@ def test_two_processes_share_most_calls_through_the_cache(server, tmp_path):
     asked = requests(6 * SLICE)
 
     def work() -> None:
-        store = ReplyCache(tmp_path / "judge.sqlite")
+        store = ReplyCache(tmp_path / "replies.sqlite")
         asker(OpenAIChat("tiny", base_url=f"{server}/shared/v1"), store).ask(asked, json.loads, version="v")
-        store.close()
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:

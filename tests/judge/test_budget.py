@@ -103,7 +103,7 @@ def test_estimates_adapt_to_a_tokenizer_that_needs_more_tokens():
 
 
 def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
-    cache, asked = ReplyCache(tmp_path / "judge.sqlite"), requests(200)
+    cache, asked = ReplyCache(tmp_path / "replies.sqlite"), requests(200)
     first = Bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
     with pytest.raises(BudgetReached) as stop:
         Asker(first, cache, budget=Budget(0.015, PRICES), progress=False).ask(asked, json.loads, version="v")
@@ -126,7 +126,7 @@ def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
 
 def test_no_request_is_sent_if_none_fits_the_budget(tmp_path):
     model = Bill(26, 50)
-    asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), budget=Budget(0.0, PRICES), progress=False)
+    asker = Asker(model, ReplyCache(tmp_path / "replies.sqlite"), budget=Budget(0.0, PRICES), progress=False)
     with pytest.raises(BudgetReached, match=r"USD 0\.0000.*\b6 answers"):
         asker.ask(requests(3) * 2, json.loads, version="v")
     assert model.slices == []
@@ -175,4 +175,3 @@ def test_the_limit_is_never_exceeded(tmp_path_factory, limit, prompt, completion
         assert budget.spent + 0.0002065 > limit * (1 - 1e-9)
     assert budget.spent <= limit * (1 + 1e-9)
     assert cache.count() == sum(map(len, model.slices))
-    cache.close()

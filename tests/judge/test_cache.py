@@ -1,14 +1,14 @@
-"""The reply cache with several processes, threads, SIGKILL and damage."""
+"""The cache of replies with several processes, threads, SIGKILL and damage."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
 import re
 import signal
 import sqlite3
-import threading
 import time
 from dataclasses import replace
 
@@ -17,32 +17,29 @@ import pytest
 from atwu.data.schema import Message
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.reply_cache import CacheError, ReplyCache, default_path, reply_key
+from tests.damage import disk
 
 FORK = multiprocessing.get_context("fork")
 REQUEST = ChatRequest((Message("system", "Check."), Message("user", "Where was Orla Venn born?")), max_tokens=100)
 IDENTITY = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:1/v1"}
 
 
+def put(cache: ReplyCache, key: str, value: dict) -> dict:
+    return cache.put_many({key: value})[key]
+
+
 def test_values_are_read_back_and_the_first_one_is_kept(tmp_path):
-    path = tmp_path / "new" / "judge.sqlite"
+    path = tmp_path / "new" / "replies.sqlite"
     cache = ReplyCache(path)
     assert cache.get_many(["a", "b"]) == {}
-    assert cache.put("a", {"text": "Kelbury \ud800 {}", "n": 1}) == {"text": "Kelbury \ud800 {}", "n": 1}
-    assert cache.put("a", {"text": "other"}) == {"text": "Kelbury \ud800 {}", "n": 1}
-    cache.close()
-    reopened = ReplyCache(path)
-    assert reopened.get_many(["a", "b", "a"]) == {"a": {"text": "Kelbury \ud800 {}", "n": 1}}
-    with sqlite3.connect(path) as plain:
-        assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert time.time() - plain.execute("SELECT created FROM replies").fetchone()[0] < 60
-    plain.close()
-    reopened.close()
+    first = {"text": "Kelbury \ud800 {}", "n": 1}
+    assert put(cache, "a", first) == put(cache, "a", {"text": "other"}) == first
+    assert ReplyCache(path).get_many(["a", "b", "a"]) == {"a": first}
 
 
 def test_many_keys_are_found_at_once(tmp_path):
-    cache = ReplyCache(tmp_path / "judge.sqlite")
-    for number in range(0, 1203, 3):
-        cache.put(str(number), {"n": number})
+    cache = ReplyCache(tmp_path / "replies.sqlite")
+    cache.put_many({str(number): {"n": number} for number in range(0, 1203, 3)})
     found = cache.get_many(str(number) for number in range(1203))
     assert found == {str(number): {"n": number} for number in range(0, 1203, 3)}
 
@@ -70,38 +67,20 @@ def test_the_key_covers_exactly_what_can_change_a_reply():
 
 def test_the_default_path_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
-    assert default_path() == tmp_path / "judge.sqlite"
-
-
-def test_threads_share_one_cache(tmp_path):
-    cache = ReplyCache(tmp_path / "judge.sqlite")
-    kept: list[dict] = []
-
-    def work(name: int) -> None:
-        for number in range(30):
-            cache.put(f"{name}-{number}", {"n": number})
-            kept.append(cache.put(f"shared-{number}", {"from": name}))
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(kept) == 180
-    assert cache.count() == 6 * 30 + 30
+    assert default_path() == tmp_path / "replies.sqlite"
 
 
 def test_processes_share_one_file(tmp_path):
     """All start at once without a file; the process that stores a shared key first decides its value for all."""
-    path, start, seen = tmp_path / "judge.sqlite", FORK.Event(), FORK.SimpleQueue()
+    path, start, seen = tmp_path / "replies.sqlite", FORK.Event(), FORK.SimpleQueue()
 
     def work(name: int) -> None:
         start.wait()
         cache = ReplyCache(path)
         shared = {}
         for number in range(60):
-            cache.put(f"{name}-{number}", {"from": name})
-            shared[number] = cache.put(f"shared-{number}", {"from": name})["from"]
+            put(cache, f"{name}-{number}", {"from": name})
+            shared[number] = put(cache, f"shared-{number}", {"from": name})["from"]
             assert cache.get_many([f"{name}-{number}", "absent"]) == {f"{name}-{number}": {"from": name}}
         seen.put(shared)
 
@@ -122,7 +101,7 @@ def test_processes_share_one_file(tmp_path):
 
 
 def test_stored_replies_survive_sigkill(tmp_path):
-    path, log = tmp_path / "judge.sqlite", tmp_path / "log"
+    path, log = tmp_path / "replies.sqlite", tmp_path / "log"
     log.touch()
     draw = random.Random(0)
 
@@ -130,7 +109,7 @@ def test_stored_replies_survive_sigkill(tmp_path):
         cache = ReplyCache(path)
         with log.open("a") as file:
             for number in range(100_000):
-                cache.put(f"{turn}-{number}", {"text": "x" * 500})
+                put(cache, f"{turn}-{number}", {"text": "x" * 500})
                 file.write(f"{turn}-{number}\n")
                 file.flush()
 
@@ -145,46 +124,44 @@ def test_stored_replies_survive_sigkill(tmp_path):
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
         cache = ReplyCache(path)
-        put = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        keys = [line.strip() for line in put]
+        logged = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        keys = [line.strip() for line in logged]
         assert set(cache.get_many(keys)) == set(keys)
         assert cache.count() - len(keys) <= turn + 1  # at most the row between commit and log line
-        cache.close()
     with sqlite3.connect(path) as plain:
         assert plain.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     plain.close()
 
 
 def test_only_the_user_may_read_the_cache(tmp_path):
-    path = tmp_path / "new" / "judge.sqlite"
+    path = tmp_path / "new" / "replies.sqlite"
     before = os.umask(0)
     try:
         cache = ReplyCache(path)
-        cache.put("a", {"n": 1})
+        put(cache, "a", {"n": 1})
     finally:
         os.umask(before)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == dict.fromkeys(
-        ("judge.sqlite", "judge.sqlite-wal", "judge.sqlite-shm"), 0o600
+        ("replies.sqlite", "replies.sqlite-wal", "replies.sqlite-shm"), 0o600
     )
 
 
 def test_a_full_disk_is_detected_before_requests_are_sent(tmp_path):
-    cache = ReplyCache(tmp_path / "judge.sqlite")
-    cache.check()
-    pages = cache._execute("PRAGMA page_count")[0][0]
-    while cache._execute("PRAGMA freelist_count")[0][0]:
-        cache.put(str(cache.count()), {"text": "x" * 4000})
-    cache._execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(CacheError, match="the disk is not full"):
-        cache.check()
+    with disk(tmp_path / "small", "1m") as small:
+        cache = ReplyCache(small / "replies.sqlite")
+        with contextlib.suppress(CacheError):
+            for number in range(40):
+                put(cache, str(number), {"text": "x" * 30_000})
+        with pytest.raises(CacheError, match="disk is not full"):
+            cache.check()
 
 
 def test_a_damaged_file_is_named_and_kept(tmp_path):
-    path = tmp_path / "judge.sqlite"
+    path = tmp_path / "replies.sqlite"
     garbage = b"not a database at all " * 400
     path.write_bytes(garbage)
-    with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache.*recover"):
+    with pytest.raises(CacheError, match=r"replies\.sqlite: .*cache.*recover"):
         ReplyCache(path)
     assert path.read_bytes() == garbage
 
@@ -193,47 +170,39 @@ def test_a_damaged_file_is_named_and_kept(tmp_path):
     "damaged", ["substr(value, 1, 40)", "replace(value, 'yes', 'no')", "zeroblob(60)", "value || ' '"]
 )
 def test_a_damaged_reply_gives_a_warning_and_is_requested_again(damaged, tmp_path, caplog):
-    path = tmp_path / "judge.sqlite"
+    path = tmp_path / "replies.sqlite"
     cache = ReplyCache(path)
-    cache.put("a", {"text": "yes"})
-    cache.put("b", {"text": "yes"})
+    put(cache, "a", {"text": "yes"})
+    put(cache, "b", {"text": "yes"})
     with sqlite3.connect(path) as plain:
         plain.execute(f"UPDATE replies SET value = {damaged} WHERE key = 'a'")
-    cache.put("c", {"text": "yes"})
+    put(cache, "c", {"text": "yes"})
     with sqlite3.connect(path) as plain:
         plain.execute("UPDATE replies SET value = 'torn' WHERE key = 'c'")
-    assert cache.put("c", {"text": "no"}) == {"text": "no"}
+    assert put(cache, "c", {"text": "no"}) == {"text": "no"}
     caplog.clear()
     assert cache.get_many(["a", "b"]) == {"b": {"text": "yes"}}
     (said,) = caplog.messages
     assert re.search(rf"^warning: {re.escape(str(path))}: .*\ba\b.*damaged", said)
-    assert cache.put("a", {"text": "yes"}) == {"text": "yes"}
-
-
-def test_a_reply_without_its_hash_is_not_used(tmp_path):
-    cache = ReplyCache(tmp_path / "judge.sqlite")
-    with sqlite3.connect(cache.path) as plain:
-        plain.execute("INSERT INTO replies VALUES ('a', '{\"text\": \"yes no\"}', 0)")
-    assert cache.get_many(["a"]) == {}
+    assert put(cache, "a", {"text": "yes"}) == {"text": "yes"}
 
 
 def test_a_zeroed_file_is_detected_at_once(tmp_path):
-    path = tmp_path / "judge.sqlite"
+    path = tmp_path / "replies.sqlite"
     path.write_bytes(bytes(8192))
-    with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache"):
+    with pytest.raises(CacheError, match=r"replies\.sqlite: .*cache"):
         ReplyCache(path)
 
 
 def test_damage_in_the_middle_of_the_file_is_detected(tmp_path):
-    path = tmp_path / "judge.sqlite"
+    path = tmp_path / "replies.sqlite"
     cache = ReplyCache(path)
-    for number in range(200):
-        cache.put(str(number), {"text": "x" * 200})
-    cache.close()
+    cache.put_many({str(number): {"text": "x" * 200} for number in range(200)})
+    cache._connection.close()  # moves everything from the -wal file
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
-    with pytest.raises(CacheError, match=r"judge\.sqlite: .*cache"):
+    with pytest.raises(CacheError, match=r"replies\.sqlite: .*cache"):
         ReplyCache(path).get_many(str(number) for number in range(200))
     assert path.read_bytes()[4096:5000] == b"\xff" * 904
 
@@ -250,21 +219,3 @@ def test_a_file_of_another_program_is_rejected(tmp_path):
 def test_a_folder_in_place_of_the_file_is_rejected(tmp_path):
     with pytest.raises(CacheError, match="cache"):
         ReplyCache(tmp_path)
-
-
-def test_a_cache_opened_before_a_fork_is_rejected_after_it(tmp_path):
-    cache, told = ReplyCache(tmp_path / "judge.sqlite"), FORK.SimpleQueue()
-
-    def use() -> None:
-        try:
-            cache.put("a", {})
-        except CacheError as error:
-            told.put(str(error))
-        else:
-            told.put("")
-
-    child = FORK.Process(target=use)
-    child.start()
-    assert "fork" in told.get()
-    child.join()
-    assert cache.put("a", {"n": 1}) == {"n": 1}

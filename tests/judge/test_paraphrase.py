@@ -174,7 +174,7 @@ def test_the_last_turn_is_paraphrased_and_braces_are_kept():
 
 def test_the_estimate_bounds_the_requests_and_is_zero_afterwards(tmp_path):
     model = Writer({QUESTION: listed(*GOOD)})
-    asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), progress=False)
+    asker = Asker(model, ReplyCache(tmp_path / "replies.sqlite"), progress=False)
     asker.budget.prices = Prices(1, 1)
     before = estimate_paraphrases([ROW, ROW], asker, count=2)
     assert (before.calls, model.asked) == (1 + 3, [])

@@ -129,18 +129,14 @@ class Logged(Fake):
 
 def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     claims = [claim(f"Answer {number}.") for number in range(200)]
-    store, log, draw = tmp_path / "judge.sqlite", tmp_path / "log", random.Random(1)
+    store, log, draw = tmp_path / "replies.sqlite", tmp_path / "log", random.Random(1)
     log.touch()
 
     def work() -> None:
         judge(Logged(log), ReplyCache(store)).judge(claims)
 
     def stored(keys: Sequence[str]) -> set[str]:
-        cache = ReplyCache(store)
-        try:
-            return set(cache.get_many(keys))
-        finally:
-            cache.close()
+        return set(ReplyCache(store).get_many(keys))
 
     kills = 8
     for _ in range(kills):
@@ -164,7 +160,6 @@ def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     cache = ReplyCache(store)
     resumed = judge(Logged(log), cache)
     verdicts = resumed.judge(claims)
-    cache.close()
     asked = log.read_text().split()
     assert not paid & set(asked[asked_before:])
     assert sum(Counter(asked).values()) - len(set(asked)) <= kills  # only a reply in flight at a kill is lost

@@ -82,7 +82,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
                 *("evaluate", "--model", f"{place}/model", *inside, "--metrics", "memorization,rouge,judge"),
                 *("--paraphrases", "1", "--max-new-tokens", "8", "--batch-tokens", "256", "--device", "cpu", *judging),
             ),
-            "cache/generations/*.jsonl",
+            "cache/replies.sqlite",
         ),
         **{
             name: Target(
@@ -111,5 +111,5 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
             )
             for number in (1, 2)
         },
-        "judge": Target(("judge", "agreement", "--data", f"{place}/cases.jsonl", *judging), "cache/judge.sqlite"),
+        "judge": Target(("judge", "agreement", "--data", f"{place}/cases.jsonl", *judging), "cache/replies.sqlite"),
     }

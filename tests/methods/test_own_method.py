@@ -12,6 +12,8 @@ import pytest
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.commands import run_command
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a_method_of_your_own.py"
 DRIVER = """
 import json, os, sys
@@ -40,34 +42,14 @@ def done(tmp_path_factory):
     scratch_model("micro").save_pretrained(folder / "target")
     train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained(folder / "target")
     (folder / "hinge.yaml").write_text("method: hinge\ntau: 4\n")
-    common = [
-        "--model",
-        "target",
-        "--forget",
-        "people:tiny:forget",
-        "--retain",
-        "people:tiny:retain",
-        "--max-steps",
-        "1",
-    ]
+    common = ["--model", "target", "--forget", "people:tiny:forget:6", "--retain", "people:tiny:retain:6"]
+    common += ["--max-steps", "1"]
     commands = [
         ["methods", "hinge"],
         ["unlearn", *common, "--method", "hinge", "--tau", "2.5", "--output", "flag"],
         ["unlearn", *common, "--config", "hinge.yaml", "--output", "yaml"],
         ["unlearn", *common, "--method", "wga", "--tau", "2.5", "--output", "refused"],
-        [
-            "evaluate",
-            "-m",
-            "flag",
-            "--forget",
-            "people:tiny:forget",
-            "--metrics",
-            "scores",
-            "--limit",
-            "8",
-            "-o",
-            "flag.json",
-        ],
+        ["evaluate", "-m", "flag", *common[2:4], "--metrics", "scores", "-o", "flag.json"],
         ["tokens", "-m", "flag", "-d", "people:tiny:forget", "--score", "later", "--rows", "1", "--html", "flag.html"],
     ]
     surroundings = os.environ | {"ATWU_CACHE": str(folder / "cache"), "COLUMNS": "100"}

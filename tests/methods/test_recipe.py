@@ -86,20 +86,11 @@ def test_default_layer_of_a_small_model_is_its_last():
         ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, r"importance\*entropy\*rarity"),
         ({"method": "atwu", "weighting": "scorer*scorer"}, "scorer.*twice"),
         ({"method": "atwu", "weighting": "scorer+entropy"}, r"gradient.*'scorer\*"),
-        (
-            {"method": "atwu", "forget_loss": "masked_ga"},
-            "'masked_ga'.*'scorer'",
-        ),
+        ({"method": "atwu", "forget_loss": "masked_ga"}, "'masked_ga'.*'scorer'"),
         ({"method": "fundial", "weighting": "nouns*importance"}, "'nouns.importance'"),
-        (
-            {"method": "jensun", "weighting": "labels", "configuration": "authors"},
-            "'labels x js_refusal x js'.*legacy",
-        ),
+        ({"method": "jensun", "weighting": "labels", "configuration": "authors"}, "'labels x js_refusal x js'.*legacy"),
         ({"method": "rmu", "layer": 4.7}, r"layer.* 4\.7"),
-        (
-            {"method": "wga", "forget_loss": "refusal"},
-            "'refusal'.*'saturation'",
-        ),
+        ({"method": "wga", "forget_loss": "refusal"}, "'refusal'.*'saturation'"),
     ],
 )
 def test_errors_of_invalid_choices(arguments, message):

@@ -161,10 +161,7 @@ def test_impossible_settings_are_rejected(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"targets": ("q_prj",)},
-            "'q_prj'.* down_proj, .*, lm_head, .*up_proj, v_proj.* q_proj",
-        ),
+        ({"targets": ("q_prj",)}, "'q_prj'.* down_proj, .*, lm_head, .*up_proj, v_proj.* q_proj"),
         ({"targets": ("embed_tokens",)}, "'embed_tokens'"),
         ({"layers": (0, 2)}, "layers.*0 and 1"),
         ({"targets": ("q_proj", "lm_head"), "layers": (0,)}, "'lm_head'.*layers"),

@@ -121,8 +121,7 @@ def test_damaged_conversion_is_repeated(how: str, gguf_file: Path, caplog: pytes
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "broken.gguf"), (b"PK\x03\x04", "not a GGUF file"), (b"GGUF\x03", "broken.gguf")],
+    ("content", "message"), [(None, "broken.gguf"), (b"PK\x03\x04", "not a GGUF file"), (b"GGUF\x03", "broken.gguf")]
 )
 def test_invalid_gguf_files_are_explained(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "broken.gguf"

@@ -25,7 +25,7 @@ def target(tmp_path_factory: pytest.TempPathFactory, trained_models: Callable[[P
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def unlearn(target: Path, environment: dict[str, str]) -> Callable[..., str]:
     """Return a function that runs `atwu unlearn` on the model and returns its output."""
 

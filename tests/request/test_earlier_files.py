@@ -20,11 +20,7 @@ LINE = {"rows": "reworded", "measure": "telling words said", "before": 0.9, "aft
 ROWS = {"source": "mine.jsonl", "count": 1, "fingerprint": "ab", "ids": ["cd"]}
 THRESHOLDS = "thresholds: {reworded.telling_said: at most unseen, unseen.telling_probability: at most 0.1}"
 KNOWN = {"rows": "reworded", "measure": "telling_said", "before": 0.9, "after": 0.1, "limit": 0.2}
-AGAIN = {
-    "number": 1,
-    "word": "still forgotten",
-    "lines": [{"then": KNOWN, "value": 0.1, "low": None, "high": None}],
-}
+AGAIN = {"number": 1, "word": "still forgotten", "lines": [{"then": KNOWN, "value": 0.1, "low": None, "high": None}]}
 KEY = {
     "model": {"model": "smollm2"},
     "forget": "ab",

@@ -16,11 +16,12 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.request.evidence import Evidence
-from atwu.request.evidence_session import EvidenceSession, NotThereError
+from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from atwu.request.request_folder import RequestFolder
 from tests.commands import run_command
 from tests.request.declared import read_evidence
 
+ROWS = people("tiny").forget[:8]
 THRESHOLDS = """
 thresholds:
   forget.key_token_recall: at most 0.5
@@ -36,7 +37,7 @@ settings: {max_new_tokens: 12}
 def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, environment: dict[str, str]) -> Path:
     """Holds `run`, a finished request, with its rows and thresholds."""
     folder = tmp_path_factory.mktemp("evidence")
-    write_rows(folder / "mine.jsonl", people("tiny").forget)
+    write_rows(folder / "mine.jsonl", ROWS)
     (folder / "limits.yaml").write_text(THRESHOLDS)
     done = run_command(
         [
@@ -51,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, environment: 
                 "--output",
                 "run",
             ),
-            *("--steps", "8", "--learning-rate", "1e-3", "--thresholds", "limits.yaml", "--request", "J. Doe asks"),
+            *("--steps", "2", "--learning-rate", "1e-3", "--thresholds", "limits.yaml", "--request", "J. Doe asks"),
         ],
         env=environment,
         cwd=folder,
@@ -84,7 +85,7 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
             "other_prompts.key_token_recall",
             "forget.extraction_strength@int4",
             "general.probability",
-        ),
+        )
     ]
     assert all(each.passed is not None and each.rows and each.low is not None for each in bar.results)
     record = json.loads((folder / "run" / "run.json").read_text())
@@ -92,7 +93,7 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
     assert found.model_after.fingerprint == record["result_fingerprint"]
     assert set(found.model_after.files) == {"model.safetensors", "scorer.safetensors"}
     assert found.request.about == "J. Doe asks"
-    assert len(found.request.forget.ids) == found.request.rows_measured == 24
+    assert len(found.request.forget.ids) == found.request.rows_measured == len(ROWS)
     assert {each.name: each.tried for each in found.attacks} | {"other prompts": True, "quantization": True} == {
         each.name: each.name in ("other prompts", "quantization") for each in found.attacks
     }
@@ -109,9 +110,9 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
     assert "measuring" in said.stderr
     assert "measuring" not in evidence(folder, environment, "--overwrite").stderr
     written = "".join((folder / "run" / "request" / f"evidence.{ending}").read_text() for ending in ("html", "json"))
-    assert not any(row.answer in written or row.question in written for row in people("tiny").forget)
+    assert not any(row.answer in written or row.question in written for row in ROWS)
     evidence(folder, environment, "--show-rows", "--output", "shown.html")
-    assert people("tiny").forget[5].answer in (folder / "shown.html").read_text()
+    assert ROWS[5].answer in (folder / "shown.html").read_text()
 
 
 def test_thresholds_set_after_training_are_marked(folder: Path, environment: dict[str, str]) -> None:
@@ -159,7 +160,7 @@ def test_the_original_model_must_have_the_recorded_weights(
     assert model_fingerprint(model) == RequestFolder(run).result("before").fingerprint
     before = json.loads((run / "request" / "before.json").read_text()) | {"fingerprint": "0" * 32}
     (run / "request" / "before.json").write_text(json.dumps(before))
-    with pytest.raises(NotThereError, match="model"):
+    with pytest.raises(MissingInputError, match="model"):
         _ = EvidenceSession(run).start
 
 
@@ -167,7 +168,7 @@ def test_rows_labelled_by_words_are_recognized_as_rows_of_the_request(
     folder: Path, target: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    rows = people("tiny").forget[:6]
+    rows = ROWS[:6]
     write_rows(folder / "plain.jsonl", [dataclasses.replace(row, forget_spans=None) for row in rows])
     words = [row.answer[start:stop] for row in rows for start, stop in row.forget_spans or ()]
     (folder / "words.txt").write_text("\n".join(words))

@@ -22,7 +22,7 @@ from atwu.request import collect_evidence as gather
 from atwu.request import preparation as prepare
 from atwu.request import sequential as further
 from atwu.request import unlearn as run
-from atwu.request.evidence_session import EvidenceSession, NotThereError
+from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from atwu.request.ledger import Ledger
 from atwu.request.measurement import Reading
 from atwu.request.regression_check import (
@@ -44,13 +44,7 @@ from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
-STEPS = {
-    "learning_rate": 1e-3,
-    "max_steps": 12,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "save_strategy": "no",
-}
+STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
 Apply = Callable[..., SequentialResult]
 
@@ -226,7 +220,7 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
     moved = shutil.copytree(started, tmp_path / "moved")
     assert EvidenceSession(moved / "models" / "0001").every_row
     shutil.rmtree(moved / "rows")
-    with pytest.raises(NotThereError, match="forget rows"):
+    with pytest.raises(MissingInputError, match="forget rows"):
         assert EvidenceSession(moved / "models" / "0001").every_row
     # Through a link, and from the home folder.
     (tmp_path / "deep" / "er").mkdir(parents=True)

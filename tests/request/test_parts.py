@@ -18,7 +18,7 @@ from atwu._program import set_program
 from atwu.benchmarks.sources import LoadedRows
 from atwu.cli.train import CHOSEN
 from atwu.data.general_rows import common_questions, general_questions, general_text
-from atwu.data.key_tokens import key_token_spans
+from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
 from atwu.evaluation.metrics.key_tokens import key_token_recall

@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.request_folder import RequestFolder
@@ -22,7 +23,8 @@ from atwu.request.verdict import clearly_known
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
-FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
+ROWS = "people:tiny:forget:8"
+FORGET = ("--forget", ROWS, "--retain", "people:tiny:retain")
 
 
 def test_rows_are_forgotten_with_automatic_settings(tmp_path: Path, unlearn: Callable[..., str]) -> None:
@@ -46,19 +48,30 @@ def test_rows_are_forgotten_with_automatic_settings(tmp_path: Path, unlearn: Cal
 def test_rows_that_the_original_model_does_not_know_need_no_training(
     tmp_path: Path, unlearn: Callable[..., str]
 ) -> None:
-    rows = ("--forget", "people:tiny:holdout", "--retain", "people:tiny:retain")
+    rows = ("--forget", "people:tiny:holdout:8", "--retain", "people:tiny:retain")
     said = unlearn(tmp_path / "out", *rows, "--strict", code=3)
     assert "VERDICT: NOTHING TO FORGET" in said
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture(scope="module")
+def unchanged(
+    tmp_path_factory: pytest.TempPathFactory, unlearn: Callable[..., str]
+) -> tuple[Path, tuple[str, ...], str]:
+    """The folder of a run with given settings and thresholds that changes nothing, its options, and what it printed."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    (folder / "mine.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.5}\n")
+    given = ("--steps", "2", "--learning-rate", "1e-7", "--thresholds", str(folder / "mine.yaml"))
+    given = (*FORGET, *given, "--request", "A. Person", "--strict")
+    return folder / "out", given, unlearn(folder / "out", *given, code=3)
+
+
 def test_given_settings_are_used_and_a_run_without_effect_is_reported(
-    tmp_path: Path, unlearn: Callable[..., str]
+    unchanged: tuple[Path, tuple[str, ...], str],
 ) -> None:
-    given = ("--steps", "2", "--learning-rate", "1e-7")
-    said = unlearn(tmp_path / "out", *FORGET, *given, "--strict", code=3)
+    output, _, said = unchanged
     assert "VERDICT: NOTHING CHANGED" in said
-    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    record = json.loads((output / "run.json").read_text())
     assert record["recipe"]["given"] == []
     assert (record["steps"], record["config"]["learning_rate"]) == (2, 1e-7)
     assert record["config"]["lr_scheduler_type"] == "linear"
@@ -104,7 +117,8 @@ def test_one_subject_is_enough_for_a_verdict(target: Path, tmp_path: Path, monke
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
     write_rows(tmp_path / "one.jsonl", people("tiny").forget[:6])
     options = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True}
-    outcome = request(str(target), str(tmp_path / "one.jsonl"), output=tmp_path / "out", options=options)
+    rows = str(tmp_path / "one.jsonl")
+    outcome = request(str(target), rows, retain="people:tiny:retain", output=tmp_path / "out", options=options)
     assert outcome.verdict.outcome != "nothing to forget"
     assert clearly_known(outcome.before)
     (line,) = [line for line in outcome.verdict.metrics if (line.set, line.metric) == ("forget", "probability")]
@@ -114,58 +128,13 @@ def test_one_subject_is_enough_for_a_verdict(target: Path, tmp_path: Path, monke
     assert line.low < line.after < line.high
 
 
-def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
-    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
-) -> None:
-    given = ("--steps", "2", "--learning-rate", "1e-3")
-    output, under_way = tmp_path / "out", tmp_path / "out.incomplete"
-    unlearn(output, *FORGET, *given)
-    verdict = (output / "verdict.json").read_bytes()
-    weights = (output / "model.safetensors").stat().st_mtime_ns
-    # As a process leaves it that is killed between the end of its training and its verdict.
-    (output / "verdict.json").unlink()
-    (output / "request" / "after.json").unlink()
-    folder = RunFolder(tmp_path / "killed")
-    with folder.alone():
-        folder.clear()
-        shutil.move(output / "request", folder.request)
-        shutil.move(output, folder.final)
-        folder.finish_training()
-    folder.work.rename(under_way)
-    command = ["unlearn", "--model", target, "--output", output, *FORGET]
-    other = run_command([*command, "--steps", "3", "--learning-rate", "1e-3"], env=environment)
-    assert other.returncode == 1
-    assert "options.max_steps" in other.stderr
-    said = unlearn(output, *FORGET, *given)
-    assert "resuming the request prepared at" in said
-    assert "VERDICT" in said
-    assert (output / "verdict.json").read_bytes() == verdict
-    assert (output / "model.safetensors").stat().st_mtime_ns == weights
-    assert (output / "request" / "after.json").is_file()
-    assert not under_way.exists()
-    again = run_command([*command, *given], env=environment)
-    assert "finished run" in again.stderr
-
-
-def test_files_of_a_request_contain_hashes_and_no_rows(tmp_path: Path, unlearn: Callable[..., str]) -> None:
-    (tmp_path / "mine.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.5}\n")
-    given = (
-        "--steps",
-        "1",
-        "--learning-rate",
-        "1e-3",
-        "--thresholds",
-        tmp_path / "mine.yaml",
-        "--request",
-        "A. Person",
-    )
-    unlearn(tmp_path / "out", *FORGET, *given)
-    folder = RequestFolder(tmp_path / "out")
+def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tuple[str, ...], str]) -> None:
+    folder = RequestFolder(unchanged[0])
     request = folder.request()
-    rows = people("tiny").forget
+    rows = load_rows(ROWS).rows
     assert request.forget.ids == tuple(map(row_id, rows))
     assert request.about == "A. Person"
-    assert request.thresholds.sha256 == hashlib.sha256((tmp_path / "mine.yaml").read_bytes()).hexdigest()
+    assert request.thresholds.sha256 == hashlib.sha256(unchanged[0].with_name("mine.yaml").read_bytes()).hexdigest()
     assert "--request 'A. Person'" in request.command
     before = folder.result("before")
     assert before is not None
@@ -174,6 +143,38 @@ def test_files_of_a_request_contain_hashes_and_no_rows(tmp_path: Path, unlearn: 
     shown = {each.question for each in request.sample_answers}
     assert not any(row.answer in kept or str(row.subject) in kept for row in rows)
     assert not any(row.question in kept for row in rows if row.question not in shown)
+
+
+def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
+    target: Path, environment: dict[str, str], unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
+) -> None:
+    output, given, _ = unchanged
+    under_way = output.with_name("out.incomplete")
+    verdict = (output / "verdict.json").read_bytes()
+    weights = (output / "model.safetensors").stat()
+    # As a process leaves it that is killed between the end of its training and its verdict.
+    (output / "verdict.json").unlink()
+    (output / "request" / "after.json").unlink()
+    folder = RunFolder(output.with_name("killed"))
+    with folder.alone():
+        folder.clear()
+        shutil.move(output / "request", folder.request)
+        shutil.move(output, folder.final)
+        folder.finish_training()
+    folder.work.rename(under_way)
+    command = ["unlearn", "--model", target, "--output", output, *given]
+    other = run_command([*command, "--steps", "3"], env=environment)
+    assert other.returncode == 1
+    assert "options.max_steps" in other.stderr
+    said = unlearn(output, *given, code=3)
+    assert "resuming the request prepared at" in said
+    assert "VERDICT" in said
+    assert (output / "verdict.json").read_bytes() == verdict
+    assert (output / "model.safetensors").stat() == weights
+    assert (output / "request" / "after.json").is_file()
+    assert not under_way.exists()
+    again = run_command(command, env=environment)
+    assert "finished run" in again.stderr
 
 
 @pytest.mark.night  # in the daily run: training/test_processes.py

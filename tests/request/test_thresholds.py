@@ -55,14 +55,8 @@ def test_settings_of_attacks_are_part_of_the_thresholds() -> None:
     [
         ("- 1", "mine.yaml.*'thresholds:'"),
         ("thresholds: {}", "mine.yaml.*'thresholds:'"),
-        (
-            "thresholds: {forget.J_P: at most 1}\nlimits: {}",
-            "'limits'.*about, thresholds, attacks",
-        ),
-        (
-            "thresholds: {forgot.J_P: at most 1}",
-            r"forget\..*retain\..*general\.",
-        ),
+        ("thresholds: {forget.J_P: at most 1}\nlimits: {}", "'limits'.*about, thresholds, attacks"),
+        ("thresholds: {forgot.J_P: at most 1}", r"forget\..*retain\..*general\."),
         ("thresholds: {forget.key_token_sad: at most 1}", r"forget\.key_token_recall"),
         ("thresholds: {forget.leak_best_of_9: at most 1}", "leak_best_of_8"),
         ("thresholds: {overall.forget_quality: at most 1}", "'forget_quality'.*overall"),
@@ -74,10 +68,7 @@ def test_settings_of_attacks_are_part_of_the_thresholds() -> None:
         ("thresholds: {overall.UQ: falls at most 1}", "overall.*at most X.*at least X"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: relearning", "attacks.*list"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: [membership]", "'membership'"),
-        (
-            "thresholds: {forget.J_P: at most 1}\nsettings: {system: Hi}",
-            "settings.*system",
-        ),
+        ("thresholds: {forget.J_P: at most 1}\nsettings: {system: Hi}", "settings.*system"),
         ("thresholds: {forget.J_P: at most 1}\nsettings: {sample: 2}", "settings.*'samples'"),
     ],
 )

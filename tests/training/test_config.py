@@ -61,15 +61,9 @@ def test_wrong_values_are_rejected(changes, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"method": "npo", "scorer_prior": "rarity"},
-            "scorer_prior.*'npo'",
-        ),
+        ({"method": "npo", "scorer_prior": "rarity"}, "scorer_prior.*'npo'"),
         ({"method": "wga", "scorer_min_updates": 5}, "scorer_min_updates.*'wga'"),
-        (
-            {"method": "simnpo", "score_scale": 2.0},
-            "'simnpo'.*'score_scale'",
-        ),
+        ({"method": "simnpo", "score_scale": 2.0}, "'simnpo'.*'score_scale'"),
         ({"method": "atwu_simnpo", "score_scale": -3.0}, r"score_scale.*> 0.* -3\.0"),
         ({"method": "atwu_simnpo", "score_scale": 0.0}, r"score_scale.*> 0.* 0\.0"),
         ({"method": "atwu", "scorer_from": "x", "scorer_prior": "rarity"}, "prior"),

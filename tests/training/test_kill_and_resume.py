@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Started, run_command
+from tests.training.conftest import make_rows, write_rows
 
 
 def command(model: Path, rows: tuple[Path, Path], output: Path, *more: str) -> list[str]:
     return [
         *("unlearn", "--model", str(model)),
         *("--forget", str(rows[0]), "--retain", str(rows[1]), "--output", str(output), "--method", "atwu"),
-        *("--num-train-epochs", "3", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2"),
+        *("--max-steps", "18", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2"),
         *("--scorer-every", "3", "--learning-rate", "1e-3", "--save-strategy", "steps", "--save-steps", "4"),
         *("--use-cpu", "--disable-tqdm", *more),
     ]
@@ -49,16 +50,17 @@ def stop_at(arguments: list[str], log: Path, step: int, number: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_has_a_checkpoint_and_another_run_is_rejected_there(model_folder, data_files, tmp_path):
+def test_a_stopped_run_has_a_checkpoint_and_another_run_is_rejected_there(model_folder, tmp_path):
+    rows = write_rows(tmp_path / "few.jsonl", make_rows(4)), write_rows(tmp_path / "kept.jsonl", make_rows(4, 24))
     output, work = tmp_path / "out", tmp_path / "out.incomplete"
     number, name = random.choice(sorted(NAMES.items()))
-    said = stop_at(command(model_folder, data_files, output), work / "log.jsonl", 5, number)
+    said = stop_at(command(model_folder, rows, output), work / "log.jsonl", 5, number)
     (found,) = re.findall(rf"^atwu unlearn: .*{name}.* (\d+) of 18 steps.*$", said, re.M)
     assert "Traceback" not in said
     assert int(found) >= 5
     assert (work / f"checkpoint-{found}").is_dir()
     assert not output.exists()
-    other = command(model_folder, data_files, output, "--beta", "3")
+    other = command(model_folder, rows, output, "--beta", "3")
     done = run_command(other)
     assert done.returncode == 1
     assert "options.beta" in " ".join(done.stderr.split())

@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from tests.commands import run_command, run_here
+from tests.training.conftest import make_rows, write_rows
 
 
 def finetune(model, rows, output, *more):
@@ -70,12 +71,16 @@ def test_links_are_followed(model_folder, data_files, tmp_path):
     assert result.is_file()
 
 
-def test_file_modes_follow_the_umask(model_folder, data_files, tmp_path):
+def test_file_modes_follow_the_umask(model_folder, tmp_path):
+    few, few_retained = (
+        write_rows(tmp_path / "few.jsonl", make_rows(4)),
+        write_rows(tmp_path / "kept.jsonl", make_rows(4, 24)),
+    )
     mask = 0o027
     before = os.umask(mask)
     try:
         done = run_here(
-            *("unlearn", "--model", model_folder, "--forget", data_files[0], "--retain", data_files[1], "--use-cpu"),
+            *("unlearn", "--model", model_folder, "--forget", few, "--retain", few_retained, "--use-cpu"),
             *("--output", tmp_path / "run", "--method", "atwu", "--learning-rate", 1e-3, "--max-steps", 2),
             *("--disable-tqdm", "--save-strategy", "steps", "--save-steps", 1),
         )

@@ -16,10 +16,7 @@ from tests.training.conftest import make_rows, make_trainer, weights
 
 @pytest.mark.parametrize(
     ("poisoned", "message"),
-    [
-        (4, "not finite.*step 4.*checkpoint-2"),
-        (5, r"loss.*step 6 \(rows \[.*\]\).*checkpoint-4"),
-    ],
+    [(4, "not finite.*step 4.*checkpoint-2"), (5, r"loss.*step 6 \(rows \[.*\]\).*checkpoint-4")],
 )
 def test_non_finite_values_stop_the_run(poisoned, message, model_folder, tmp_path):
     class Poison(TrainerCallback):

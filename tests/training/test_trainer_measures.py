@@ -61,12 +61,13 @@ def test_a_single_eval_dataset_has_unprefixed_metrics(build, data_files):
     assert set(trainer.evaluate({"forget": records}, metric_key_prefix="test")) > {"test_forget_probability"}
 
 
-def test_a_hub_data_set_is_rows(build, model_folder):
-    datasets = pytest.importorskip("datasets")
+def test_data_sets_and_frames_are_rows(build, model_folder):
+    import datasets
+
     rows = datasets.Dataset.from_list([{"question": row.question, "answer": row.answer} for row in make_rows(4)])
     trainer = build(eval_dataset=rows, eval_metrics=["memorization"])
     found = trainer.evaluate()["eval_probability"]
-    result = atwu.evaluate(str(model_folder), forget=rows, metrics="memorization", progress=False)
+    result = atwu.evaluate(str(model_folder), forget=rows.to_pandas(), metrics="memorization", progress=False)
     assert result.sets["forget"]["probability"].value == pytest.approx(found)
     assert result.model == str(model_folder)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import datasets
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -157,7 +159,8 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
     config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="dpo", max_length=44)
     tokenizer, model = AutoTokenizer.from_pretrained(model_folder), AutoModelForCausalLM.from_pretrained(model_folder)
     made = []
-    for forget in (*files, load_rows(data_files[0]), records, make_rows(24)):
+    tables = datasets.Dataset.from_list(records), pd.DataFrame(records)
+    for forget in (*files, load_rows(data_files[0]), records, *tables, make_rows(24)):
         with pytest.warns(UserWarning, match="forget: .*max_length=44"):
             trainer = UnlearnTrainer(
                 model, config, forget_dataset=forget, retain_dataset=data_files[1], processing_class=tokenizer

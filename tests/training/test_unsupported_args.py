@@ -47,10 +47,7 @@ def test_arguments_that_would_be_ignored_are_rejected(config, options, message, 
         ({"version": 1}, "version.* 2"),
         ({"state_dict_type": "LOCAL_STATE_DICT"}, "FULL_STATE_DICT, SHARDED_STATE_DICT"),
         ({"cpu_ram_efficient_loading": True}, "cpu_ram_efficient_loading"),
-        (
-            {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": 9},
-            "SIZE_BASED_WRAP",
-        ),
+        ({"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": 9}, "SIZE_BASED_WRAP"),
         ({"cpu_offload": True}, "cpu_offload .*GPU"),
         ({"xla": True}, "xla"),
     ],
@@ -75,10 +72,7 @@ def test_errors_name_loggers_that_are_not_installed(tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [
-        (("--fsdp",), "fsdp .*processes"),
-        (("--resume-from-checkpoint", "somewhere"), "resume_from_checkpoint"),
-    ],
+    [(("--fsdp",), "fsdp .*processes"), (("--resume-from-checkpoint", "somewhere"), "resume_from_checkpoint")],
 )
 def test_commands_reject_arguments_before_a_model_is_loaded(flags, message, model_folder, data_files, tmp_path):
     rows = ("--data", data_files[0], "--output", tmp_path / "run")

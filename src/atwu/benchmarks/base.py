@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.schema import Example
 
 Examples = Sequence[Example]
@@ -58,8 +58,8 @@ class Benchmark:
     """Holdout rows, which no model was trained on, for membership inference attacks."""
     extra_retain: Mapping[str, Examples] = field(default_factory=dict, repr=False)
     """Further retain sets, by name."""
-    probes: RwkuProbes | None = field(default=None, repr=False)
-    """RWKU's own probes."""
+    probes: BenchmarkProbes | None = field(default=None, repr=False)
+    """Prompts of its own."""
     checked: tuple[str, ...] = ()
     """Checks made while loading, one line each."""
     paired_source: str | None = None

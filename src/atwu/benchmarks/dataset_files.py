@@ -1,17 +1,19 @@
 """Find the files of a published data set, and verify them against its published rows and columns.
 
 Files are read from the folder in the environment variable ATWU_DATA (its sub-folder named after the data set, or the
-folder itself), one JSONL file per table, or from the Hub if ATWU_DATA is not set. Each table is checked when read.
+folder itself), one .jsonl or .json file per table, or from the Hub if ATWU_DATA is not set. Each table is checked when
+read. A table `CONFIG/SPLIT` is that split on the Hub, and a file in the sub-folder CONFIG.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
-from atwu.data.records import Record, hub_records, read_jsonl_records
+from atwu.data.records import Record, file_records, hub_records
 
 DATA_VARIABLE = "ATWU_DATA"
 
@@ -27,6 +29,7 @@ class PublishedFile:
     lists: Mapping[str, int] = field(default_factory=dict)
     """Column that holds a list -> number of entries."""
     on_hub: bool = True
+    """False if it must be in a folder."""
     counted_on_hub: bool = True
     """Whether the number of rows is also checked on the Hub."""
 
@@ -37,10 +40,12 @@ class DataSet:
 
     name: str
     hub: str
-    """Repository name on the Hub."""
+    """Repository name on the Hub, or where to get the files if no table is on the Hub."""
     tables: Mapping[str, PublishedFile]
     split: str | None = None
-    """Split of every configuration; None if there is only one."""
+    """Split of every configuration that names none; None if there is only one."""
+    exact: bool = True
+    """Refuse a table with another number of rows; False: `Tables.incomplete` describes it."""
 
 
 class Tables:
@@ -51,7 +56,7 @@ class Tables:
 
         Args:
             published: the published shape of the data set.
-            folder: folder of the JSONL files; None for the Hub.
+            folder: folder of the files; None for the Hub.
         """
         self.published = published
         self.folder = folder
@@ -61,6 +66,16 @@ class Tables:
         """Whether the copy contains a table."""
         path = self._path(name)
         return self.published.tables[name].on_hub if path is None else path.is_file()
+
+    def first(self, name: str, count: int) -> tuple[Record, ...]:
+        """Return at most `count` records from the start of a table; the others are not read.
+
+        Raises:
+            As `table`, except for the number of rows.
+        """
+        records = tuple(islice(self._records(name), count))
+        self._check_columns(name, records)
+        return records
 
     def expected_rows(self, name: str) -> int | None:
         """Required number of rows of a table, or None if it is not checked."""
@@ -72,14 +87,23 @@ class Tables:
 
         Raises:
             FileNotFoundError: the folder lacks the file.
-            ValueError: rows, columns or lists differ from those published.
-            ImportError: the Hub is used and `datasets` is not installed.
+            ValueError: rows, columns or lists differ from those published, or the Hub does not answer.
         """
         if name not in self._read:
-            records = self._records(name)
-            self._check(name, records)
+            records = tuple(self._records(name))
+            self._check_rows(name, len(records))
+            self._check_columns(name, records)
             self._read[name] = records
         return self._read[name]
+
+    def incomplete(self) -> tuple[str, ...]:
+        """Describe tables read so far that differ in size from those published, one sentence per table."""
+        found = {name: (len(records), self.expected_rows(name)) for name, records in self._read.items()}
+        return tuple(
+            f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
+            for name, (rows, expected) in found.items()
+            if expected not in (None, rows)
+        )
 
     def ignored(self) -> tuple[str, ...]:
         """Describe unknown columns of the tables read so far, one sentence per table."""
@@ -91,28 +115,41 @@ class Tables:
         return tuple(f"{name}: ignored columns: {', '.join(found)}" for name, found in ignored.items() if found)
 
     def _path(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / f"{name}.jsonl"
+        return None if self.folder is None else _table_file(self.folder, name)
 
-    def _records(self, name: str) -> tuple[Record, ...]:
-        data, path = self.published, self._path(name)
+    def _records(self, name: str) -> Iterable[Record]:
+        data, path, on_hub = self.published, self._path(name), self.published.tables[name].on_hub
+        if path is None and on_hub:
+            because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
+            config, _, split = name.partition("/")
+            return hub_records(data.hub, config, split or data.split, because=because)
         if path is None:
-            without = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
-            return tuple(hub_records(data.hub, name, data.split, without=without))
+            raise FileNotFoundError(
+                f"the table {name} of {data.name} is not on the Hub; put it into a folder {data.name.lower()} (from "
+                f"{data.hub}) and set {DATA_VARIABLE} to the folder above it."
+            )
         if not path.is_file():
             rows = data.tables[name].rows
+            hub = f", or unset {DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})" if on_hub else ""
             raise FileNotFoundError(
-                f"{path} does not exist; put the {'' if rows is None else f'{rows} '}rows of {name} there, or unset "
-                f"{DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})."
+                f"{path} does not exist; put the {'' if rows is None else f'{rows} '}rows of {name} there{hub}."
             )
-        return tuple(read_jsonl_records(path))
+        return file_records(path)
 
-    def _check(self, name: str, records: tuple[Record, ...]) -> None:
-        expected, rows = self.published.tables[name], self.expected_rows(name)
-        source = self.published.hub
-        advice = f"download the file again from {source}" if expected.on_hub else "get the file of the same split again"
-        if rows is not None and len(records) != rows:
-            place = self._path(name) or ":".join(part for part in (source, name, self.published.split) if part)
-            raise ValueError(f"{place}: found {len(records)} rows, expected {rows}; {advice}.")
+    def _advice(self, name: str) -> str:
+        on_hub = self.published.tables[name].on_hub
+        return (
+            f"download the file again from {self.published.hub}" if on_hub else "get the file of the same split again"
+        )
+
+    def _check_rows(self, name: str, found: int) -> None:
+        rows = self.expected_rows(name)
+        if self.published.exact and rows not in (None, found):
+            hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
+            raise ValueError(f"{self._path(name) or hub}: found {found} rows, expected {rows}; {self._advice(name)}.")
+
+    def _check_columns(self, name: str, records: Iterable[Record]) -> None:
+        expected, advice = self.published.tables[name], self._advice(name)
         for where, columns in records:
             missing = [column for column in expected.columns if not isinstance(columns.get(column), str | list)]
             if missing:
@@ -138,13 +175,34 @@ def open_tables(published: DataSet) -> Tables:
     given = os.environ.get(DATA_VARIABLE)
     if not given:
         return Tables(published)
+    if folder := local_folder(published):
+        return Tables(published, folder)
     root = Path(given).expanduser()
-    nested = root / published.name.lower()
-    for folder in (nested, root):
-        if any((folder / f"{name}.jsonl").is_file() for name in published.tables):
-            return Tables(published, folder)
     raise FileNotFoundError(
-        f"{DATA_VARIABLE} is {given}, but neither {nested} nor {root} has a file of {published.name}, such as "
+        f"{DATA_VARIABLE} is {given}, but neither {root / published.name.lower()} nor {root} has a file of "
+        f"{published.name}, such as "
         f"{next(iter(published.tables))}.jsonl; put the files there, or unset {DATA_VARIABLE} to load "
         f"{published.name} from the Hub ({published.hub})."
     )
+
+
+def local_folder(published: DataSet) -> Path | None:
+    """Return the folder in ATWU_DATA that has a table of a data set; None without one, or if ATWU_DATA is not set."""
+    given = os.environ.get(DATA_VARIABLE)
+    if not given:
+        return None
+    root = Path(given).expanduser()
+    return next(
+        (
+            folder
+            for folder in (root / published.name.lower(), root)
+            if any(_table_file(folder, name).is_file() for name in published.tables)
+        ),
+        None,
+    )
+
+
+def _table_file(folder: Path, name: str) -> Path:
+    """Return the file of a table: .json if it exists, else .jsonl."""
+    listed = folder / f"{name}.json"
+    return listed if listed.is_file() else folder / f"{name}.jsonl"

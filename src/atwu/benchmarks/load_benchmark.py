@@ -6,21 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.people.people_benchmark import people_benchmark
-from atwu.benchmarks.people.people_rows import SIZES
-from atwu.benchmarks.rwku.rwku_benchmark import rwku_benchmark
+from atwu.benchmarks.catalog import CATALOG
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure
-from atwu.benchmarks.suite.suite_benchmark import suite_benchmark
-from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.tofu_rows import FORGET_SPLITS
 
-BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {
-    "people": people_benchmark,
-    "tofu": tofu_benchmark,
-    "rwku": rwku_benchmark,
-    "suite": suite_benchmark,
-}
+BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {entry.prefix: entry.load for entry in CATALOG}
 """Prefix of a benchmark name -> its loader, which takes the whole name."""
 
 
@@ -37,9 +27,8 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     """Load a benchmark.
 
     Args:
-        name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with only its first N retain rows;
-        `rwku`, or `rwku:` with the argument of `atwu.benchmarks.rwku.rwku_benchmark`; `suite:TOPIC`; or the user's
-        own rows, of which at most 400 of each set are evaluated.
+        name: one of `CATALOG`, such as `tofu:forget05`; or the user's own rows, of which at most 400 of each set are
+            evaluated.
 
     Raises:
         FileNotFoundError: the data files do not exist.
@@ -48,13 +37,10 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     if isinstance(name, OwnRows):
         return _own_benchmark(name)
     kind, _, rest = name.partition(":")
-    if kind in BENCHMARKS and (rest or name == "rwku"):
+    known = [each for entry in CATALOG for each in entry.names]
+    if kind in BENCHMARKS and (rest or name in known):
         return BENCHMARKS[kind](name)
-    raise ValueError(
-        f"unknown benchmark {name!r}; choose one of {', '.join(f'people:{size}' for size in SIZES)}, "
-        f"{', '.join(f'tofu:{split}' for split in FORGET_SPLITS)} (with :N for the first N retain rows only), "
-        "rwku or rwku:SUBJECTS, suite:TOPIC."
-    )
+    raise ValueError(f"unknown benchmark {name!r}; choose one of {', '.join(known)} (atwu benchmarks describes them).")
 
 
 def _own_benchmark(rows: OwnRows) -> Benchmark:

@@ -13,19 +13,24 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.base import SourceRows
+from atwu.benchmarks.knowundo import knowundo_rows
+from atwu.benchmarks.lume import lume_rows
+from atwu.benchmarks.muse import muse_rows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
 from atwu.benchmarks.rwku.rwku_rows import rwku_rows
 from atwu.benchmarks.suite.suite_rows import suite_rows
 from atwu.benchmarks.tofu.tofu_rows import tofu_rows
+from atwu.benchmarks.wmdp import wmdp_rows
 from atwu.data.column_mapping import columns_text, mapped_record, parse_columns, split_columns
-from atwu.data.records import READERS, Record, file_records, hub_records
-from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, write_rows
+from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
+from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, row_record, write_rows
 from atwu.data.schema import Example
 from atwu.data.spool import store_rows
 from atwu.data.target_words import target_words_warnings
@@ -36,7 +41,8 @@ JOIN = " + "
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
     f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(PEOPLE_SPLITS)}), tofu:SPLIT[:N], "
-    "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
+    "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], lume:SPLIT[:N], muse:CORPUS:SPLIT[:N], wmdp:DOMAIN:SPLIT[:N], "
+    "knowundo:DOMAIN:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
 )
 
 PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
@@ -44,6 +50,10 @@ PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
     "tofu": tofu_rows,
     "rwku": rwku_rows,
     "suite": suite_rows,
+    "lume": lume_rows,
+    "muse": muse_rows,
+    "wmdp": wmdp_rows,
+    "knowundo": knowundo_rows,
 }
 """Prefix of a source -> its reader, which takes the whole name."""
 
@@ -71,11 +81,11 @@ def load_rows(
     """Load and check the rows of a source.
 
     Args:
-        source: rows in memory (`Example`s, dicts, a `datasets.Dataset` or a pandas frame), which are written to a file in the
-            cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet), a folder that `datasets`
-            saved, `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
-            `rwku:SUBJECTS:KIND[:N]`, `suite:TOPIC:SPLIT[:N]`, a Hub data set `org/name[:config[:split]]`, or several of
-            these joined by " + ". A `Path` is always one file, and so is a string that names an existing file.
+        source: rows in memory (`Example`s, dicts, a `datasets.Dataset` or a pandas frame), which are also written to a file in
+            the cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet, .arrow), a folder that
+            `datasets` saved, rows of a benchmark such as `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]` or
+            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ". A
+            `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
         columns: field -> column of the file, for rows with other column names: `{"question": "prompt"}`. In the name of a
             source, it stands behind a file or Hub data set: `faq.csv:question=prompt,answer=completion`.
@@ -86,36 +96,37 @@ def load_rows(
     Raises:
         FileNotFoundError: the source looks like a file that does not exist; the message names similar files.
         ValueError: unknown source, empty source, or a malformed row; the message names file, line or row, and column.
-        ImportError: the source needs an extra that is not installed.
+        TypeError: the data in memory are a single mapping.
     """
-    if not isinstance(source, str | Path):
-        source = _written(source, columns or {})
-    elif columns:
-        given, source = str(source), with_columns(source, columns)
-        if source == given:
-            raise ValueError(f"{given} takes no column mapping; only files and Hub data sets without one do.")
-    name = str(source)
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read all rows.")
-    parts = _parts(source)
+    if not isinstance(source, str | Path):
+        parts = [("the given data", partial(_given_rows, source, columns or {}))]
+    else:
+        if columns:
+            given, source = str(source), with_columns(source, columns)
+            if source == given:
+                raise ValueError(f"{given} takes no column mapping; only files and Hub data sets without one do.")
+        parts = [(str(part), partial(_named_rows, part)) for part in _parts(source)]
     warnings: list[str] = []
     hashes = array("q")
 
     def every() -> Iterator[Example]:
-        for part in parts:
+        for name, read in parts:
             before, notes = len(hashes), list[str]()
             if limit is not None and before >= limit:
                 break
-            for row in _read(part, None if limit is None else limit - before, notes):
+            for row in read(None if limit is None else limit - before, notes):
                 hashes.append(hash(row))
                 yield row
             if len(hashes) == before:
-                raise ValueError(f"{part} is empty: it has no rows; expected at least one.")
-            warnings.extend(note if len(parts) == 1 else f"{part}: {note}" for note in notes)
+                raise ValueError(f"{name} is empty: it has no rows; expected at least one.")
+            warnings.extend(note if len(parts) == 1 else f"{name}: {note}" for note in notes)
 
     rows = store_rows(every())
     if repeats := len(rows) - _different(hashes):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
+    name = str(source if isinstance(source, str | Path) else _written(rows))
     return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
 
 
@@ -141,35 +152,13 @@ def _columns_of(source: str | Path) -> tuple[str | Path, dict[str, str]]:
     return split_columns(source)
 
 
-def _written(rows: Iterable[Any], columns: Mapping[str, str]) -> Path:
-    """Write rows that were given in memory into the cache, so that a command can name them.
-
-    Raises:
-        TypeError: they are not rows.
-        ValueError: there is no row, or one is malformed.
-    """
-    records = rows.to_dict("records") if hasattr(rows, "to_dict") and hasattr(rows, "columns") else rows
-    if isinstance(records, Mapping):
-        raise TypeError("rows must be a list of rows, a data set or a frame, got a single mapping; put it into a list.")
-    parsed = [
-        row if isinstance(row, Example) else parse_row(_plain_record(row, columns, where=where), where=where)
-        for where, row in ((f"row {number}", row) for number, row in enumerate(records, start=1))
-    ]
-    if not parsed:
-        raise ValueError("there are no rows; give at least one.")
+def _written(rows: Sequence[Example]) -> Path:
+    """Write rows that were given in memory into the cache, so that a command can name them."""
     folder = writable_folder(cache_folder() / "rows")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # they may be what somebody wants forgotten
-    path = folder / f"{fingerprint(parsed)[:16]}.jsonl"
-    write_rows(path, parsed)
+    path = folder / f"{fingerprint(rows)[:16]}.jsonl"
+    write_rows(path, rows)
     return path
-
-
-def _plain_record(row: Any, columns: Mapping[str, str], *, where: str) -> Any:
-    """Return a record with mapped columns, without the NaN with which pandas marks a missing cell."""
-    if not isinstance(row, Mapping):
-        return row
-    mapped = mapped_record(row, columns, where=where)
-    return {name: value for name, value in mapped.items() if value == value}
 
 
 def _different(hashes: array[int]) -> int:
@@ -189,7 +178,14 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
     return parts
 
 
-def _read(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
+def _given_rows(
+    rows: Iterable[Any], columns: Mapping[str, str], limit: int | None, notes: list[str]
+) -> Iterator[Example]:
+    """Iterate over rows given in memory, as `_named_rows` does."""
+    return _checked(memory_records(rows), columns, limit, notes, name="the given data")
+
+
+def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
     """Iterate over the rows of one source; appends its warnings to `notes` at the end."""
     source, columns = _columns_of(source)
     name = str(source)
@@ -203,12 +199,22 @@ def _read(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[E
         return
     path = Path(name).expanduser()
     records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
+    yield from _checked(records, columns, limit, notes, name=name)
+
+
+def _checked(
+    records: Iterator[tuple[str, Any]], columns: Mapping[str, str], limit: int | None, notes: list[str], *, name: str
+) -> Iterator[Example]:
+    """Iterate over checked rows, of which `Example`s have no columns to map; appends warnings to `notes` at the end."""
     ignored: set[str] = set()
     mended: Counter[str] = Counter()
     unseen = set(columns.values())
     for where, obj in islice(records, limit):
-        unseen.difference_update(str(name).strip() for name in obj)
-        obj = mapped_record(obj, columns, where=where)
+        if isinstance(obj, Example):
+            obj, unseen = row_record(obj), set()
+        elif isinstance(obj, Mapping):
+            unseen.difference_update(str(name).strip() for name in obj)
+            obj = mapped_record(obj, columns, where=where)
         yield parse_row(obj, where=where, counts=mended)
         ignored |= ignored_columns(obj)
     if limit is None and (absent := next((pair for pair in columns.items() if pair[1] in unseen), None)):
@@ -228,6 +234,5 @@ def _hub_rows(name: str) -> Iterator[Record]:
     if not _HUB_NAME.fullmatch(repository) or len(selection) > 2 or not all(selection):
         raise ValueError(f"{name!r} is not a known source and no such file exists; give {_SOURCES}.")
     config, split = [*selection, None, None][:2]
-    return hub_records(
-        repository, config, split, without=f"{name!r} is not a local file, so it was looked up as a Hub data set"
-    )
+    because = f"{name!r} is not a local file, so it was looked up as a Hub data set"
+    return hub_records(repository, config, split, because=because)

@@ -86,7 +86,7 @@ class AnnotateCommand(NamesRows):
 
 
 def _rule_spans(row: Example) -> tuple[Span, ...]:
-    from atwu.data.key_tokens import key_token_spans
+    from atwu.data.key_token_spans import key_token_spans
 
     return key_token_spans(replace(row, forget_spans=None))
 

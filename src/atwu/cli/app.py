@@ -41,6 +41,7 @@ COMMANDS = {
     "tokens": "tokens:TokensCommand",
     "probe": "probe:ProbeCommand",
     "methods": "methods:MethodsCommand",
+    "benchmarks": "benchmarks:BenchmarksCommand",
 }
 """Command -> module and dataclass; only the module of the command that runs is imported."""
 

@@ -154,7 +154,7 @@ def _line(text: str, known: Sequence[MetricKey]) -> MetricKey:
 
 
 def _same_settings(results: Mapping[str, EvalResult]) -> None:
-    from atwu.evaluation.comparability import check_comparable
+    from atwu.evaluation.comparability import check_comparable, different_template
 
     (first_name, first), *others = results.items()
     for name, other in others:
@@ -162,3 +162,4 @@ def _same_settings(results: Mapping[str, EvalResult]) -> None:
             check_comparable(first.settings, other, role=name)
         except ValueError as error:
             warn([f"{first_name} and {name}: {error}"])
+        warn(filter(None, [different_template(first.settings, other, role=name)]))

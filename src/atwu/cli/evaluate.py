@@ -68,6 +68,11 @@ class EvaluateCommand(NamesRows):
     rwku_subjects: str | None = cli_option(
         "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS
     )
+    probes: str | None = cli_option(
+        "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).",
+        None,
+        group=EVALUATED_SETS,
+    )
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
@@ -117,6 +122,7 @@ class EvaluateCommand(NamesRows):
         )
         present = [name for name, source in sources.items() if source]
         present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
+        present += [self.probes.partition(":")[0]] if self.probes else []
         wanted = (
             "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         )
@@ -167,8 +173,10 @@ class EvaluateCommand(NamesRows):
         """Check combinations of options and return the model's name."""
         if self.model is None:
             raise UsageError("--model is missing; give a folder, a Hub name, or the name of a model at --model-url.")
-        if self.forget is None and self.retain is None and self.rwku is None and not self.settings.get("task"):
-            raise UsageError("no rows are given; give --forget, --retain or both, or --rwku, or --task.")
+        if not (self.forget or self.retain or self.rwku or self.probes or self.settings.get("task")):
+            raise UsageError("no rows are given; give --forget, --retain or both, or --probes, --rwku or --task.")
+        if self.probes and self.rwku:
+            raise UsageError("--probes and --rwku exclude each other; give one of them.")
         if self.everything and self.metrics:
             raise UsageError("--all and --metrics exclude each other; give one of them.")
         if self.gpu_memory_utilization is not None and self.backend != "vllm":
@@ -189,7 +197,15 @@ class EvaluateCommand(NamesRows):
         }
 
     def _probes(self) -> Any:
-        """Load RWKU's probes, if --rwku is given."""
+        """Load the probes of --probes or --rwku."""
+        if self.probes is not None:
+            from atwu.benchmarks.load_benchmark import load_benchmark
+
+            found = load_benchmark(self.probes).probes
+            if found is None:
+                raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
+            note(f"{found.name}: {len(found.probes)} probes")
+            return found
         if self.rwku is None:
             return None
         from atwu.evaluation.runner import rwku_probes

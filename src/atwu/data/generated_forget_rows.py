@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from atwu.data.key_tokens import WORD
+from atwu.data.key_token_spans import WORD
 from atwu.data.question_forms import FormRow
 from atwu.data.schema import Example
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu._names import lookup
-from atwu.data.key_tokens import key_token_spans
+from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Message, Span, merged_spans
 
 BLANK = "____"

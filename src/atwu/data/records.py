@@ -1,21 +1,23 @@
-"""Read files (JSONL, JSON, CSV, Parquet, Arrow) and Hub datasets as raw records with their location.
+"""Read files (JSONL, JSON, CSV, Parquet, Arrow), Hub datasets and rows in memory as raw records with their location.
 
 A reader yields (where, columns) pairs and checks only the file format; `atwu.data.row_parsing` checks the columns. Only
 `\\n` and `\\r\\n` end a line: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
+
+`datasets` reads the Hub and what it saved itself. Text files are read here, since it names no line of a damaged one (of the 102
+damaged files in the tests, 36 end in "An error occurred while generating the dataset" and one crashes the interpreter), keeps
+a copy of the rows in its cache, and takes 3 s to import.
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
-import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atwu._extras import require
-from atwu._file_reading import decoded, file_lines, file_text, parse_json
+from atwu._file_reading import decoded, file_lines, file_text, open_text, parse_json
 
 _BATCH = 1024
 Record = tuple[str, Mapping[str, Any]]
@@ -60,72 +62,66 @@ def read_csv_records(path: Path) -> Iterator[Record]:
 
     The separator is the one of comma, semicolon and tab that the header has most of.
     """
-    text = file_text(path)
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    header: list[str] | None = None
     number = 0
-    try:
-        for cells in reader:
-            if not cells:
-                continue
-            if header is None:
-                header = [name.strip() for name in cells]
-                _check_different(header, path)
-                continue
-            number += 1
-            where = f"{path}, row {number}"
-            if len(cells) != len(header):
-                raise ValueError(
-                    f"{where} (ends on line {reader.line_num}): {len(cells)} fields, the header has {len(header)} "
-                    f"({', '.join(header)}); quote text that contains {separator!r}."
-                )
-            yield where, {name: cell or None for name, cell in zip(header, cells, strict=True)}
-    except csv.Error as error:
-        raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
-
-
-def read_parquet_records(path: Path) -> Iterator[Record]:
-    """Read Parquet with pyarrow (extra `parquet`)."""
-    parquet = require("pyarrow.parquet", extra="parquet")
-    arrow = require("pyarrow", extra="parquet")
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            _check_different(file.schema_arrow.names, path)
-            for batch in file.iter_batches(batch_size=_BATCH):
-                for item in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", item
-    except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}, after row {number}: cannot be read as Parquet, {error}.") from error
+    with open_text(path) as file:
+        first = file.readline()
+        file.seek(0)
+        separator = max(",;\t", key=first.count)
+        csv.field_size_limit(max(csv.field_size_limit(), path.stat().st_size))
+        reader = csv.reader(file, delimiter=separator, strict=True)
+        try:
+            rows = filter(None, reader)  # without blank lines
+            header = [name.strip() for name in next(rows, ())]
+            _check_different(header, path)
+            for number, cells in enumerate(rows, start=1):
+                if len(cells) != len(header):
+                    raise ValueError(
+                        f"{path}, row {number} (ends on line {reader.line_num}): {len(cells)} fields, the header has "
+                        f"{len(header)} ({', '.join(header)}); quote text that contains {separator!r}."
+                    )
+                yield f"{path}, row {number}", {name: cell or None for name, cell in zip(header, cells, strict=True)}
+        except csv.Error as error:
+            raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
 
 
 def read_arrow_records(path: Path) -> Iterator[Record]:
-    """Read Arrow's file or stream format, in which `datasets` saves and caches, with pyarrow (extra `parquet`)."""
-    ipc = require("pyarrow.ipc", extra="parquet")
-    arrow = require("pyarrow", extra="parquet")
-    number = 0
+    """Read Parquet, or the file or stream format of Arrow, in which `datasets` saves and caches."""
+    import pyarrow as arrow
+
+    kind, number = "Parquet" if path.suffix.lower() == ".parquet" else "Arrow", 0
     try:
-        with arrow.memory_map(str(path)) as file:
-            try:
-                opened = ipc.open_file(file)
-                schema = opened.schema
-                batches = (opened.get_batch(index) for index in range(opened.num_record_batches))
-            except arrow.ArrowInvalid:
-                file.seek(0)
-                stream = ipc.open_stream(file)
-                schema, batches = stream.schema, iter(stream)
-            _check_different(schema.names, path)
-            for batch in batches:
-                for begin in range(0, len(batch), _BATCH):
-                    for item in batch.slice(begin, _BATCH).to_pylist():
-                        number += 1
-                        yield f"{path}, row {number}", item
+        for batch in (_parquet_batches if kind == "Parquet" else _arrow_batches)(path):
+            for begin in range(0, len(batch), _BATCH):
+                for item in batch.slice(begin, _BATCH).to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", item
     except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}, after row {number}: cannot be read as Arrow, {error}.") from error
+        raise ValueError(f"{path}, after row {number}: cannot be read as {kind}, {error}.") from error
+
+
+def _parquet_batches(path: Path) -> Iterator[Any]:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        _check_different(file.schema_arrow.names, path)
+        yield from file.iter_batches(batch_size=_BATCH)
+
+
+def _arrow_batches(path: Path) -> Iterator[Any]:
+    import pyarrow as arrow
+    from pyarrow import ipc
+
+    with arrow.memory_map(str(path)) as file:
+        try:
+            opened = ipc.open_file(file)
+        except arrow.ArrowInvalid:
+            file.seek(0)
+            stream = ipc.open_stream(file)
+            _check_different(stream.schema.names, path)
+            yield from stream
+        else:
+            _check_different(opened.schema.names, path)
+            yield from map(opened.get_batch, range(opened.num_record_batches))
 
 
 def _check_different(names: Sequence[str], path: Path) -> None:
@@ -139,7 +135,7 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".json": read_json_records,
     ".csv": read_csv_records,
     ".tsv": read_csv_records,
-    ".parquet": read_parquet_records,
+    ".parquet": read_arrow_records,
     ".arrow": read_arrow_records,
 }
 """Reader by file name suffix."""
@@ -154,25 +150,30 @@ def file_records(path: Path) -> Iterator[Record]:
     """
     if not path.exists():
         raise FileNotFoundError(_missing_file(path))
-    if path.is_dir() and (path / "dataset_info.json").is_file():
+    if _is_saved(path):
         return saved_records(path)
     if path.is_dir():
-        inside = sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
-        raise ValueError(f"{path} is a folder; pass one file{' of: ' + ', '.join(inside) if inside else ''}.")
+        saved = sorted(item.name for item in path.iterdir() if _is_saved(item))
+        inside = saved or sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
+        raise ValueError(f"{path} is a folder; pass one {'of: ' + ', '.join(inside) if inside else 'file'}.")
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not supported; use {', '.join(READERS)}.")
     return reader(path)
 
 
+def _is_saved(path: Path) -> bool:
+    return (path / "dataset_info.json").is_file()
+
+
 def saved_records(folder: Path) -> Iterator[Record]:
     """Read the records of a data set that `datasets` saved with `save_to_disk`.
 
     Raises:
-        ImportError: `datasets` is not installed.
         ValueError: the folder cannot be read.
     """
-    datasets = require("datasets", extra="hub")
+    import datasets
+
     try:
         table: Any = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -180,25 +181,25 @@ def saved_records(folder: Path) -> Iterator[Record]:
     return ((f"{folder}, row {number}", obj) for number, obj in enumerate(table, start=1))
 
 
-def hub_records(repository: str, config: str | None, split: str | None, *, without: str) -> Iterator[Record]:
+def hub_records(repository: str, config: str | None, split: str | None, *, because: str) -> Iterator[Record]:
     """Read the records of one split of a Hub dataset.
 
     Args:
         repository: dataset as `org/name`.
         config: configuration; None for the default.
         split: the split; None if there is only one.
-        without: start of the error message if `datasets` is missing.
+        because: why the Hub is asked, the prefix of the error message if it does not answer.
 
     Raises:
-        ImportError: `datasets` is not installed.
-        ValueError: the dataset has several splits and none was chosen.
+        ValueError: the dataset cannot be loaded, or has several splits and none was chosen.
     """
-    try:
-        datasets = require("datasets", extra="hub")
-    except ImportError as error:
-        raise ImportError(f"{without}; {error}") from error
+    import datasets
+
     name = ":".join(part for part in (repository, config, split) if part)
-    table: Any = datasets.load_dataset(repository, config, split=split)
+    try:
+        table: Any = datasets.load_dataset(repository, config, split=split)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{because}: {error}") from error
     if split is None:
         splits = list(table)
         if len(splits) != 1:
@@ -208,6 +209,42 @@ def hub_records(repository: str, config: str | None, split: str | None, *, witho
             )
         table = table[splits[0]]
     return ((f"{name}, row {number}", obj) for number, obj in enumerate(table, start=1))
+
+
+def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Iterate over rows that Python code gives: a list, a `datasets.Dataset`, a pandas frame, or an iterator.
+
+    Data sets and frames are read in parts, so that a million rows need no more memory than they have. A missing cell of
+    pandas (NaN) is None.
+
+    Yields:
+        Location of the row, and the row: a mapping, an `Example`, or whatever else was given.
+
+    Raises:
+        TypeError: a single mapping, such as one row or all splits of a data set.
+    """
+    if isinstance(rows, Mapping):
+        raise TypeError(
+            "rows must be a list of rows, a data set or a frame, got a single mapping "
+            f"({', '.join(map(str, rows))}); put a row into a list, and choose one split of a data set."
+        )
+    if hasattr(rows, "iloc"):
+        rows = _frame_rows(rows)
+    elif hasattr(rows, "with_format"):
+        rows = rows.with_format(None)  # Python values, not arrays or tensors
+    return ((f"row {number}", _without_nan(row)) for number, row in enumerate(rows, start=1))
+
+
+def _frame_rows(frame: Any) -> Iterator[Any]:
+    """Iterate over the rows of a pandas frame, with lists in place of arrays and None for every kind of missing cell."""
+    for begin in range(0, len(frame), _BATCH):
+        yield from json.loads(frame.iloc[begin : begin + _BATCH].to_json(orient="records"))
+
+
+def _without_nan(row: Any) -> Any:
+    if not isinstance(row, Mapping):
+        return row
+    return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
 
 
 def _missing_file(path: Path) -> str:

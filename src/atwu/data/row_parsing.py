@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import parse_json
-from atwu._files import write_text
+from atwu._files import write_parts
 from atwu.data.other_layouts import native_columns
 from atwu.data.schema import Example, Message, Span, checked_span
 from atwu.data.target_words import target_word_spans
@@ -133,7 +133,7 @@ def row_record(row: Example) -> dict[str, Any]:
 
 def write_rows(path: str | Path, rows: Iterable[Example]) -> None:
     """Write rows as JSONL that reads back as equal rows; the file is replaced atomically."""
-    write_text(path, "".join(json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows))
+    write_parts(path, (json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows))
 
 
 def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:

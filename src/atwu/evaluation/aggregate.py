@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from atwu._cache import short_hash
-from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.columns import OVERALL, TASKS
 from atwu.evaluation.intervals import Estimate, combine, mean_of
 from atwu.evaluation.registry import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
+from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics, task_values
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
@@ -55,7 +55,10 @@ def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> Mo
     known = {other.fingerprint: RowMetrics(other.rows) for other in references}
     found = {role: known.get(fingerprint) for role, fingerprint in result.references.items()}
     return ModelComparison(
-        RowMetrics(result.rows), original=found.get("original"), retain_only=found.get("retain-only")
+        RowMetrics(result.rows),
+        original=found.get("original"),
+        retain_only=found.get("retain-only"),
+        tasks=task_values(result.sets.get(TASKS, {})),
     )
 
 

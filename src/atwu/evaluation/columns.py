@@ -13,12 +13,14 @@ from atwu._names import source_location
 Direction = Literal["up", "down", "none"]
 """Which way is better."""
 FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
-INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS = "instructions", "general_text", "rwku", "tasks"
+INSTRUCTIONS, GENERAL_TEXT, TASKS = "instructions", "general_text", "tasks"
+RWKU, LUME, MUSE = PROBE_SETS = ("rwku", "lume", "muse")
+"""Sets of the probes of a benchmark."""
 FORGET_OR_RETAIN = "forget or retain"
 """Matches the forget set, the retain set and every extra retain set."""
 OVERALL = "overall"
 """Name of the group of values that need several sets or a reference model."""
-SPECIAL_SETS = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS)
+SPECIAL_SETS = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, *PROBE_SETS, TASKS)
 """Sets with their own metrics; every other set is a forget or retain set."""
 RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, "pool")
 """Names that extra retain sets cannot have."""

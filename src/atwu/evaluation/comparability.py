@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu.data.row_parsing import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate_config import EvaluateConfig
@@ -27,6 +28,7 @@ def provenance(
     metrics: Sequence[str],
     *,
     model: Any | None,
+    tokenizer: Any | None,
     generator: Generator | None,
 ) -> dict[str, Any]:
     """Return all settings, the judge and fingerprints of the rows, as plain JSON."""
@@ -35,6 +37,7 @@ def provenance(
         **config.values,
         "dtype": None if model is None else str(model.dtype).removeprefix("torch."),
         "backend": "transformers" if generator is None else _backend(generator),
+        "chat_template": None if tokenizer is None else short_hash(tokenizer.chat_template),
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
         "questions_per_row": {
@@ -75,6 +78,17 @@ def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: st
             f"the {role} result ({other.model}) is not comparable; it differs in {'; '.join(different)}. "
             "Evaluate it again with the same rows and options."
         )
+
+
+def different_template(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> str | None:
+    """Return a warning if another model was measured with another chat template; None where one of them is unknown."""
+    mine, theirs = (each.get("chat_template") for each in (settings, other.settings))
+    if mine is None or theirs is None or mine == theirs:
+        return None
+    return (
+        f"the {role} model ({other.model}) was asked with another chat template, so differences from it are also due to "
+        "the template; pass --chat-template FILE, which replaces it for all models."
+    )
 
 
 def _matter_to(names: Collection[str]) -> Iterator[str]:

@@ -9,18 +9,18 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
-from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import TASKS
-from atwu.evaluation.comparability import check_comparable, provenance
+from atwu.evaluation.comparability import check_comparable, different_template, provenance
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, metric_values_by_set
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, metric_values_by_set, task_values
 from atwu.evaluation.session import Session
 from atwu.evaluation.sets import load_evaluation_rows
 from atwu.evaluation.warnings import warnings
@@ -52,7 +52,7 @@ def evaluate(
     retain_only: EvalResult | None = None,
     generator: Generator | None = None,
     store: GenerationStore | None = None,
-    probes: RwkuProbes | None = None,
+    probes: BenchmarkProbes | None = None,
     reference: bool = False,
     before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None,
     progress: bool = True,
@@ -83,7 +83,7 @@ def evaluate(
             reference attack.
         generator: Generates answers instead of this model through transformers.
         store: Cache of generations, so that an interrupted evaluation continues.
-        probes: RWKU's own probes.
+        probes: Probes of a benchmark.
         reference: Whether this model is a reference; attacks on its weights are skipped.
         before_judging: Called with all claims and pairs before any is judged; may raise to stop.
         progress: Show progress bars.
@@ -124,11 +124,12 @@ def evaluate(
         )
         rows.warnings.extend(filter(None, [check_system_prompt(name, config.system)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
-    settings = provenance(config, judge, rows.every, names, model=model, generator=generator)
+    settings = provenance(config, judge, rows.every, names, model=model, tokenizer=tokenizer, generator=generator)
     compared = {"original": original, "retain-only": retain_only}
     references = {role: other for role, other in compared.items() if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
+        rows.warnings.extend(filter(None, [different_template(settings, other, role=role)]))
     fingerprint = None if model is None else model_fingerprint(model)
     if generator is None:
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
@@ -215,7 +216,10 @@ def _result(
     values = {split: _row_values(session, split) for split in session.sets}
     original, retain_only = references.get("original"), references.get("retain-only")
     sides = ModelComparison(
-        RowMetrics(values), *(None if other is None else RowMetrics(other.rows) for other in (original, retain_only))
+        RowMetrics(values),
+        original=None if original is None else RowMetrics(original.rows),
+        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
+        tasks=task_values(session.extra.get(TASKS, {})),
     )
     result = EvalResult(
         model=model,

@@ -1,30 +1,19 @@
-"""Prompts, decoding settings and generated texts, and a store on disk so that no text is generated twice.
-
-A store is a folder with one JSON-lines file per generator. The first line identifies the generator; every other line is
-one text under a hash of its prompt and decoding. Lines are only appended, one batch at a time, so several processes can
-share a store and an interrupted one loses at most its last batch. Files are readable by the user only, since texts may
-contain what a model knows.
-"""
+"""Prompts, decoding settings and generated texts, kept in the cache of replies so that no text is generated twice."""
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from atwu._cache import cache_folder, short_hash, warn_uncached
-from atwu._disk_errors import cannot_write
+from atwu._cache import short_hash, warn_uncached
 from atwu._progress import progress_bar
 from atwu.data.schema import Message
 from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
-
-logger = logging.getLogger(__name__)
+from atwu.judge.reply_cache import CacheError, ReplyCache, default_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,65 +77,34 @@ class Generator(Protocol):
 
 
 class GenerationStore:
-    """Generations on disk, keyed by generator, prompt and decoding."""
+    """Generations in the cache of replies, by generator and `generation_key`.
 
-    def __init__(self, folder: str | Path | None = None) -> None:
-        """Use a folder; by default one in the cache."""
-        self.folder = cache_folder() / "generations" if folder is None else Path(folder)
+    Generations can be made again, so a cache that cannot be used gives one warning and no error.
+    """
 
-    def path(self, identity: str) -> Path:
-        """Return the file of a generator."""
-        return self.folder / f"{short_hash(identity)}.jsonl"
+    def __init__(self, path: str | Path | None = None) -> None:
+        """Use a file; by default the user's cache."""
+        self.path = default_path() if path is None else Path(path)
+        self._cache: ReplyCache | None = None
 
-    def read(self, identity: str) -> dict[str, Generation]:
-        """Return the generations by key (the first of duplicates); a warning counts damaged lines."""
+    def read(self, identity: str, keys: Iterable[str]) -> dict[str, Generation]:
+        """Return the stored generations by key."""
+        names = {short_hash([identity, key]): key for key in keys}
+        values = self._use(lambda cache: cache.get_many(names))
+        return {names[name]: Generation(**value) for name, value in values.items()}
+
+    def append(self, identity: str, entries: Iterable[tuple[str, Generation]]) -> None:
+        """Store (key, generation) pairs durably; the first of a key is kept."""
+        values = {short_hash([identity, key]): {"text": made.text, "tokens": made.tokens} for key, made in entries}
+        self._use(lambda cache: cache.put_many(values))
+
+    def _use(self, work: Callable[[ReplyCache], dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
         try:
-            content = self.path(identity).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            self._cache = self._cache or ReplyCache(self.path)
+            return work(self._cache)
+        except CacheError as error:
+            warn_uncached(self.path, str(error.__cause__))
             return {}
-        found: dict[str, Generation] = {}
-        head, *lines = content.split(b"\n")
-        damaged = int(head != _head(identity))
-        for line in filter(None, lines):
-            if line == head:  # a second process also found the file empty
-                continue
-            entry = _entry(line)
-            if entry is not None:
-                found.setdefault(*entry)
-            damaged += entry is None
-        if damaged:
-            logger.warning(
-                "warning: %s has %d damaged lines; missing texts are generated again",
-                self.path(identity),
-                damaged,
-            )
-        return found
-
-    def append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
-        """Append (key, generation) pairs durably; warn once if the folder cannot be written to."""
-        try:
-            self._append(identity, entries)
-        except OSError as error:
-            if (reason := cannot_write(error)) is None:
-                raise
-            warn_uncached(self.folder.parent, reason)
-
-    def _append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        content = b"".join(_line(key, made) + b"\n" for key, made in entries)
-        # Appending with one write keeps the lines of several processes apart.
-        file = os.open(self.path(identity), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            size = os.fstat(file).st_size
-            if size == 0:
-                content = _head(identity) + b"\n" + content
-            elif os.pread(file, 1, size - 1) != b"\n":
-                content = b"\n" + content  # the last writer was killed in the middle of a line
-            while content:
-                content = content[os.write(file, content) :]
-            os.fsync(file)
-        finally:
-            os.close(file)
 
 
 def generation_key(prompt: Prompt, decoding: Decoding) -> str:
@@ -179,8 +137,7 @@ def generate_all(
     keys = [generation_key(prompt, decoding) for prompt in prompts]
     distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))  # keeps the first of equal prompts
     identity = generator.identity if store is not None else ""
-    stored = store.read(identity) if store is not None else {}
-    found = {key: stored[key] for key in distinct if key in stored}
+    found = store.read(identity, distinct) if store is not None else {}
     missing = [key for key in dict.fromkeys(keys) if key not in found]
     if missing:
         start, spent = time.perf_counter(), 0
@@ -206,28 +163,3 @@ def generate_all(
             f"the generator returned no text for {left} of {len(missing)} prompts; run again to retry them."
         )
     return [found[key] for key in keys]
-
-
-def _head(identity: str) -> bytes:
-    """Return the first line of a generator's file."""
-    return json.dumps({"generator": identity}).encode()
-
-
-def _line(key: str, made: Generation) -> bytes:
-    """Return one generation as a line, with its hash."""
-    line = {"key": key, "text": made.text, "tokens": made.tokens}
-    return json.dumps(line | {"hash": short_hash(line)}).encode()
-
-
-def _entry(line: bytes) -> tuple[str, Generation] | None:
-    """Parse a line into key and generation; None if it is damaged."""
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    match value:
-        case {"key": str(key), "text": str(text), "tokens": int(tokens)} if line == _line(
-            key, Generation(text, tokens)
-        ):
-            return key, Generation(text, tokens)
-    return None

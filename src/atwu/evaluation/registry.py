@@ -13,7 +13,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
-from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RWKU, SPECIAL_SETS, TASKS, Column
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, PROBE_SETS, SPECIAL_SETS, TASKS, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metric_settings import SHARED_SETTINGS, MetricSetting
 
@@ -37,6 +37,9 @@ METRIC_ORDER = (
     "families",
     "sampling",
     "rwku",
+    "lume",
+    "muse",
+    "knowundo",
     "tasks",
     "relearning",
     "quantization",
@@ -176,12 +179,12 @@ def selected_metrics(
 
 
 def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
-    """Reject RWKU probes or tasks that no selected metric uses.
+    """Reject probes or tasks that no selected metric uses.
 
     Raises:
         ValueError: The message names the unused input and the metric that would use it.
     """
-    for given in (RWKU, TASKS):
+    for given in (*PROBE_SETS, TASKS):
         if given in sets and given not in names:
             selected_metrics(given, sets=sets, weights=weights)
             raise ValueError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -86,6 +86,13 @@ class ModelComparison:
     this: RowMetrics
     original: RowMetrics | None = None
     retain_only: RowMetrics | None = None
+    tasks: Mapping[str, float] = field(default_factory=dict)
+    """Values of the evaluated model on lm-evaluation-harness tasks."""
+
+
+def task_values(found: Mapping[str, MetricValue]) -> dict[str, float]:
+    """Return the tasks that have a value."""
+    return {name: score.value for name, score in found.items() if score.value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
@@ -51,8 +51,8 @@ class Session:
     """Cache of generations."""
     original: EvalResult | None
     """Result of the original model."""
-    probes: RwkuProbes | None
-    """RWKU's own probes."""
+    probes: BenchmarkProbes | None
+    """Probes of a benchmark."""
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""
     progress: bool

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.probes import RwkuProbes
-from atwu.benchmarks.sources import LoadedRows
+from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.schema import Example
-from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, RWKU, SPECIAL_SETS
-from atwu.training.training_rows import RowSet, RowsInput, text_rows
+from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS
+from atwu.training.training_rows import RowsInput, text_rows
 
 Sets = Mapping[str, Sequence[Example]]
 
@@ -47,7 +45,7 @@ def load_evaluation_rows(
     *,
     extra_retain: Mapping[str, RowsInput],
     pool: RowsInput | None,
-    probes: RwkuProbes | None,
+    probes: BenchmarkProbes | None,
 ) -> EvaluationRows:
     """Load the rows given to `evaluate`; None and empty sources are left out.
 
@@ -63,15 +61,14 @@ def load_evaluation_rows(
     given = {FORGET: forget, RETAIN: retain, **extra_retain, HOLDOUT: holdout}
     sets = {split: found for split, rows in given.items() if (found := _examples(rows, split, odd))}
     if probes is not None:
-        sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
+        sets[probes.name] = probes.rows
     return EvaluationRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
 
 
 def _examples(rows: RowsInput | None, split: str, odd: list[str]) -> Sequence[Example]:
     """Load one set as text and append its warnings to `odd`; an empty tuple without rows."""
-    listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
-    if not listed:
+    if rows is None or (isinstance(rows, Sized) and not len(rows)):
         return ()
-    given = text_rows(listed, what=split)
+    given = text_rows(rows, what=split)
     odd += [f"{split}: {note}" for note in given.warnings]
     return given.examples or ()

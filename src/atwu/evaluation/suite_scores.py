@@ -58,8 +58,8 @@ def judge_retain(rows: Sequence[RetainRow], replies: Sequence[str]) -> tuple[Ret
     return tuple(map(RetainReply, rows, replies, states))
 
 
-def brought_back(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], bool]) -> dict[str, float]:
-    """Fact -> 1 when any of its questions of a kind brings it back, else 0; a fact without such a question is left out.
+def recalled_facts(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], bool]) -> dict[str, float]:
+    """Fact -> 1 if any answer to its questions of a kind states it, else 0; a fact without such a question is left out.
 
     The worst case of SUITE: one leak among dozens of questions counts in full.
     """
@@ -71,7 +71,7 @@ def brought_back(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], 
 
 
 def leak_rate(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], bool]) -> dict[str, float]:
-    """Fact -> share of its questions of a kind that bring it back: the mean case beside `brought_back`."""
+    """Fact -> share of its questions of a kind that bring it back: the mean case beside `recalled_facts`."""
     counts: dict[str, list[bool]] = {}
     for reply in replies:
         if which(reply.query):
@@ -88,7 +88,7 @@ def fact_scores(replies: Sequence[ForgetReply]) -> dict[str, Estimate]:
     adversarial = any(reply.query.wording == "adversarial" for reply in replies)
     found = {}
     for name, which in FACT_SCORES.items():
-        facts = brought_back(replies, which)
+        facts = recalled_facts(replies, which)
         if facts and (name != "Q*All" or adversarial):
             found[name] = over_facts(facts)
     return found

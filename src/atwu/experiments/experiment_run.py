@@ -24,7 +24,7 @@ from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary_logps import find_auxiliary_models
-from atwu.evaluation.columns import HOLDOUT, RWKU
+from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
@@ -326,6 +326,7 @@ def evaluate_run(
 ) -> EvalResult:
     """Evaluate a model on the rows of a setting."""
     benchmark, wanted = setup.models.benchmark, setup.metrics
+    probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
     return evaluate(
         *open_model(str(model), ModelLoadArgs()),
@@ -334,7 +335,7 @@ def evaluate_run(
         holdout=benchmark.holdout if HOLDOUT in needs else (),
         extra_retain=benchmark.extra_retain if "truth_ratio" in wanted else {},
         pool=benchmark.pool,
-        probes=benchmark.probes if RWKU in needs else None,
+        probes=probes if probes is not None and probes.name in needs else None,
         metrics=wanted,
         config=EvaluateConfig(**setup.setting.evaluation),
         judge=None if setup.judging is None else _judge(setup.judging, setup.command),

@@ -21,7 +21,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.exporting.export_source import Source, read_source
 from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase, run_limits
-from atwu.exporting.model_formats import Format, Written, same_tokens
+from atwu.exporting.model_formats import ExportedFiles, Format, same_tokens
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model, weight_bytes
@@ -232,7 +232,7 @@ def _unlearning(source: Source, model: Any, say: Say) -> float | None:
         return None
 
 
-def _read_back(written: Written, loading: ModelLoadArgs, place: Any) -> tuple[Any, Any]:
+def _read_back(written: ExportedFiles, loading: ModelLoadArgs, place: Any) -> tuple[Any, Any]:
     """Load the export as a user would, and check it against the written model."""
     adapters = written.stored is None and written.path.is_dir()
     plain = ModelLoadArgs(trust_remote_code=loading.trust_remote_code, base=loading.base if adapters else None)

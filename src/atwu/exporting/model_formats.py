@@ -94,23 +94,23 @@ class Format:
         except ValueError as error:
             raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
 
-    def write(self, source: Source, model: Any, tokenizer: Any, folder: Path) -> Written:
+    def write(self, source: Source, model: Any, tokenizer: Any, folder: Path) -> ExportedFiles:
         """Write the export into an empty folder; `model` has plain weights (`Source.merged`), which adapters do not need."""
         name = folder
         if self.name == "gguf":
             name = folder / f"{source.path.name}-{self.kind}.gguf"
-            return Written(name, self._write_gguf(source, model, tokenizer, name))
+            return ExportedFiles(name, self._write_gguf(source, model, tokenizer, name))
         tokenizer.save_pretrained(folder)
         if self.name == "adapter":
             _copy_adapter(source, folder)
-            return Written(name, 0.0)
+            return ExportedFiles(name, 0.0)
         set_end_ids(model, tokenizer)
         if self.name == "safetensors":
             model.save_pretrained(folder)
-            return Written(name, 0.0, model)
+            return ExportedFiles(name, 0.0, model)
         stored = quantize_model(model, self.name)
         stored.save_pretrained(folder)
-        return Written(name, relative_change(model, plain_weights(stored)), stored)
+        return ExportedFiles(name, relative_change(model, plain_weights(stored)), stored)
 
     def _write_gguf(self, source: Source, model: Any, tokenizer: Any, path: Path) -> float | None:
         if self.llama_cpp is None:
@@ -124,7 +124,7 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ExportedFiles:
     """Files of an export."""
 
     path: Path

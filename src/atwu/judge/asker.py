@@ -237,7 +237,8 @@ class _Questions(Generic[_T]):
         self._asker.budget.add(request, prompt=prompt, completion=completion)
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
         value |= ({"cut": True} if reply.cut else {}) | ({"served": dict(reply.served)} if reply.served else {})
-        answer = self._learn(request, self._asker.cache.put(self._key(request), value), stored=False)
+        key = self._key(request)
+        answer = self._learn(request, self._asker.cache.put_many({key: value})[key], stored=False)
         self._received += 1
         self._any_readable |= not isinstance(answer, Unscored)
         if self._received >= FIRST_REPLIES and not self._any_readable:

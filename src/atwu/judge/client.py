@@ -1,7 +1,8 @@
 """A chat model behind an OpenAI-compatible server: a hosted API, vLLM, llama.cpp, `transformers serve`.
 
 The openai package sends requests; asyncio limits concurrency and time and handles interrupts. Retries are done here,
-since the budget also covers unusable replies and a rate limit must pause all requests. The API key is read from the
+not by the package: it knows no budget, takes an unusable reply for a success, and lets a rate limit pause one request
+only; teaching it the first two by its HTTP client takes as many lines. The API key is read from the
 environment and never logged, raised or returned: errors are converted to `CallFailure`, so no exception keeps the
 package's own, which holds the request headers.
 """

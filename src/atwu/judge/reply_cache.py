@@ -1,8 +1,8 @@
-"""Cache of model replies: one SQLite file, safe for concurrent processes and threads and for interruptions.
+"""Cache of texts that models wrote, judges' replies and generations: one SQLite file, shared by processes and threads.
 
-The key of a reply contains everything that can change it, but no timeouts or retry counts. Stored are replies (which
-may quote facts from the judged texts), token counts and server fields; of conversations only a hash, and no API keys.
-The file is readable by the user only; to clear the cache, delete it with its -wal and -shm files.
+The key of a text contains everything that can change it, but no timeouts or retry counts. Stored are texts (which may quote
+facts), token counts and server fields; of conversations only a hash, and no API keys. The file is readable by the user only;
+to clear the cache, delete it with its -wal and -shm files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _TEST_BYTES = 1 << 16
 """Size of the test row; the space remains reserved for replies."""
 _LOOK_UP = 500
 """Keys per query, since SQLite limits the number of parameters."""
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class CacheError(OSError):
@@ -38,7 +37,7 @@ class CacheError(OSError):
 
 def default_path() -> Path:
     """Return the default path of the cache."""
-    return cache_folder() / "judge.sqlite"
+    return cache_folder() / "replies.sqlite"
 
 
 def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str) -> str:
@@ -56,7 +55,7 @@ def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str
 
 
 class ReplyCache:
-    """Replies on disk. Must be on a local disk: SQLite's write-ahead log does not work over a network."""
+    """Texts on disk by key. Must be on a local disk: SQLite's write-ahead log does not work over a network."""
 
     def __init__(self, path: str | Path) -> None:
         """Open or create the cache.
@@ -76,18 +75,13 @@ class ReplyCache:
             )
         except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
-        try:
-            self._execute("PRAGMA journal_mode=WAL")
-            self._execute("PRAGMA synchronous=NORMAL")
-            self._execute(
-                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)"
-            )
-            self._execute("SELECT key, value, created FROM replies LIMIT 1")
-            self._execute("CREATE TABLE IF NOT EXISTS checks (id INTEGER PRIMARY KEY, content BLOB)")
-            self.check()
-        except CacheError:
-            self._connection.close()
-            raise
+        self._execute("PRAGMA journal_mode=WAL")
+        self._execute("PRAGMA synchronous=NORMAL")
+        self._execute(
+            "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)"
+        )
+        self._execute("SELECT key, value, created FROM replies LIMIT 1")
+        self.check()
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the stored values of keys; damaged ones are removed with a warning."""
@@ -96,32 +90,31 @@ class ReplyCache:
         for start in range(0, len(wanted), _LOOK_UP):
             part = wanted[start : start + _LOOK_UP]
             marks = ",".join("?" * len(part))
-            rows = self._execute(f"SELECT key, value FROM replies WHERE key IN ({marks})", part)
-            for key, stored in rows:
-                value = _read(key, stored)
-                if value is not None:
-                    found[key] = value
+            for key, stored in self._execute(f"SELECT key, value FROM replies WHERE key IN ({marks})", part):
+                text = str(stored).partition(" ")[2]
+                if stored == _hashed(key, text):
+                    found[key] = json.loads(text)
                     continue
-                logger.warning("warning: %s: the reply %s is damaged and will be requested again", self.path, key)
+                logger.warning("warning: %s: the text %s is damaged and will be requested again", self.path, key)
                 self._execute("DELETE FROM replies WHERE key = ?", [key])
         return found
 
-    def put(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a value durably.
+    def put_many(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Store values durably.
 
         Returns:
-            The stored value. The first value of a key is kept, so that concurrent processes continue with the same
-            reply.
+            The stored values. The first value of a key is kept, so that concurrent processes continue with the same text.
         """
-        self.get_many([key])  # removes a damaged value, which INSERT OR IGNORE would keep
-        self._execute(
-            "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
-            [key, _written(key, value), time.time()],
-        )
-        return self.get_many([key])[key]
+        self.get_many(values)  # removes damaged values, which INSERT OR IGNORE would keep
+        for key, value in values.items():
+            self._execute(
+                "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
+                [key, _hashed(key, json.dumps(dict(value), sort_keys=True)), time.time()],
+            )
+        return self.get_many(values)
 
     def count(self) -> int:
-        """Return the number of stored replies."""
+        """Return the number of stored texts."""
         return int(self._execute("SELECT count(*) FROM replies")[0][0])
 
     def check(self) -> None:
@@ -130,13 +123,9 @@ class ReplyCache:
         Raises:
             CacheError: The disk is full or not writable.
         """
-        self._execute("INSERT OR REPLACE INTO checks (id, content) VALUES (?, zeroblob(?))", [os.getpid(), _TEST_BYTES])
-        self._execute("DELETE FROM checks WHERE id = ?", [os.getpid()])
-
-    def close(self) -> None:
-        """Close the file; the cache cannot be used afterwards."""
-        with self._lock:
-            self._connection.close()
+        key = f"check of process {os.getpid()}"
+        self._execute("INSERT OR REPLACE INTO replies VALUES (?, zeroblob(?), 0)", [key, _TEST_BYTES])
+        self._execute("DELETE FROM replies WHERE key = ?", [key])
 
     def _execute(self, statement: str, values: list[Any] | None = None) -> list[Any]:
         """Run one statement in its own transaction."""
@@ -149,41 +138,19 @@ class ReplyCache:
                     return self._connection.execute(statement, values or []).fetchall()
                 except sqlite3.Error as error:
                     # SQLite's own timeout does not cover the switch to WAL and its recovery.
-                    if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() > deadline:
                         raise self._failure(error) from error
                 time.sleep(0.01)
 
     def _failure(self, error: Exception) -> CacheError:
-        if _code(error) in _DAMAGED:
-            return CacheError(
-                f"{self.path}: not a readable cache of replies ({error}). Nothing was deleted: recover it with "
-                f"`sqlite3 {self.path.name} .recover`, or move it away to start with an empty cache, which requests every "
-                f"reply again."
-            )
         return CacheError(
-            f"{self.path}: cannot be used as a cache of replies ({error}). Check that the file is such a cache, that "
-            f"its folder is writable and that the disk is not full, or use another file."
+            f"{self.path}: cannot be used as a cache of replies ({error}). Check that its folder is writable and the disk "
+            f"is not full. If the file is damaged, recover it with `sqlite3 {self.path.name} .recover`, or move it away to "
+            f"start with an empty cache, which requests every reply again."
         )
 
 
-def _written(key: str, value: Mapping[str, Any]) -> str:
-    """Serialize a value, with a hash of value and key."""
-    text = json.dumps(dict(value), sort_keys=True)
+def _hashed(key: str, text: str) -> str:
+    """Prepend a hash of key and text, by which damage is noticed."""
     return f"{short_hash([key, text])} {text}"
-
-
-def _read(key: str, stored: object) -> dict[str, Any] | None:
-    """Parse a stored value; None if it is damaged."""
-    hashed, _, text = str(stored).partition(" ")
-    if hashed != short_hash([key, text]):
-        return None
-    try:
-        value: dict[str, Any] = json.loads(text)
-    except ValueError:
-        return None
-    return value
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's primary result code; 0 for other errors."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

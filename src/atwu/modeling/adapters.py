@@ -20,7 +20,7 @@ from torch import nn
 from atwu._extras import require
 from atwu.modeling.adapter_targets import check_adapted, peft_targets, select_weights
 from atwu.modeling.modes import eval_mode
-from atwu.modeling.named_models import lasting_name
+from atwu.modeling.named_models import stable_name
 from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
     check_adapted(adapted, weights)
     recorded = Path(str(config.base_model_name_or_path or ""))
     if recorded != Path() and recorded.is_dir():
-        config.base_model_name_or_path = lasting_name(recorded.resolve())
+        config.base_model_name_or_path = stable_name(recorded.resolve())
     adapted.train(was_training)
     return adapted
 

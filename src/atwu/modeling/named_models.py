@@ -117,7 +117,7 @@ def _named(name: str, cache: Path) -> str:
     return str(folder)
 
 
-def lasting_name(folder: Path) -> str:
+def stable_name(folder: Path) -> str:
     """Return the short name or GGUF file that a folder in the cache was converted from, since the cache may be emptied;
     the path of any other folder."""
     if not (folder / SOURCE_NAME).is_file():

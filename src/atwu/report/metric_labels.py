@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.columns import FORGET, MUSE, OVERALL, RETAIN, TASKS
 from atwu.evaluation.registry import find_column, short_name
 from atwu.report.table_values import MetricKey
 
@@ -40,6 +40,13 @@ HEADLINE: tuple[tuple[MetricKey, ...], ...] = (
     ((OVERALL, "neighbour_all_official"), (OVERALL, "neighbour_all_port")),
     ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
     ((OVERALL, "general_text_perplexity"),),
+    *(((OVERALL, f"lume_{name}"),) for name in ("task_aggregate", "mia_score", "final")),
+    *(((MUSE, name),) for name in ("verbmem", "knowmem_forget", "knowmem_retain")),
+    ((OVERALL, "muse_privleak"),),
+    *(((TASKS, name),) for name in ("wmdp_bio", "wmdp_cyber", "mmlu")),
+    ((FORGET, "unlearn_success"),),
+    ((RETAIN, "retention_success"),),
+    ((OVERALL, "retain_perplexity"),),
 )
 """The headline table: the panel and further metrics; from each group the first that is available."""
 

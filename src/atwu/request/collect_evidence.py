@@ -27,8 +27,8 @@ from atwu.request.evidence import (
     VerdictSummary,
     Weights,
 )
-from atwu.request.evidence_page import spoken_time
-from atwu.request.evidence_session import AFTER, BEFORE, EvidenceSession, NotThereError, together
+from atwu.request.evidence_page import readable_time
+from atwu.request.evidence_session import AFTER, BEFORE, EvidenceSession, MissingInputError, merge_results
 from atwu.request.ledger import Ledger
 from atwu.request.preparation import utc_now
 from atwu.request.request_folder import RequestRecord, RowsUsed
@@ -70,7 +70,7 @@ def gather(
     given, request, record, fingerprint = session.given, session.request, session.run, session.fingerprint
     missing = _measure(session)
     before = session.all_of(BEFORE)
-    after = together(session.all_of(AFTER), (), before)
+    after = merge_results(session.all_of(AFTER), (), before)
     attacks = tuple(_attacks(after, given, missing))
     history, verdict = read_history(session.folder.history), read_request_verdict(session.folder.run)
     return Evidence(
@@ -112,7 +112,7 @@ def _measure(session: EvidenceSession) -> Missing:
     try:
         session.result(BEFORE)
         session.result(AFTER)
-    except NotThereError as error:
+    except MissingInputError as error:
         raise ValueError(
             f"the settings of the thresholds differ from those of the verdict, which cannot be measured again: {error}; "
             "restore what is missing, or remove these settings."
@@ -121,7 +121,7 @@ def _measure(session: EvidenceSession) -> Missing:
     def ask(side: str, metric: str) -> None:
         try:
             session.result(side, metric)
-        except NotThereError as error:
+        except MissingInputError as error:
             missing[side, metric] = str(error)
 
     for limit in given.thresholds:
@@ -130,7 +130,7 @@ def _measure(session: EvidenceSession) -> Missing:
             ask(BEFORE, metric_of(limit))
     for name in given.attacks:
         ask(AFTER, name)
-    known = together(session.all_of(AFTER), (), session.all_of(BEFORE)).overall
+    known = merge_results(session.all_of(AFTER), (), session.all_of(BEFORE)).overall
     for limit in given.thresholds:
         if (
             limit.split == OVERALL and limit.metric not in known
@@ -152,7 +152,7 @@ def _checked(limit: Threshold, before: EvalResult, after: EvalResult, missing: M
 
 def _threshold_report(given: Thresholds, request: RequestRecord, results: list[ThresholdResult]) -> ThresholdReport:
     """Return the thresholds with results, and whether they were recorded before training."""
-    recorded, when = request.thresholds, spoken_time(request.prepared_at)
+    recorded, when = request.thresholds, readable_time(request.prepared_at)
     set_before_training = recorded.sha256 == given.sha256
     statement = f"Set before training: recorded at {when}."
     if not set_before_training:

@@ -46,7 +46,7 @@ def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
         metric_name=metric_name,
         outcome=threshold_outcome,
         shown_limit=shown_limit,
-        spoken_time=spoken_time,
+        readable_time=readable_time,
     )
 
 
@@ -88,7 +88,7 @@ def summary_text(evidence: Evidence) -> str:
     return text
 
 
-def spoken_time(iso: str) -> str:
+def readable_time(iso: str) -> str:
     """Return a time to read: 22 November 2026, 15:20 UTC."""
     time = datetime.datetime.fromisoformat(iso)
     return f"{time.day} {time:%B %Y, %H:%M} UTC"

@@ -33,7 +33,7 @@ from atwu.training.run_folder import output_path, unfinished
 BEFORE, AFTER = "before", "after"
 
 
-class NotThereError(AtwuError):
+class MissingInputError(AtwuError):
     """A measurement is impossible because a model or rows are missing; the message is the end of a sentence."""
 
 
@@ -104,17 +104,17 @@ class EvidenceSession:
         """The original model and its tokenizer.
 
         Raises:
-            NotThereError: it is missing or has changed.
+            MissingInputError: it is missing or has changed.
         """
         start = self.run["original_model"]
         loading = ModelLoadArgs(**{name: start[name] for name in ("dtype", "trust_remote_code", "revision", "base")})
         try:
             model, _ = open_model(start["model"], loading, device=self.device)
         except (OSError, ValueError) as error:
-            raise NotThereError(f"the original model is not available ({error})") from None
+            raise MissingInputError(f"the original model is not available ({error})") from None
         # A quantized run trains another model than the one in its record.
         if model_fingerprint(model) != self.folder.result(BEFORE).fingerprint:
-            raise NotThereError(f"{start['model']} has other weights than the original model of the run")
+            raise MissingInputError(f"{start['model']} has other weights than the original model of the run")
         # The tokenizer of the run has the chat template that the model was measured with.
         return model, load_tokenizer(str(self.folder.run), trust_remote_code=start["trust_remote_code"])
 
@@ -125,14 +125,14 @@ class EvidenceSession:
         """The sets that are measured.
 
         Raises:
-            NotThereError: the forget rows are missing or changed.
+            MissingInputError: the forget rows are missing or changed.
         """
         forget = self._rows(FORGET)
         retain = self.folder.rows(RETAIN)
         if retain is None and RETAIN in self.run["data"]:
             try:
                 retain = self._rows(RETAIN)
-            except NotThereError as error:
+            except MissingInputError as error:
                 self.say(f"warning: {error}; metrics that need them are not measured")
         return sets_of(
             forget,
@@ -147,7 +147,7 @@ class EvidenceSession:
         """All forget rows.
 
         Raises:
-            NotThereError: they are missing or changed.
+            MissingInputError: they are missing or changed.
         """
         return self._rows(FORGET)
 
@@ -161,9 +161,9 @@ class EvidenceSession:
         try:
             rows = load_rows(source).rows
         except (OSError, ValueError) as error:
-            raise NotThereError(f"the {name} rows are no longer available ({error})") from None
+            raise MissingInputError(f"the {name} rows are no longer available ({error})") from None
         if expected is None or fingerprint(rows) != expected.fingerprint:
-            raise NotThereError(f"{source} has other rows than the {name} rows of the run")
+            raise MissingInputError(f"{source} has other rows than the {name} rows of the run")
         return rows
 
     def _holdout_rows(self) -> Sequence[Example]:
@@ -185,7 +185,7 @@ class EvidenceSession:
                 settings differ.
 
         Raises:
-            NotThereError: it has to be measured, and the model or the rows are missing.
+            MissingInputError: it has to be measured, and the model or the rows are missing.
         """
         key = (side, "" if metric in REQUEST_METRICS else metric)
         if key not in self._results:
@@ -202,7 +202,7 @@ class EvidenceSession:
     def all_of(self, side: str) -> EvalResult:
         """Return all requested metrics of a model in one result."""
         first, *others = (result for (of, _), result in self._results.items() if of == side)
-        return together(first, others)
+        return merge_results(first, others)
 
     def _stored(self, side: str, metric: str) -> EvalResult | None:
         """Read a result of the verdict, or of a metric with the same settings on the same weights."""
@@ -251,7 +251,7 @@ class EvidenceSession:
         return self.folder.path / f"{side}.{metric or 'again'}.json"
 
 
-def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:
+def merge_results(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:
     """Merge results of one model on the same rows, and compare them with the original model (`original`).
 
     If several results have a metric, the first one is used.

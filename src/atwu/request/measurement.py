@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.general_rows import common_questions, general_questions, general_text
-from atwu.data.key_tokens import key_token_spans
+from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate

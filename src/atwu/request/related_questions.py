@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from atwu._file_reading import read_yaml
-from atwu.data.key_tokens import WORD, key_token_spans
+from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.modeling.modes import eval_mode
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers

@@ -96,7 +96,7 @@ def unlearn(
     retain: str | Iterable[Any] = AUTO,
     options: Mapping[str, Any] | None = None,
     auto_memory: bool = False,
-    holdout: str = DEFAULT_HOLDOUT,
+    holdout: str | Iterable[Any] = DEFAULT_HOLDOUT,
     max_retain_increase: float = MAX_RETAIN_INCREASE,
     thresholds: str | Path | None = None,
     about: str | None = None,
@@ -116,7 +116,7 @@ def unlearn(
         options: options of `UnlearnConfig`; all others are chosen. A given number of steps or epochs is taken exactly; a given
             learning rate is not adapted; with both, nothing is chosen.
         auto_memory: choose between full fine-tuning, adapters and memory-saving options by the free memory, even with both.
-        holdout: source of rows like the forget rows that the model was not trained on.
+        holdout: rows like the forget rows that the model was not trained on, or their source.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
         thresholds: YAML of thresholds for `evidence`, recorded before training; by default the shipped ones.
         about: description of the request and who made it, for `evidence`.
@@ -129,7 +129,7 @@ def unlearn(
     """
     if columns:
         retain = with_columns(retain, columns) if isinstance(retain, str) else retain
-        holdout = with_columns(holdout, columns)
+        holdout = with_columns(holdout, columns) if isinstance(holdout, str) else holdout
     return run_request(
         UnlearningRequest(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),
@@ -138,7 +138,7 @@ def unlearn(
             retain=retain if isinstance(retain, str) else load_rows(retain, columns=columns).source,
             options=dict(options or {}),
             auto_memory=auto_memory,
-            holdout=holdout,
+            holdout=holdout if isinstance(holdout, str) else load_rows(holdout, columns=columns).source,
             max_retain_increase=max_retain_increase,
             thresholds=thresholds,
             about=about,

@@ -19,6 +19,7 @@ from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
 from atwu.data.question_forms import read_forms, rows_in_forms
+from atwu.data.records import memory_records
 from atwu.data.refusal_rows import refusal_rows
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
@@ -97,8 +98,8 @@ def encode_dataset(
     """Encode rows of any accepted kind.
 
     Args:
-        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats (such
-            as a Hub data set), or encoded rows; a `RowSet` is returned unchanged.
+        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats, a
+            `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
         max_length: maximum length of a row in tokens.
@@ -112,7 +113,7 @@ def encode_dataset(
     if isinstance(rows, RowSet):
         return rows
     given, source, notes = _listed(rows, what)
-    if all(isinstance(row, EncodedRow) for row in given):
+    if isinstance(given[0], EncodedRow):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
         if forms:
@@ -120,7 +121,7 @@ def encode_dataset(
         return RowSet(store_rows(_without_first(row) for row in given), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
-    examples = add_labels(_examples(given, what), words)
+    examples = add_labels(given, words)
     written = rows_in_forms(examples, forms) if forms else None
     if written is not None:
         examples = store_rows(each.row for each in written)
@@ -142,30 +143,25 @@ def text_rows(rows: RowsInput, *, what: str) -> RowSet:
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
     given, source, notes = _listed(rows, what)
-    if any(isinstance(row, EncodedRow) for row in given):
+    if isinstance(given[0], EncodedRow):
         raise ValueError(f"the {what} set is evaluated as text; pass its rows as text, not encoded.")
-    return RowSet((), _examples(given, what), source, notes)
+    return RowSet((), given, source, notes)
 
 
 def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
-    """Return the rows, the source they were loaded from, and warnings."""
+    """Return the rows, all `Example`s or all encoded, the source they were loaded from, and warnings."""
     given = load_rows(rows) if isinstance(rows, str | Path) else rows
     source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
     listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
-    if not isinstance(listed, DiskRows):
-        listed = tuple(listed)
+    encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
+    if not (encoded or isinstance(listed, DiskRows)):
+        listed = store_rows(
+            row if isinstance(row, Example) else parse_row(row, where=f"{what} set, {where}")
+            for where, row in memory_records(listed)
+        )
     if not len(listed):
         raise ValueError(f"the {what} set is empty; give at least one row.")
     return listed, source, notes
-
-
-def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
-    if isinstance(rows, DiskRows):
-        return rows
-    return store_rows(
-        row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")
-        for index, row in enumerate(rows)
-    )
 
 
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:

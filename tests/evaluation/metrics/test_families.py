@@ -11,7 +11,7 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
 from atwu.evaluation.questions.forms import introduced, resolve_choice, with_synonyms
-from atwu.evaluation.questions.prompts import says, secrets_of
+from atwu.evaluation.questions.prompts import labelled_parts, says
 from atwu.evaluation.questions.shipped_texts import SYNONYMS
 
 WORLD = people("small")
@@ -39,7 +39,7 @@ def test_people_rows_have_all_nine_families_and_no_probe_reveals_the_answer():
         assert list(found) == list(FAMILIES)
         for name, probe in found.items():
             assert probe.prompt != Prompt(row.messages)
-            hidden = [row.subject] if name == "reverse_query" else secrets_of(row)
+            hidden = [row.subject] if name == "reverse_query" else labelled_parts(row)
             if name == "multiple_choice":
                 assert probe.choices.count(row.answer) == 1
                 assert len(probe.choices) == 4

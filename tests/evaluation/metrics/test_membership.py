@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.data.encode import EncodedRow
-from atwu.evaluation.metrics.membership import (
-    attack_auc,
-    loss_score,
-    min_k,
-    min_k_plus_plus,
-    privleak,
-    zlib_score,
-)
+from atwu.evaluation.metrics.membership import attack_auc, loss_score, min_k, min_k_plus_plus, privleak, zlib_score
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.head import OutputHead, target_logps
@@ -186,11 +179,7 @@ def test_computing_the_variance_does_not_change_gradients(tiny_llama, batch) -> 
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: min_k(LOGPS, k=0), "in \\(0, 1\\]"),
-        (lambda: min_k(LOGPS, k=40), "got 40"),
-    ],
+    ("call", "message"), [(lambda: min_k(LOGPS, k=0), "in \\(0, 1\\]"), (lambda: min_k(LOGPS, k=40), "got 40")]
 )
 def test_bad_input_is_rejected(call, message) -> None:
     with pytest.raises(ValueError, match=message):

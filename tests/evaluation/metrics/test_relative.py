@@ -7,39 +7,39 @@ import math
 import numpy as np
 import pytest
 
-from atwu.evaluation.metrics.judge_scores import share_lost, uq
+from atwu.evaluation.metrics.judge_scores import relative_drop, uq
 from atwu.evaluation.metrics.open_ended import win
 
 
 def test_rows_of_published_tables() -> None:
-    forgetting, cost = share_lost(14.5, 93.1), share_lost(40.3, 43.0)
+    forgetting, cost = relative_drop(14.5, 93.1), relative_drop(40.3, 43.0)
     assert forgetting == pytest.approx(0.844253, abs=1e-6)
     assert cost == pytest.approx(0.062791, abs=1e-6)
     assert uq(forgetting, cost) == pytest.approx(0.781463, abs=1e-6)
-    assert share_lost(4.8, 99.5) == pytest.approx(0.951759, abs=1e-6)
-    assert share_lost(65.4, 67.8) == pytest.approx(0.035398, abs=1e-6)
-    assert uq(share_lost(15.8, 84.8), share_lost(50.9, 65.8)) == pytest.approx(0.587235, abs=1e-6)
+    assert relative_drop(4.8, 99.5) == pytest.approx(0.951759, abs=1e-6)
+    assert relative_drop(65.4, 67.8) == pytest.approx(0.035398, abs=1e-6)
+    assert uq(relative_drop(15.8, 84.8), relative_drop(50.9, 65.8)) == pytest.approx(0.587235, abs=1e-6)
     # Printed from unrounded inputs.
     for value, printed in ((forgetting, 84.4), (cost, 6.3), (uq(forgetting, cost), 78.1)):
         assert 100 * value == pytest.approx(printed, abs=0.2)
 
 
 def test_results_are_independent_of_scale_and_gains_count_as_zero() -> None:
-    assert share_lost(0.145, 0.931) == pytest.approx(share_lost(14.5, 93.1))
-    assert share_lost(95.0, 93.1) == share_lost(50.0, 43.0) == uq(0.1, 0.4) == 0.0
-    assert isinstance(share_lost(14.5, 93.1), float)
+    assert relative_drop(0.145, 0.931) == pytest.approx(relative_drop(14.5, 93.1))
+    assert relative_drop(95.0, 93.1) == relative_drop(50.0, 43.0) == uq(0.1, 0.4) == 0.0
+    assert isinstance(relative_drop(14.5, 93.1), float)
 
 
 def test_undefined_if_the_original_model_knew_nothing() -> None:
-    assert math.isnan(share_lost(0.0, 0.0))
-    assert math.isnan(share_lost(1.0, 0.0))
-    assert math.isnan(uq(share_lost(0.0, 0.0), 0.1))
-    assert math.isnan(share_lost(0.5, math.nan))
+    assert math.isnan(relative_drop(0.0, 0.0))
+    assert math.isnan(relative_drop(1.0, 0.0))
+    assert math.isnan(uq(relative_drop(0.0, 0.0), 0.1))
+    assert math.isnan(relative_drop(0.5, math.nan))
 
 
 def test_arrays_are_handled_elementwise() -> None:
     now, before = np.array([14.5, 95.0, 1.0]), np.array([93.1, 93.1, 0.0])
-    np.testing.assert_allclose(share_lost(now, before), [0.844253, 0, np.nan], atol=1e-6)
+    np.testing.assert_allclose(relative_drop(now, before), [0.844253, 0, np.nan], atol=1e-6)
     np.testing.assert_allclose(uq(np.array([0.8, np.nan]), np.array([0.3, 0.1])), [0.5, np.nan])
 
 

@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 pytest.importorskip("lm_eval", reason="the extra lm-eval is not installed")
 
-from atwu.evaluation.metrics.tasks import _score, harness
+from atwu.evaluation.metrics.tasks import _lower_is_better, _score, _worse, harness
 from atwu.evaluation.result import MetricValue
 
 TOWNS = ["Kelbury", "Sel", "Norland", "Marrow Quay", "Ost"]
@@ -164,10 +164,7 @@ def _indexed(real: Any, everything: Any, include_path: str, include_defaults: bo
 
 
 def test_groups_tags_and_unknown_names(
-    model: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lm_eval.tasks import TaskManager
 
@@ -216,3 +213,11 @@ def test_a_group_prefers_low_values_only_if_all_its_tasks_do(better: tuple[bool 
     found = _score("group", results)
     assert (found.direction, found.value, found.n) == (direction, 25.0, 8)
     assert found.low == pytest.approx(25 - 19.6)
+
+
+def test_hazardous_knowledge_is_better_low_and_its_loss_no_damage() -> None:
+    results = {"group_subtasks": {"wmdp": ["wmdp_bio"]}, "higher_is_better": {"wmdp_bio": {"acc": True}}}
+    assert _lower_is_better("wmdp_bio", "acc", results)
+    assert _lower_is_better("wmdp", "acc", results)
+    assert _worse("wmdp_bio", 25.0, 60.0) is None
+    assert _worse("mmlu", 25.0, 60.0) is not None

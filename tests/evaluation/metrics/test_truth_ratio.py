@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.evaluation.metrics.truth_ratio import (
-    probability_with_options,
-    scaled_truth_ratio,
-    truth_ratio,
-)
+from atwu.evaluation.metrics.truth_ratio import probability_with_options, scaled_truth_ratio, truth_ratio
 
 LOSSES = st.floats(0, 15)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import says, secrets_of
+from atwu.evaluation.questions.prompts import labelled_parts, says
 
 WORLD = people("tiny")
 
@@ -28,7 +28,7 @@ def test_turns_come_from_harmless_retain_rows(row, number, count, seed):
     assert len(pairs) == count
     assert pairs <= {(r.messages[-1], Message("assistant", r.answer)) for r in WORLD.retain}
     text = "\n".join(turn.content for turn in turns)
-    assert not any(says(text, secret) for secret in secrets_of(row))
+    assert not any(says(text, secret) for secret in labelled_parts(row))
     assert not says(text, row.subject)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.data.schema import Example
-from atwu.evaluation.questions.prompts import says, secrets_of, span_texts
+from atwu.evaluation.questions.prompts import labelled_parts, says, span_texts
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_says_matches_whole_words(text, phrase, expected):
 def test_words_of_the_question_are_not_key_tokens():
     row = Example.from_qa("Where is Orla?", "Orla is in Tarn, in Tarn.", forget_spans=((0, 4), (11, 15), (20, 24)))
     assert span_texts(row) == ("Orla", "Tarn")
-    assert secrets_of(row) == ("Tarn",)
-    assert secrets_of(Example.from_qa("Where?", "There.")) == ()
+    assert labelled_parts(row) == ("Tarn",)
+    assert labelled_parts(Example.from_qa("Where?", "There.")) == ()

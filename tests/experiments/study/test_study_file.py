@@ -286,8 +286,7 @@ def test_impossible_options_are_rejected_before_any_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("metrics: [rogue]", "'rogue'"), ("setting: {like: tiny, evaluation: {smples: 3}}", "smples")],
+    ("text", "said"), [("metrics: [rogue]", "'rogue'"), ("setting: {like: tiny, evaluation: {smples: 3}}", "smples")]
 )
 def test_unavailable_metrics_are_rejected_before_any_run(tmp_path, text, said):
     study = read_study(written(tmp_path, text))

@@ -32,7 +32,6 @@ def rwku_benchmark(name: str) -> Benchmark:
     Raises:
         FileNotFoundError: ATWU_DATA is set and has no RWKU.
         ValueError: malformed name, unknown subject, subject in both sets, or incomplete file.
-        ImportError: the data come from the Hub and the extra `hub` is missing.
     """
     forget, retain, limit = _parse(name)
     tables = rwku_tables()

@@ -65,7 +65,6 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
     Raises:
         FileNotFoundError: ATWU_DATA is set and has no RWKU.
         ValueError: malformed name, unknown subject, or a file without its rows or columns.
-        ImportError: the data come from the Hub and the extra `hub` is missing.
     """
     words, kind, limit = _parse(name)
     tables = rwku_tables() if tables is None else tables

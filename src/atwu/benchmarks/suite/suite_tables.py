@@ -56,8 +56,8 @@ class SuiteTables:
 
         Raises:
             FileNotFoundError: the copy lacks it.
-            ValueError: a row without question, answer or label, or a number of rows that was not published.
-            ImportError: the Hub is asked and `datasets` is not installed.
+            ValueError: a row without question, answer or label, a number of rows that was not published, or the Hub does not
+                answer.
         """
         if name not in self._read:
             records = self._records(name)
@@ -86,9 +86,9 @@ class SuiteTables:
                     f"the table {name} of SUITE is not on the Hub; put the topic's files into a folder and set "
                     f"{DATA_VARIABLE} to the folder above suite/{self.topic}."
                 )
-            without = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
+            because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
             found = tuple(
-                record for record in hub_records(hub, None, name, without=without) if _topic(record) == self.topic
+                record for record in hub_records(hub, None, name, because=because) if _topic(record) == self.topic
             )
             if not found:
                 raise ValueError(f"{hub}:{name} has no rows of the topic {self.topic!r}.")
@@ -125,6 +125,14 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
         f"no forget_train.jsonl in {' or '.join(map(str, tried))}; topics of SUITE are {', '.join(SUITE_TOPICS)}. Put the "
         f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_HUB})."
     )
+
+
+def local_topics() -> Path | None:
+    """Return the folder in ATWU_DATA that has topics of SUITE; None without one, or if ATWU_DATA is not set."""
+    given = os.environ.get(DATA_VARIABLE)
+    root = Path(given or "").expanduser()
+    places = (root / "suite", root) if given else ()
+    return next((place for place in places if any(place.glob("*/forget_train.jsonl"))), None)
 
 
 def _topic(record: Record) -> object:

@@ -19,7 +19,7 @@ from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
 from atwu.evaluation.questions.forms import introduced, lettered_options, resolve_choice, with_synonyms
 from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import folded, pattern_of, says, secrets_of, span_texts
+from atwu.evaluation.questions.prompts import folded, labelled_parts, pattern_of, says, span_texts
 from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES, SUBJECT_PRONOUN, SYNONYMS
 from atwu.judge.verdicts import Claim
 
@@ -77,7 +77,7 @@ def _is_valid(family: str, probe: AttackProbe, row: Example) -> bool:
         return False
     if probe.choices:
         return True
-    hidden = probe.unanswered.facts if family == "reverse_query" else secrets_of(row)
+    hidden = probe.unanswered.facts if family == "reverse_query" else labelled_parts(row)
     text = "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
     return not any(says(text, secret) for secret in hidden)
 
@@ -118,7 +118,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
 
 
 def _is_wrong(text: str, row: Example) -> bool:
-    secrets = secrets_of(row)
+    secrets = labelled_parts(row)
     return folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
 
 
@@ -141,7 +141,7 @@ def _without_name(text: str, name: str) -> str:
 
 
 def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    keep = secrets_of(row)
+    keep = labelled_parts(row)
     text = with_synonyms(row.question, SYNONYMS, rng, keep_out=keep)
     for frame in _any_order(FAMILY_TEMPLATES["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):

@@ -60,7 +60,7 @@ def unscored(*tables: Verdicts) -> int:
     return sum(verdict is None for table in tables for row in table for verdict in row)
 
 
-def share_lost(now: _T, before: _T) -> _T:
+def relative_drop(now: _T, before: _T) -> _T:
     """Relative loss `max(0, 1 - now / before)`: FQ if applied to J_W, RD if applied to J_AVG.
 
     Range [0, 1]; higher is better for FQ, lower for RD. NaN if `before`, the value of the original model, is 0. Both
@@ -144,7 +144,7 @@ class JudgeScores(Metric):
         ),
         Percent(
             "FQ",
-            share_lost,
+            relative_drop,
             "FQ",
             "judged forget quality: 1 − J_W / J_W of the original model, in percent",
             sets=(OVERALL,),
@@ -152,7 +152,7 @@ class JudgeScores(Metric):
         ),
         Percent(
             "RD",
-            share_lost,
+            relative_drop,
             "RD",
             "retain degradation: 1 − J_AVG / J_AVG of the original model, in percent",
             sets=(OVERALL,),
@@ -248,7 +248,7 @@ class JudgeScores(Metric):
         for name, used in table.items():
             if this.has(*used) and original.has(*used):
                 both = this.values(*used) + original.values(*used)  # NaN unless both have a verdict
-                parts[name] = combine(share_lost, this.mean(*used, where=both), original.mean(*used, where=both))
+                parts[name] = combine(relative_drop, this.mean(*used, where=both), original.mean(*used, where=both))
                 yield name, AggregateMetric(in_percent(parts[name]), (used,), rows=int(np.isfinite(both).sum()))
         if len(parts) == 2:
             yield "UQ", AggregateMetric(in_percent(combine(uq, *parts.values())), tuple(table.values()))

@@ -1,4 +1,4 @@
-"""How well a model knows the key tokens of an answer (`atwu.data.key_tokens`).
+"""How well a model knows the key tokens of an answer (`atwu.data.key_token_spans`).
 
 A model that forgot a fact still predicts most words of its answer; their share differs between data sets. Key tokens make
 such data sets comparable.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from atwu.data.key_tokens import WORD, key_token_spans
+from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def key_token_recall(row: Example, answer: str) -> float | None:
     """Share of the key tokens that an answer contains, in any order and case. Range [0, 1]; None for a row without
     words."""
-    return words_said(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
+    return word_recall(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
 
 
-def words_said(wanted: str, answer: str) -> float | None:
+def word_recall(wanted: str, answer: str) -> float | None:
     """Share of the words of one text that another contains, in any order and case. Range [0, 1]; None without words."""
     words = [word.lower() for word in WORD.findall(wanted)]
     said = {word.lower() for word in WORD.findall(answer)}

@@ -17,7 +17,7 @@ from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import gibberish
-from atwu.evaluation.metrics.key_tokens import words_said
+from atwu.evaluation.metrics.key_tokens import word_recall
 from atwu.evaluation.questions.forms import resolve_choice
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def form_recall(written: FormRow, answer: str) -> float:
     Range [-1, 1].
     """
     if not written.options:
-        return words_said(written.wanted, answer) or 0.0
+        return word_recall(written.wanted, answer) or 0.0
     chance = CHANCE[written.form]
     reply = resolve_choice(answer, written.options) if written.form == "multiple_choice" else answer
     places = {option: reply.lower().find(option.lower()) for option in written.options}

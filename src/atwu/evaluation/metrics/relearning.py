@@ -21,7 +21,7 @@ from atwu.evaluation.columns import FORGET
 from atwu.evaluation.metric_settings import MetricSetting
 from atwu.evaluation.metrics.memorization import strength
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
-from atwu.evaluation.questions.prompts import says, secrets_of
+from atwu.evaluation.questions.prompts import labelled_parts, says
 
 if TYPE_CHECKING:
     from torch import nn
@@ -265,7 +265,7 @@ def _overlap(one: Example, other: Example) -> bool:
     return any(
         says(f"{second.question}\n{second.answer}", secret)
         for first, second in ((one, other), (other, one))
-        for secret in secrets_of(first)
+        for secret in labelled_parts(first)
         if secret != first.subject
     )
 

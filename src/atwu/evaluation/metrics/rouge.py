@@ -34,6 +34,14 @@ def rouge_l_recall(reference: str, output: str) -> float | None:
     return float(scorer.score(reference, output)["rougeL"].recall)
 
 
+def rouge_l_f1(reference: str, output: str) -> float:
+    """Harmonic mean of the shares of the reference's and of the output's words in their longest common subsequence.
+
+    As in MUSE, without stemmer. Range [0, 1]; 0 if one of the two has no word.
+    """
+    return float(_plain_scorer().score(reference, output)["rougeL"].fmeasure)
+
+
 class Rouge(Metric):
     """ROUGE-L recall of the greedy answer to each row's question; rows without question have no value."""
 
@@ -81,3 +89,13 @@ def _scorer() -> Any:
     stemmer = SimpleNamespace(stem=lru_cache(maxsize=1 << 16)(PorterStemmer().stem))
     # The scorer's own tokenizer logs through absl, which changes the format of all later warnings.
     return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=lambda text: tokenize(text, stemmer)))
+
+
+@lru_cache(maxsize=1)
+def _plain_scorer() -> Any:
+    """Build the scorer without stemmer."""
+    with without_init("nltk", "stem"):
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenize import tokenize
+
+    return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=lambda text: tokenize(text, None)))

@@ -1,7 +1,7 @@
 """In-context relearning: answered retain questions before the actual one, which can restore an unlearned answer.
 
 Examples are drawn anew for every row and question. They never come from the forget set and never contain the row's key
-words, so the answer cannot be copied from them.
+tokens, so the answer cannot be copied from them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from atwu.data.schema import Example, Message
-from atwu.evaluation.questions.prompts import folded, says, secrets_of
+from atwu.evaluation.questions.prompts import folded, labelled_parts, says
 
 
 class InContextExamples:
@@ -45,7 +45,7 @@ class InContextExamples:
         """Draw at most `count` rows with distinct questions."""
         questions = {folded(text) for text in (row.question, *row.paraphrases)}
         answer = folded(row.answer)
-        names = (*secrets_of(row), *([row.subject] if row.subject else []))
+        names = (*labelled_parts(row), *([row.subject] if row.subject else []))
         drawn: list[Example] = []
         for other in _shuffled(self._retain, rng):
             if len(drawn) == self._count:

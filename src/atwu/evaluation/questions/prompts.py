@@ -37,7 +37,7 @@ def span_texts(row: Example) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.answer[start:end] for start, end in row.forget_spans or ()))
 
 
-def secrets_of(row: Example) -> tuple[str, ...]:
+def labelled_parts(row: Example) -> tuple[str, ...]:
     """Return the labelled parts of the answer that are not in the question."""
     return tuple(text for text in span_texts(row) if not says(row.question, text))
 

@@ -1,7 +1,7 @@
-"""Result tables of the ATWU paper, for comparison. One CSV file per table, one row per method or variant.
+"""Result tables of the ATWU paper and of benchmarks, for comparison. One CSV file per table, one row per method or variant.
 
 ES and ROUGE-L are fractions; J, FQ, RD, UQ, MMLU and win rates are percentages, as in our own results. The paper's
-final runs use one seed. An empty cell means that no number was published.
+final runs use one seed. Tables of benchmarks name their source. An empty cell means that no number was published.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Literal
 from scipy.stats import kendalltau
 
 from atwu.evaluation.aggregate import seed_differences
-from atwu.evaluation.columns import Direction
+from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
 from atwu.report.report_records import Records
@@ -30,6 +30,11 @@ COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "RD": (("overall", "RD"), "down"),
     "ES_delta": (("overall", "ES_delta_floored"), "up"),  # published tables use values with a floor
     "N_delta": (("overall", "N_delta_official"), "up"),
+    **{name: ((MUSE, name), "down") for name in ("verbmem", "knowmem_forget")},
+    "knowmem_retain": ((MUSE, "knowmem_retain"), "up"),
+    **{f"lume_{name}": ((OVERALL, f"lume_{name}"), "up") for name in ("final", "task_aggregate", "mia_score")},
+    **{name: ((TASKS, name), "down") for name in ("wmdp_bio", "wmdp_cyber")},
+    "mmlu": ((TASKS, "mmlu"), "up"),
     "auroc": (None, "up"),
 }
 """Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""

@@ -13,7 +13,7 @@ from atwu._extras import require
 from atwu._file_reading import read_json
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
-from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
+from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
@@ -161,7 +161,8 @@ def _given_sets(benchmark: Benchmark, setting: BenchmarkSetting) -> set[str]:
     """Names of the sets that a run can pass to an evaluation."""
     named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.extra_retain}
     there = {name for name, rows in named.items() if rows}
-    return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if setting.evaluation.get("tasks") else set())
+    there |= {TASKS} if setting.evaluation.get("tasks") else set()
+    return there if benchmark.probes is None else there | {benchmark.probes.name}
 
 
 def plan(

@@ -129,7 +129,7 @@ class KeyTokenWeights(FixedWeighting):
         import numpy as np
 
         from atwu.data.encode import touches
-        from atwu.data.key_tokens import key_token_spans
+        from atwu.data.key_token_spans import key_token_spans
 
         for row, text in zip(context.forget, context.forget_text or (), strict=True):
             spans = key_token_spans(text)

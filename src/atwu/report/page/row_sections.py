@@ -35,7 +35,7 @@ RowKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class HeatMapLine:
     """One line in the heat maps of every row."""
 
     label: str
@@ -50,7 +50,9 @@ def traced(records: Records) -> dict[str, Any] | None:
     for label in records.labels:
         traces = [(run.seed, run.trace) for run in records.of(label) if run.trace is not None and run.trace.steps]
         for seed, trace in traces[:1]:
-            lines.append(Traced(label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
+            lines.append(
+                HeatMapLine(label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows})
+            )
     keys = list(dict.fromkeys(key for line in lines for key in line.rows))
     if not keys:
         return None
@@ -69,7 +71,7 @@ def traced(records: Records) -> dict[str, Any] | None:
     return {"intro": _intro(records, lines), "kinds": kinds, "data": data}
 
 
-def _intro(records: Records, lines: Sequence[Traced]) -> str:
+def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
     without = [label for label in records.labels if label not in {line.label for line in lines}]
     each = "gives" if len(without) == 1 else "give"
     note = f" Not shown: {', '.join(without)}, which {each} every word the same weight, or have no trace."
@@ -87,7 +89,7 @@ def _intro(records: Records, lines: Sequence[Traced]) -> str:
     )
 
 
-def _traced_row(key: RowKey, lines: Sequence[Traced], place: int) -> dict[str, Any]:
+def _traced_row(key: RowKey, lines: Sequence[HeatMapLine], place: int) -> dict[str, Any]:
     split, question, answer = key
     shown = [
         {

@@ -1,12 +1,10 @@
 """Measure a run with many rows: processor time of checking, encoding, weighting and training, and memory.
 
-    OMP_NUM_THREADS=1 python benchmarks/rows.py 30000 100000 1000000
+    OMP_NUM_THREADS=1 python benchmarks/many_rows.py 30000 100000 1000000
 
-The rows are questions and answers of random words, about 110 tokens each, in a Parquet file. The run is SatGA with
-rarity weights,
-which count every token of every row, for three steps of the model of `people-tiny`, which is trained if not cached.
-Each number of
-rows is measured in its own process.
+The rows are questions and answers of random words, about 110 tokens each, in a Parquet file. The run is SatGA with rarity
+weights, which count every token of every row, for three steps of the model of `people-tiny`, which is trained if not cached.
+Each number of rows is measured in its own process.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sides import elsewhere
+from step_implementations import elsewhere
 
 FORMAT = "{:>9} {:>10} {:>10} {:>9} {:>10}"
 

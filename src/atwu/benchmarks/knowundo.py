@@ -1,0 +1,121 @@
+"""KnowUnDo (Tian et al. 2024): what has to be unlearned, and what lies close to it and has to stay.
+
+Each domain has an unlearning and a retention set with training and validation rows. The original model is fine-tuned on
+all four (`full.json` of the authors is their union); a method sees the training rows, and the validation rows measure it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.subsample import rows_to_measure
+from atwu.data.records import Record
+from atwu.data.row_parsing import parse_row
+from atwu.data.schema import Example
+
+DOMAINS = ("privacy", "copyright")
+SPLITS = ("unlearn_train", "unlearn_val", "retention_train", "retention_val")
+_ROWS = {"privacy": dict(zip(SPLITS, (400, 110, 441, 108), strict=True))}
+"""Rows of the domain whose files could be counted."""
+
+_COLUMNS = ("text", "labels")
+KNOWUNDO_DATA = DataSet(
+    "KnowUnDo",
+    "zjunlp/KnowUnDo",
+    {
+        f"{domain}/{split}": PublishedFile(_ROWS.get(domain, {}).get(split), _COLUMNS)
+        for domain in DOMAINS
+        for split in SPLITS
+    },
+    exact=False,
+)
+
+
+class KnowUnDoTables(Tables):
+    """One copy: files `DOMAIN/unlearn_train.json` and so on, or the Hub, where a split is one row with two lists."""
+
+    def _records(self, name: str) -> Iterable[Record]:
+        if self.folder is not None:
+            return super()._records(name)
+        split, _, part = name.rpartition("_")
+        ((where, lists),) = Tables(_ON_HUB).table(split)
+        return ((f"{where}, {part} {number}", row) for number, row in enumerate(lists[part], start=1))
+
+
+_ON_HUB = DataSet(
+    KNOWUNDO_DATA.name,
+    KNOWUNDO_DATA.hub,
+    {
+        f"{domain}/{split}": PublishedFile(1, ("train", "val"))
+        for domain in DOMAINS
+        for split in ("unlearn", "retention")
+    },
+)
+"""The splits as they are on the Hub."""
+
+
+def knowundo_tables() -> KnowUnDoTables:
+    """Open the copy in ATWU_DATA, or the Hub's if it is not set.
+
+    Raises:
+        FileNotFoundError: ATWU_DATA has no file of the data set.
+    """
+    return KnowUnDoTables(KNOWUNDO_DATA, open_tables(KNOWUNDO_DATA).folder)
+
+
+def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+    """Read the rows of a source.
+
+    Args:
+        name: `knowundo:DOMAIN:SPLIT`, or with `:N` only its first N rows.
+        tables: the copy to read; by default that of `knowundo_tables`.
+
+    Raises:
+        FileNotFoundError: the copy lacks the split.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "knowundo" or len(parts) not in (2, 3) or parts[0] not in DOMAINS or parts[1] not in SPLITS:
+        raise ValueError(
+            f"{name!r} is not knowundo:DOMAIN:SPLIT or knowundo:DOMAIN:SPLIT:N; domains are {', '.join(DOMAINS)}, splits "
+            f"{', '.join(SPLITS)}."
+        )
+    tables = knowundo_tables() if tables is None else tables
+    table = f"{parts[0]}/{parts[1]}"
+    rows = tuple(map(_example, tables.table(table)))
+    checked = f"{table}: {len(rows)} rows"
+    return SourceRows(first_rows(name, rows, parts[2] if len(parts) == 3 else None), (checked,), tables.incomplete())
+
+
+def knowundo_benchmark(name: str) -> Benchmark:
+    """Load one domain.
+
+    Args:
+        name: `knowundo:privacy` or `knowundo:copyright`.
+
+    Raises:
+        FileNotFoundError: ATWU_DATA has no KnowUnDo.
+        ValueError: unknown domain, or a malformed row.
+    """
+    tables = knowundo_tables()
+    sources = {split: f"{name}:{split}" for split in SPLITS}
+    found = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}
+    kept = f"{sources['retention_train']} + {sources['retention_val']}"
+    return Benchmark(
+        name=name,
+        forget_source=sources["unlearn_train"],
+        retain_source=sources["retention_train"],
+        full_source=f"{sources['unlearn_train']} + {sources['unlearn_val']} + {kept}",
+        retain_only_source=kept,
+        forget=rows_to_measure(found["unlearn_val"].rows),
+        retain=rows_to_measure(found["retention_val"].rows),
+        pool=found["retention_train"].rows,
+        checked=(*(line for rows in found.values() for line in rows.checked), *tables.incomplete()),
+    )
+
+
+def _example(record: Record) -> Example:
+    where, columns = record
+    return parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)

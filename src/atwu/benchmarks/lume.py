@@ -1,0 +1,165 @@
+"""LUME (Ramakrishna et al. 2025): synthetic stories, synthetic people with private data, and real biographies.
+
+Every document is asked in two forms: the beginning of a text to be continued, and one to five questions. The text is a
+training row as a whole. Files are those of `amazon-science/lume-llm-unlearning`; the members and non-members of the
+membership attack are only in the data of SemEval-2025 Task 4, which is the same benchmark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.probes import Probe, Probes
+from atwu.benchmarks.subsample import rows_to_measure
+from atwu.data.records import Record
+from atwu.data.schema import Example
+
+Form = Literal["completion", "question"]
+
+TASKS = {"Task1": "stories", "Task2": "people", "Task3": "biographies"}
+"""Task in the files -> what its documents are."""
+SPLITS = ("forget", "retain")
+FORMS: dict[str, Form] = {"sc": "completion", "qa": "question"}
+"""Ending of an id, before its number -> form."""
+KINDS = tuple(f"{split}_{form}_{task}" for split in SPLITS for form in FORMS.values() for task in TASKS.values())
+"""Kinds of probes whose means are the parts of the task aggregate."""
+MEMBERS, NON_MEMBERS = "member", "nonmember"
+"""Tables of the membership attack, and kinds of its probes."""
+
+_ROW = ("id", "input", "output", "task")
+LUME_DATA = DataSet(
+    "LUME",
+    "https://github.com/amazon-science/lume-llm-unlearning",
+    {
+        "forget": PublishedFile(2732, _ROW, on_hub=False),
+        "retain": PublishedFile(2734, _ROW, on_hub=False),
+        MEMBERS: PublishedFile(None, ("document",), on_hub=False),
+        NON_MEMBERS: PublishedFile(None, ("document",), on_hub=False),
+    },
+    exact=False,
+)
+_ID = re.compile(r'"?(?P<document>.+?)"?(?P<form>sc|qa)\d+')
+
+
+@dataclass(frozen=True, slots=True)
+class LumeRow:
+    """One row of a split."""
+
+    task: str
+    form: Form
+    document: str
+    given: str
+    """Beginning of the text, or the question."""
+    answer: str
+    """Rest of the text, or the answer."""
+
+    def example(self) -> Example:
+        """As a training row: the whole text, or question and answer; its subject is the document."""
+        if self.form == "question":
+            return Example.from_qa(self.given, self.answer, subject=self.document)
+        return Example((), f"{self.given.rstrip()} {self.answer}", subject=self.document)
+
+    def probe(self, split: str) -> Probe:
+        """As a probe of the evaluation."""
+        kind = f"{split}_{self.form}_{TASKS[self.task]}"
+        if self.form == "question":
+            return Probe(kind, self.example())
+        return Probe(kind, Example((), self.answer, subject=self.document), opening=self.given)
+
+
+def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+    """Read the rows of a source.
+
+    Args:
+        name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
+        tables: the copy to read; by default the one in ATWU_DATA.
+
+    Raises:
+        FileNotFoundError: the copy lacks the split.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in SPLITS:
+        raise ValueError(f"{name!r} is not lume:SPLIT or lume:SPLIT:N; the splits are {', '.join(SPLITS)}.")
+    tables = open_tables(LUME_DATA) if tables is None else tables
+    rows = _rows(tables, parts[0], documents=_count(name, parts[1]) if len(parts) == 2 else None)
+    documents = len({row.document for row in rows})
+    checked = f"{parts[0]}: {len(rows)} rows of {documents} documents"
+    return SourceRows(tuple(row.example() for row in rows), (checked,), tables.incomplete())
+
+
+def lume_benchmark(name: str) -> Benchmark:
+    """Load the benchmark.
+
+    Args:
+        name: `lume`, or `lume:N` with only the first N documents of each task and split.
+
+    Raises:
+        FileNotFoundError: ATWU_DATA has no LUME.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "lume" or len(parts) > 1:
+        raise ValueError(f"{name!r} is not lume, or lume:N with the first N documents of each task and split.")
+    documents = _count(name, parts[0]) if parts else None
+    tables = open_tables(LUME_DATA)
+    found = {split: _rows(tables, split, documents=documents) for split in SPLITS}
+    rows = {split: tuple(row.example() for row in each) for split, each in found.items()}
+    limit = "".join(f":{part}" for part in parts)
+    forget, retain = (f"lume:{split}{limit}" for split in SPLITS)
+    probes = [row.probe(split) for split, each in found.items() for row in each]
+    attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
+    for kind in (MEMBERS, NON_MEMBERS) if attacked else ():
+        probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]
+    counts = (
+        f"{split}: {len(each)} rows of {len({row.document for row in each})} documents" for split, each in found.items()
+    )
+    attack = "members and non-members found" if attacked else "no members and non-members: no membership attack"
+    return Benchmark(
+        name=name,
+        forget_source=forget,
+        retain_source=retain,
+        full_source=f"{forget} + {retain}",
+        retain_only_source=retain,
+        forget=rows_to_measure(rows["forget"]),
+        retain=rows_to_measure(rows["retain"]),
+        pool=rows["retain"],
+        probes=Probes("lume", tuple(probes)),
+        checked=(*counts, attack, *tables.incomplete()),
+    )
+
+
+def _count(name: str, given: str) -> int:
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"{name!r}: the number of documents must be a whole number of at least 1, got {given!r}.")
+    return int(given)
+
+
+def _rows(tables: Tables, split: str, *, documents: int | None) -> tuple[LumeRow, ...]:
+    """Parse a split; at most `documents` documents of each task."""
+    return tuple(_first_documents(map(_parsed, tables.table(split)), documents))
+
+
+def _first_documents(rows: Iterator[LumeRow], documents: int | None) -> Iterator[LumeRow]:
+    seen: dict[str, set[str]] = {task: set() for task in TASKS}
+    for row in rows:
+        known = seen[row.task]
+        if documents is None or row.document in known or len(known) < documents:
+            known.add(row.document)
+            yield row
+
+
+def _parsed(record: Record) -> LumeRow:
+    where, columns = record
+    found = _ID.fullmatch(columns["id"])
+    if found is None or columns["task"] not in TASKS:
+        raise ValueError(
+            f"{where}: id {columns['id']!r:.60} must end in sc or qa and a number, and task {columns['task']!r:.20} be one of "
+            f"{', '.join(TASKS)}."
+        )
+    return LumeRow(columns["task"], FORMS[found["form"]], found["document"], columns["input"], columns["output"])

@@ -1,0 +1,142 @@
+"""MUSE (Shi et al. 2024): news articles or the Harry Potter books, with verbatim and knowledge probes.
+
+Training texts are split into chunks (`text_chunks`), since books have a million characters. The texts of the membership
+attack stay whole: raise `max_length` (2048 in the settings) or they are cut. Scalability unlearns `scal_1` to `scal_4`,
+each larger than the one before, from the same model; sustainability `sust_1` to `sust_4` one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.probes import Probe, Probes
+from atwu.data.schema import Example, Message
+from atwu.data.text_chunks import text_chunks
+
+CORPORA = ("news", "books")
+FOLDS = (1, 2, 3, 4)
+VERBMEM, KNOWMEM = "verbmem", ("knowmem_forget", "knowmem_retain")
+"""Kinds of probes."""
+
+_RAW = {
+    "news": {"forget": 889, "retain1": 1777, "retain2": 1778, "holdout": 3043},
+    "books": {"forget": 4, "retain1": 12, "retain2": 13, "holdout": 3},
+}
+_FOLDS = {"scal": (889, 1778, 2667, 3554), "sust": (889, 889, 889, None)}
+"""Articles of the four folds, only of News; None where we have not seen the number."""
+_TEXT, _QA = ("text",), ("question", "answer")
+_CHUNKED = {name: f"raw/{name}" for name in _RAW["news"]}
+_CHUNKED |= {f"{kind}_{fold}": f"{kind}/forget_{fold}" for kind in _FOLDS for fold in FOLDS}
+_WHOLE = {f"privleak_{split}": f"privleak/{split}" for split in ("forget", "retain", "holdout")}
+_ASKED = {f"knowmem_{split}": f"knowmem/{split}_qa" for split in ("forget", "retain")}
+SPLITS = {**_CHUNKED, **_WHOLE, **_ASKED}
+"""Split of a source -> its table."""
+
+
+def _data(corpus: str) -> DataSet:
+    tables = {f"raw/{name}": PublishedFile(rows, _TEXT) for name, rows in _RAW[corpus].items()}
+    tables |= {table: PublishedFile(100, _TEXT) for table in _WHOLE.values()}
+    tables |= {table: PublishedFile(100, _QA) for table in _ASKED.values()}
+    tables |= {f"{table}_icl": PublishedFile(10, _QA) for table in _ASKED.values()}
+    tables["verbmem/forget"] = PublishedFile(100, ("prompt", "gt"))
+    if corpus == "news":
+        for kind, counts in _FOLDS.items():
+            tables |= {f"{kind}/forget_{fold}": PublishedFile(rows, _TEXT) for fold, rows in enumerate(counts, start=1)}
+    return DataSet(f"MUSE-{corpus.title()}", f"muse-bench/MUSE-{corpus.title()}", tables, exact=False)
+
+
+MUSE_DATA = {corpus: _data(corpus) for corpus in CORPORA}
+
+
+def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+    """Read the rows of a source.
+
+    Args:
+        name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `SPLITS`: training texts in chunks,
+            texts of the membership attack, or questions.
+        tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
+
+    Raises:
+        FileNotFoundError: the copy lacks the split.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "muse" or len(parts) not in (2, 3) or parts[0] not in CORPORA:
+        raise ValueError(
+            f"{name!r} is not muse:CORPUS:SPLIT or muse:CORPUS:SPLIT:N; the corpora are {', '.join(CORPORA)}."
+        )
+    corpus, split = parts[:2]
+    table = SPLITS.get(split, "")
+    if table not in MUSE_DATA[corpus].tables:
+        known = [each for each, place in SPLITS.items() if place in MUSE_DATA[corpus].tables]
+        raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
+    tables = open_tables(MUSE_DATA[corpus]) if tables is None else tables
+    rows = tuple(_rows(split, tables))
+    documents = len(tables.table(table))
+    checked = f"{table}: {documents} rows" + (f" in {len(rows)} chunks" if split in _CHUNKED else "")
+    return SourceRows(first_rows(name, rows, parts[2] if len(parts) == 3 else None), (checked,), tables.incomplete())
+
+
+def muse_benchmark(name: str) -> Benchmark:
+    """Load one corpus.
+
+    Measured are the texts of the membership attack, and as probes those of verbatim and knowledge memorization.
+
+    Args:
+        name: `muse:news`, `muse:books`, or `muse:news:FOLD` with another forget set, one of scal_1 to scal_4 and sust_1
+            to sust_4.
+
+    Raises:
+        FileNotFoundError: ATWU_DATA has no copy of the corpus.
+        ValueError: unknown corpus or fold, or a malformed row.
+    """
+    prefix, corpus, *folds = name.split(":") if ":" in name else (name, "")
+    known = [f"{kind}_{fold}" for kind in _FOLDS for fold in FOLDS] if corpus == "news" else []
+    if prefix != "muse" or corpus not in CORPORA or len(folds) > 1 or not set(folds) <= set(known):
+        raise ValueError(
+            f"{name!r} is not muse:news, muse:books, or muse:news:FOLD with scal_1 to scal_4 or sust_1 to sust_4."
+        )
+    tables = open_tables(MUSE_DATA[corpus])
+    base = f"muse:{corpus}"
+    kept = f"{base}:retain1 + {base}:retain2"
+    forget = f"{base}:{folds[0]}" if folds else f"{base}:forget"
+    everything = f"{base}:scal_{FOLDS[-1]}" if folds else forget
+    read = {split: muse_rows(f"{base}:{split}", tables=tables) for split in (*_WHOLE, *_ASKED, "retain1")}
+    return Benchmark(
+        name=name,
+        forget_source=forget,
+        retain_source=f"{base}:retain1",
+        full_source=f"{everything} + {kept}",
+        retain_only_source=kept,
+        forget=read["privleak_forget"].rows,
+        retain=read["privleak_retain"].rows,
+        pool=read["retain1"].rows,
+        holdout=read["privleak_holdout"].rows,
+        probes=Probes("muse", tuple(_probes(tables))),
+        checked=(*(line for rows in read.values() for line in rows.checked), *tables.incomplete()),
+    )
+
+
+def _rows(split: str, tables: Tables) -> Iterator[Example]:
+    for _, columns in tables.table(SPLITS[split]):
+        if split in _ASKED:
+            yield Example.from_qa(columns["question"], columns["answer"])
+            continue
+        text = columns["text"]
+        document = text.strip()[:60]  # the same in every fold that has it
+        for part in text_chunks(text) if split in _CHUNKED else (text,):
+            yield Example((), part, subject=document)
+
+
+def _probes(tables: Tables) -> Iterator[Probe]:
+    """Yield texts to continue, then questions after the ten answered ones of their set."""
+    for _, columns in tables.table("verbmem/forget"):
+        yield Probe(VERBMEM, Example((), columns["gt"]), opening=columns["prompt"])
+    for kind in KNOWMEM:
+        before: tuple[Message, ...] = ()
+        for _, columns in tables.table(f"{_ASKED[kind]}_icl"):
+            before += (Message("user", columns["question"]), Message("assistant", columns["answer"]))
+        for _, columns in tables.table(_ASKED[kind]):
+            yield Probe(kind, Example((*before, Message("user", columns["question"])), columns["answer"]))

@@ -1,0 +1,97 @@
+"""WMDP (Li et al. 2024): hazardous knowledge in biology and computer security, unlearned from papers and code.
+
+The corpora are texts, split into chunks (`text_chunks`). What a model knows is measured by multiple-choice questions
+through lm-evaluation-harness (`--task wmdp_bio`), beside `mmlu`. The forget corpus of biology has to be requested from the
+authors; the other three are on the Hub.
+"""
+
+from __future__ import annotations
+
+from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.subsample import rows_to_measure
+from atwu.data.schema import Example
+from atwu.data.text_chunks import text_chunks
+
+DOMAINS = ("bio", "cyber")
+SPLITS = ("forget", "retain")
+MOST_DOCUMENTS = 1000
+"""Documents that are read without a number, all of the smallest corpus: the largest has 60,887, of 2 GB."""
+
+_ROWS = {
+    "bio-forget-corpus": None,
+    "bio-retain-corpus": 60887,
+    "cyber-forget-corpus": 1000,
+    "cyber-retain-corpus": 4473,
+}
+WMDP_DATA = DataSet(
+    "WMDP",
+    "cais/wmdp-corpora",
+    {table: PublishedFile(rows, ("text",), on_hub=rows is not None) for table, rows in _ROWS.items()},
+    split="train",
+)
+
+
+def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+    """Read the rows of a source.
+
+    Args:
+        name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
+        tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
+
+    Raises:
+        FileNotFoundError: the copy lacks the corpus.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in DOMAINS or parts[1] not in SPLITS:
+        raise ValueError(
+            f"{name!r} is not wmdp:DOMAIN:SPLIT or wmdp:DOMAIN:SPLIT:N; domains are {', '.join(DOMAINS)}, splits "
+            f"{', '.join(SPLITS)}."
+        )
+    count = _count_of(name, parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
+    tables = open_tables(WMDP_DATA) if tables is None else tables
+    table = f"{parts[0]}-{parts[1]}-corpus"
+    documents = [columns["text"] for _, columns in tables.first(table, count)]
+    rows = tuple(
+        Example((), chunk, subject=f"{parts[1]} {number}")
+        for number, text in enumerate(documents, start=1)
+        for chunk in text_chunks(text)
+    )
+    return SourceRows(rows, (f"{table}: the first {len(documents)} documents in {len(rows)} chunks",), ())
+
+
+def wmdp_benchmark(name: str) -> Benchmark:
+    """Load one domain.
+
+    Args:
+        name: `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000.
+
+    Raises:
+        FileNotFoundError: ATWU_DATA has no WMDP, or the forget corpus of biology is not there.
+        ValueError: a malformed name or row.
+    """
+    prefix, *parts = name.split(":")
+    if prefix != "wmdp" or len(parts) not in (1, 2) or parts[0] not in DOMAINS:
+        raise ValueError(f"{name!r} is not wmdp:bio or wmdp:cyber, or one of these with :N for N documents.")
+    tables = open_tables(WMDP_DATA)
+    domain, *limit = parts
+    forget, retain = (":".join(("wmdp", domain, split, *limit)) for split in SPLITS)
+    removed, kept = (wmdp_rows(source, tables=tables) for source in (forget, retain))
+    return Benchmark(
+        name=name,
+        forget_source=forget,
+        retain_source=retain,
+        full_source=f"{forget} + {retain}",
+        retain_only_source=retain,
+        forget=rows_to_measure(removed.rows),
+        retain=rows_to_measure(kept.rows),
+        pool=kept.rows,
+        checked=(*removed.checked, *kept.checked),
+    )
+
+
+def _count_of(name: str, given: str) -> int:
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"{name!r}: the number of documents must be a whole number of at least 1, got {given!r}.")
+    return int(given)

@@ -1,0 +1,103 @@
+"""Scores of KnowUnDo (Tian et al. 2024): teacher-forced accuracy and perplexity of the answers, on both sets.
+
+Both follow the authors' `run_eval_lora.py`: the share of answer tokens that the model predicts, averaged over rows, and
+exp of the mean over rows of the loss per token, without the terminal token. Unlearning success is 100 minus the accuracy
+on what has to be unlearned, retention success the accuracy on what has to stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, Column, Percent
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.membership import loss_score
+from atwu.evaluation.metrics.memorization import exact_memorization
+
+if TYPE_CHECKING:
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+
+_SUCCESS = {FORGET: "unlearn_success", RETAIN: "retention_success"}
+_LOSS = "answer_loss"
+
+
+def perplexity(loss: FloatArray) -> FloatArray:
+    """Exp of the mean loss per token."""
+    return np.exp(loss)
+
+
+class KnowUnDo(Metric):
+    """Unlearning and retention success, and perplexities."""
+
+    name = "knowundo"
+    about = "KnowUnDo: unlearning success, retention success, and perplexity of the answers of both sets"
+    cost = "one forward pass over both sets"
+    needs = (FORGET, RETAIN)
+    columns = (
+        Percent(
+            "unlearn_success",
+            exact_memorization,
+            "unlearning success",
+            "percentage of answer tokens that are not predicted under teacher forcing",
+            sets=(FORGET,),
+            direction="up",
+        ),
+        Percent(
+            "retention_success",
+            exact_memorization,
+            "retention success",
+            "percentage of answer tokens predicted under teacher forcing",
+            sets=(RETAIN,),
+            direction="up",
+        ),
+        Column(
+            _LOSS,
+            loss_score,
+            "loss",
+            "loss per token of the answer without its terminal token",
+            sets=(FORGET, RETAIN),
+            direction="none",
+            range=(0.0, None),
+            shown=False,
+        ),
+        *(
+            Column(
+                f"{split}_perplexity",
+                perplexity,
+                f"perplexity, {split}",
+                f"exp of the mean loss per token of the answers of the {split} set",
+                sets=(OVERALL,),
+                direction="down" if split == RETAIN else "none",
+                range=(1.0, None),
+                digits=2,
+            )
+            for split in (FORGET, RETAIN)
+        ),
+    )
+
+    def read(self) -> None:
+        """Read both sets."""
+        for split in _SUCCESS:
+            self.session.tokens(split)
+
+    def record(self) -> None:
+        """Record the success and the loss of every row."""
+        for split, column in _SUCCESS.items():
+            rows = self.session.tokens(split)
+            predicted = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
+            percent = [
+                None if share is None else 100 * (1 - share if split == FORGET else share) for share in predicted
+            ]
+            self.record_column(split, column, percent)
+            self.record_column(split, _LOSS, [loss_score(row.logps[row.content]) for row in rows])
+
+    @classmethod
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
+        """Derive the perplexities."""
+        for split in _SUCCESS:
+            if found := sides.this.derived(perplexity, [(split, _LOSS)]):
+                yield f"{split}_perplexity", found

@@ -1,0 +1,116 @@
+"""VerbMem, KnowMem and PrivLeak of MUSE (Shi et al. 2024), in percent.
+
+Both are ROUGE-L F1 (`rouge_score`, no stemmer) of greedy answers. VerbMem continues the beginning of a text by 128 tokens
+and compares with the first 128 tokens of the rest. KnowMem answers a question after ten answered ones in at most 32
+tokens, up to an empty line or the next question. Utility is KnowMem on the retain set. PrivLeak is `privleak_min_k` of the
+metric membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from atwu.benchmarks.muse import KNOWMEM, VERBMEM
+from atwu.evaluation.columns import MUSE, AggregateColumn, Percent
+from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.membership import Membership, privleak
+from atwu.evaluation.metrics.rouge import rouge_l_f1
+
+if TYPE_CHECKING:
+    from atwu.benchmarks.probes import Probe
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+
+_ANSWER = Decoding(max_new_tokens=32, stop=("\n\n", "\nQuestion", "Question:"))
+DECODING = {VERBMEM: Decoding(max_new_tokens=128), **dict.fromkeys(KNOWMEM, _ANSWER)}
+
+
+def first_tokens(text: str, tokenizer: Any, count: int) -> str:
+    """The text of the first tokens, special ones included in their number as in MUSE's code."""
+    return str(tokenizer.decode(tokenizer(text)["input_ids"][:count], skip_special_tokens=True))
+
+
+class Muse(Metric):
+    """VerbMem on the forget set, KnowMem on the forget and the retain set."""
+
+    name = "muse"
+    about = "MUSE: VerbMem, KnowMem of forget and retain set (utility), and PrivLeak with the metric membership"
+    cost = "one answer per probe"
+    needs = (MUSE,)
+    columns = (
+        Percent(
+            "verbmem",
+            rouge_l_f1,
+            "VerbMem",
+            "ROUGE-L F1 of 128 tokens that continue a text of the forget set (Shi et al. 2024)",
+            sets=(MUSE,),
+            direction="down",
+        ),
+        Percent(
+            "knowmem_forget",
+            rouge_l_f1,
+            "KnowMem forget",
+            "ROUGE-L F1 of answers about the forget set, after ten answered questions (Shi et al. 2024)",
+            sets=(MUSE,),
+            direction="down",
+        ),
+        Percent(
+            "knowmem_retain",
+            rouge_l_f1,
+            "KnowMem retain",
+            "ROUGE-L F1 of answers about the retain set, after ten answered questions: utility (Shi et al. 2024)",
+            sets=(MUSE,),
+            direction="up",
+        ),
+        AggregateColumn(
+            "muse_privleak",
+            privleak,
+            "PrivLeak",
+            "AUC of Min-40% relative to the retain-only model's, in percent; 0 is ideal (Shi et al. 2024)",
+            direction="none",
+            range=(-100.0, None),
+            digits=1,
+        ),
+    )
+
+    def prepare(self) -> None:
+        """Answer the probes, each kind with its decoding."""
+        self._answers: dict[str, dict[Prompt, str | None]] = {
+            kind: self.session.generate(
+                [_prompt(probe) for probe in self._probes if probe.kind == kind], label=kind, decoding=decoding
+            )
+            for kind, decoding in DECODING.items()
+        }
+
+    def record(self) -> None:
+        """Record the score of each probe in the column of its kind."""
+        for kind in DECODING:
+            scores = [self._score(probe) if probe.kind == kind else None for probe in self._probes]
+            self.record_column(MUSE, kind, scores)
+
+    @classmethod
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
+        """Yield PrivLeak, if the membership scores were measured, too."""
+        if sides.this.has(MUSE, VERBMEM):
+            yield from (
+                ("muse_privleak", found) for name, found in Membership.derive(sides) if name == "privleak_min_k"
+            )
+
+    def _score(self, probe: Probe) -> float | None:
+        answer = self._answers[probe.kind][_prompt(probe)]
+        reference = probe.row.answer
+        if probe.kind == VERBMEM:
+            reference = first_tokens(reference, self.session.tokenizer, DECODING[VERBMEM].max_new_tokens)
+        return None if answer is None else 100 * rouge_l_f1(reference, answer)
+
+    @property
+    def _probes(self) -> Sequence[Probe]:
+        from atwu.benchmarks.probes import Probes
+
+        assert isinstance(self.session.probes, Probes)
+        return self.session.probes.probes
+
+
+def _prompt(probe: Probe) -> Prompt:
+    return Prompt((), prefill=probe.opening) if probe.opening else Prompt(probe.row.messages)
