@@ -99,7 +99,7 @@ def large(sizes: list[float]) -> None:
     from transformers import AutoConfig
 
     from atwu.modeling.load import load_tokenizer
-    from atwu.request.memory_strategy import strategy_estimates
+    from atwu.request.auto_settings import strategy_estimates
     from atwu.training.config import UnlearnConfig
     from atwu.training.load_to_train import ModelSource
     from atwu.training.memory_estimate import longest_batch

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu import _files as files
-from atwu._files import atomic_sibling, check_writable, file_lock, move, sha256_of, write_json, write_text
+from atwu._files import atomic_sibling, check_writable, move, sha256_of, write_json, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
@@ -84,25 +83,6 @@ def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(make, tmp
     write_manifest(tmp_path)
     assert damage(tmp_path) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.json", "manifest.json"]
-
-
-def test_a_lock_whose_file_was_deleted_is_taken_anew(tmp_path, monkeypatch):
-    """Between opening and locking, the owner deletes the file and a third process makes a new one."""
-    lock, flock = tmp_path / "lock", files.fcntl.flock
-    inodes = []
-
-    def deleted_first(file, how):
-        if not inodes:
-            lock.unlink()
-            lock.touch()
-        inodes.append(os.fstat(file.fileno()).st_ino)
-        flock(file, how)
-
-    monkeypatch.setattr(files.fcntl, "flock", deleted_first)
-    with file_lock(lock) as held:
-        assert os.fstat(held.fileno()).st_ino == lock.stat().st_ino
-    assert len(inodes) == 2
-    assert inodes[0] != inodes[1]
 
 
 def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):

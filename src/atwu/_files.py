@@ -12,7 +12,9 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from atwu._disk_errors import explain_full_disk
 
@@ -146,8 +148,8 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
 @contextlib.contextmanager
 def file_lock(
     lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None
-) -> Iterator[TextIO]:
-    """Hold a file lock for the life of the process at most; yields the open file.
+) -> Iterator[None]:
+    """Hold a file lock for the life of the process at most.
 
     Args:
         lock: file to lock; created if needed.
@@ -155,21 +157,18 @@ def file_lock(
         waiting: called before waiting.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    held = False
-    while not held:
-        with lock.open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if taken is not None:
-                    raise taken from None
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-            # If its last owner deleted the file meanwhile, another process may hold a new one: open that.
-            with contextlib.suppress(FileNotFoundError):
-                held = os.path.samestat(os.fstat(file.fileno()), lock.stat())
-            if held:
-                yield file
+    held = FileLock(lock)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        if taken is not None:
+            raise taken from None
+        waiting()
+        held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def file_digest(*paths: str | Path) -> str:

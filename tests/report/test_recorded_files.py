@@ -10,8 +10,8 @@ import pytest
 from atwu._file_reading import read_upgraded_json
 from atwu.report.run_files import read_run, read_study_record
 from atwu.report.run_records import read_records
-from atwu.training.output_folder import OutputFolder
 from atwu.training.preset_files import read_preset
+from atwu.training.run_folder import RunFolder
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 STUDIES = ["known-first-place", "people-first-place", "rwku-finetuned", "tofu-forget05", "tofu-part"]
@@ -55,4 +55,4 @@ def test_records_of_runs_and_studies_are_read(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run.json")["original_model"] == {"model": "target"}
     assert read_run(tmp_path / "run.json")["config"] == {"weighting": "key_tokens"}
     assert read_study_record(tmp_path / "study.json")["setting"] == {"name": "people-tiny", "target_seconds": 3.0}
-    assert OutputFolder(tmp_path, overwrite=True).path == tmp_path
+    assert RunFolder(tmp_path, overwrite=True).path == tmp_path

@@ -188,8 +188,7 @@ def test_invalid_evidence_commands_are_rejected(folder: Path, environment: dict[
     weights = load_file(folder / "changed" / "model.safetensors")
     weights["model.norm.weight"] += 1
     save_file(weights, folder / "changed" / "model.safetensors", metadata={"format": "pt"})
-    shutil.copytree(folder / "run", folder / "killed")
-    shutil.move(folder / "killed" / "request", folder / "killed.request")
+    (folder / "killed.incomplete").mkdir()
     shutil.copytree(folder / "run", folder / "unasked")
     shutil.rmtree(folder / "unasked" / "request")
     for run, message in (

@@ -25,7 +25,6 @@ from atwu.request import unlearn as run
 from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from atwu.request.ledger import Ledger
 from atwu.request.measurement import Reading
-from atwu.request.neighbour_rows import check_no_overlap
 from atwu.request.regression_check import (
     CAME_BACK,
     STILL_GONE,
@@ -37,9 +36,10 @@ from atwu.request.regression_check import (
     recheck_outcome,
     recheck_requests,
 )
-from atwu.request.request_folder import RequestFolder
+from atwu.request.retain_set import check_no_overlap
 from atwu.request.sequential import SequentialResult, unlearn_in_ledger
 from atwu.request.unlearning_request import RequestOptions
+from atwu.training.run_folder import output_path
 from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
@@ -53,7 +53,7 @@ Apply = Callable[..., SequentialResult]
 def wide_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve steps leave a tiny model little language and some forms of its facts; neither is the subject of these tests."""
     for limit in ("FORM_LIMIT", "GIBBERISH_LIMIT", "NEIGHBOUR_LIMIT"):
-        monkeypatch.setattr(f"atwu.request.form_results.{limit}", 1.0)
+        monkeypatch.setattr(f"atwu.request.verdict_metrics.{limit}", 1.0)
     monkeypatch.setattr("atwu.request.verdict.FORM_LIMIT", 1.0)
 
 
@@ -228,8 +228,8 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
     monkeypatch.setenv("HOME", str(tmp_path / "link"))
     for ledger in (tmp_path / "link" / "ledger", "~/ledger"):
         for output in (tmp_path / "out", tmp_path / "link" / "out"):
-            folder = RequestFolder(output)
-            path = folder.output / prepare._from(folder, str(ledger))
+            folder = output_path(output)
+            path = folder / prepare._from(folder, str(ledger))
             assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
 
 

@@ -25,11 +25,24 @@ from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
 from atwu.request import retain_set as retain
-from atwu.request.auto_settings import DeviceInfo, choose
+from atwu.request.auto_settings import (
+    MEMORY_STRATEGIES,
+    DeviceInfo,
+    StrategyEstimate,
+    choose,
+    first_that_fits,
+    possible_strategies,
+)
 from atwu.request.measurement import check_holdout
-from atwu.request.memory_strategy import MEMORY_STRATEGIES, StrategyEstimate, first_that_fits, possible_strategies
-from atwu.request.neighbour_rows import closeness, names, names_any, neighbour_rows
-from atwu.request.retain_set import FACT_TOKENS, GENERATED_TOKENS, WHOLE_TOKENS
+from atwu.request.retain_set import (
+    FACT_TOKENS,
+    GENERATED_TOKENS,
+    WHOLE_TOKENS,
+    closeness,
+    names,
+    names_any,
+    neighbour_rows,
+)
 from atwu.request.unlearn import UnlearnResult, _next_commands
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (

@@ -20,6 +20,7 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.request_folder import RequestFolder
 from atwu.request.verdict import clearly_known
+from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
 ROWS = "people:tiny:forget:8"
@@ -138,7 +139,7 @@ def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tu
     before = folder.result("before")
     assert before is not None
     assert before.sets["forget"]["key_token_recall"].value == 1.0
-    kept = "".join(file.read_text() for file in folder.done.iterdir() if file.name != "request.json")
+    kept = "".join(file.read_text() for file in folder.path.iterdir() if file.name != "request.json")
     shown = {each.question for each in request.sample_answers}
     assert not any(row.answer in kept or str(row.subject) in kept for row in rows)
     assert not any(row.question in kept for row in rows if row.question not in shown)
@@ -148,13 +149,19 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     target: Path, environment: dict[str, str], unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
 ) -> None:
     output, given, _ = unchanged
-    under_way = output.with_name("out.request")
+    under_way = output.with_name("out.incomplete")
     verdict = (output / "verdict.json").read_bytes()
     weights = (output / "model.safetensors").stat()
-    # As a process leaves it that is killed between the end of its run and its verdict.
+    # As a process leaves it that is killed between the end of its training and its verdict.
     (output / "verdict.json").unlink()
     (output / "request" / "after.json").unlink()
-    shutil.move(output / "request", under_way)
+    folder = RunFolder(output.with_name("killed"))
+    with folder.alone():
+        folder.clear()
+        shutil.move(output / "request", folder.request)
+        shutil.move(output, folder.final)
+        folder.finish_training()
+    folder.work.rename(under_way)
     command = ["unlearn", "--model", target, "--output", output, *given]
     other = run_command([*command, "--steps", "3"], env=environment)
     assert other.returncode == 1
@@ -252,30 +259,30 @@ def test_untrainable_requests_are_rejected_before_the_model_is_measured(
 
 
 def test_a_folder_of_another_program_is_not_touched(target: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "out.request"
+    mine = tmp_path / "out.incomplete"
     mine.mkdir()
     (mine / "letter.txt").write_text("Dear all")
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     for more in ((), ("--overwrite",)):
         done = run_here(*given, *more)
-        assert re.search(r"letter\.txt.*output", str(done.exception))
+        assert re.search(r"out\.incomplete .*output", str(done.exception))
     assert (mine / "letter.txt").read_text() == "Dear all"
-    assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.incomplete"]
 
 
 def test_a_request_of_another_process_is_not_touched(target: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """Also before its first checkpoint, when it has nothing to lose yet."""
-    folder = RequestFolder(tmp_path / "out")
-    folder.work.mkdir()
-    (folder.work / "request.json").write_text("of the other process")
+    folder = RunFolder(tmp_path / "out")
     with folder.alone():
+        folder.request.mkdir()
+        (folder.request / "request.json").write_text("of the other process")
         done = run_command(
             ["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, "--overwrite"], env=environment
         )
     assert done.returncode == 1
     assert str(tmp_path / "out") in done.stderr
-    assert (folder.work / "request.json").read_text() == "of the other process"
-    assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
+    assert (folder.request / "request.json").read_text() == "of the other process"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.incomplete"]
 
 
 @pytest.mark.night

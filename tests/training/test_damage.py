@@ -17,7 +17,7 @@ from atwu._manifest import MANIFEST_NAME
 from atwu._manifest import damage as damaged_in
 from atwu.errors import DiskFullError
 from atwu.training.checkpoints import drop_damaged, last_checkpoint
-from atwu.training.output_folder import LOCK_NAME, LOG_NAME, OutputFolder
+from atwu.training.run_folder import LOCK_NAME, LOG_NAME, STATE_NAME, RunFolder
 from atwu.training.run_key import KEY_NAME
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.damage import DAMAGES, damage, disk
@@ -52,7 +52,7 @@ IN_FINISHED = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
-IN_WORK_FOLDER = (KEY_NAME, LOG_NAME, LOCK_NAME)
+IN_WORK_FOLDER = (STATE_NAME, LOG_NAME, LOCK_NAME)
 
 
 class Interrupt(TrainerCallback):
@@ -150,18 +150,18 @@ def test_a_damaged_log_is_rewritten_from_the_checkpoint(how, interrupted, tmp_pa
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_run_with_a_damaged_key_starts_again_with_a_warning(how, interrupted, tmp_path, caplog):
     work = interrupted.copy(tmp_path / "run")
-    key = json.loads((work / KEY_NAME).read_text())["key"]
-    damage(work / KEY_NAME, how)
-    OutputFolder(tmp_path / "run").begin(key)
-    assert str(work / KEY_NAME) in caplog.text
-    assert {path.name for path in work.iterdir()} == {KEY_NAME, LOCK_NAME}
+    key = json.loads((work / STATE_NAME).read_text())["key"]
+    damage(work / STATE_NAME, how)
+    RunFolder(tmp_path / "run").begin(key)
+    assert str(work / STATE_NAME) in caplog.text
+    assert {path.name for path in work.iterdir()} == {STATE_NAME, LOCK_NAME}
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_the_content_of_the_lock_file_does_not_matter(how, interrupted, tmp_path, caplog):
     work = interrupted.copy(tmp_path / "run")
     damage(work / LOCK_NAME, how)
-    OutputFolder(tmp_path / "run").begin(json.loads((work / KEY_NAME).read_text())["key"])
+    RunFolder(tmp_path / "run").begin(json.loads((work / STATE_NAME).read_text())["key"])
     assert last_checkpoint(work) == str(work / "checkpoint-4")
     assert not caplog.records
 

@@ -1,4 +1,4 @@
-"""The output folder: which folders are replaced, and which process may write to it."""
+"""The folder of a run: which folders are replaced, and which process may write to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.training.output_folder import OutputFolder
+from atwu.training.run_folder import RunFolder
 
 
 def finished(path):
@@ -25,15 +25,15 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
     (mine / "chapter.tex").write_text("years of work")
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match=r"thesis .*run of atwu"):
-            OutputFolder(mine, overwrite=overwrite)
+            RunFolder(mine, overwrite=overwrite)
     work = tmp_path / "out.incomplete"
     work.mkdir()
     (work / "notes.txt").write_text("also mine")
     with pytest.raises(FileExistsError, match=r"out\.incomplete .*run of atwu"):
-        OutputFolder(tmp_path / "out", overwrite=True)
+        RunFolder(tmp_path / "out", overwrite=True)
     (tmp_path / "other.incomplete").touch()
     with pytest.raises(FileExistsError, match=r"other\.incomplete .*run of atwu"):
-        OutputFolder(tmp_path / "other")
+        RunFolder(tmp_path / "other")
     assert (mine / "chapter.tex").exists()
     assert (work / "notes.txt").exists()
 
@@ -41,32 +41,34 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
 def test_a_finished_run_is_replaced_only_on_request_and_atomically(tmp_path):
     path = finished(tmp_path / "run")
     with pytest.raises(FileExistsError, match="finished run"):
-        OutputFolder(path)
-    folder = OutputFolder(path, overwrite=True)
+        RunFolder(path)
+    folder = RunFolder(path, overwrite=True)
     folder.begin({"a": 1})
-    result = folder.work / "final"
-    finished(result)
-    (result / "new").write_text("")
-    folder.publish(result)
+    (finished(folder.final) / "new").write_text("")
+    folder.finish_training()
+    assert folder.trained()
+    folder.publish()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run"]
     assert (path / "new").exists()
 
 
 def test_leftovers_of_a_killed_run_are_removed_by_the_next_command_and_unfinished_runs_are_kept(tmp_path, monkeypatch):
     path = tmp_path / "run"
-    folder = OutputFolder(path)
+    folder = RunFolder(path)
     folder.begin({"a": 1})
     with monkeypatch.context() as patched:
-        patched.setattr("atwu.training.output_folder.drop_unfinished", lambda _: None)
-        folder.publish(finished(folder.work / "final"))
+        patched.setattr("atwu.training.run_folder.drop_unfinished", lambda _: None)
+        finished(folder.final)
+        folder.finish_training()
+        folder.publish()
     assert (path / "run.json").is_file()
     assert folder.work.is_dir()
     with pytest.raises(FileExistsError, match="finished run"):
-        OutputFolder(path)
+        RunFolder(path)
     assert list(tmp_path.iterdir()) == [path]
-    OutputFolder(path, overwrite=True).begin({"a": 2})
+    RunFolder(path, overwrite=True).begin({"a": 2})
     with pytest.raises(FileExistsError, match="finished run"):
-        OutputFolder(path)
+        RunFolder(path)
     assert folder.work.is_dir()
 
 
@@ -74,37 +76,37 @@ def test_a_work_folder_under_construction_is_recognized(tmp_path):
     # Of several processes one makes it while the others check; and a run may be killed there.
     work = tmp_path / "run.incomplete"
     work.mkdir()
-    for name in ("run.lock", ".run_key.json.123.tmp"):
+    for name in ("run.lock", ".state.json.123.tmp"):
         (work / name).touch()
-        OutputFolder(tmp_path / "run")
-    OutputFolder(tmp_path / "run").begin({})
+        RunFolder(tmp_path / "run")
+    RunFolder(tmp_path / "run").begin({})
 
 
 def test_an_unfinished_run_is_resumed_or_rejected_by_its_key(tmp_path):
-    first = OutputFolder(tmp_path / "run")
+    first = RunFolder(tmp_path / "run")
     first.begin({"config": {"beta": 1}})
-    first._lock.close()
+    first._lock.release(force=True)
     (first.work / "checkpoint-7").mkdir()
-    again = OutputFolder(tmp_path / "run")
+    again = RunFolder(tmp_path / "run")
     again.begin({"config": {"beta": 1}})
     assert (first.work / "checkpoint-7").exists()
-    again._lock.close()
+    again._lock.release(force=True)
     with pytest.raises(FileExistsError, match=r"config\.beta"):
-        OutputFolder(tmp_path / "run").begin({"config": {"beta": 2}})
-    OutputFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}})
+        RunFolder(tmp_path / "run").begin({"config": {"beta": 2}})
+    RunFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}})
     assert not (first.work / "checkpoint-7").exists()
 
 
 def _try_to_begin(path, answers):
     try:
-        OutputFolder(path).begin({"a": 1})
+        RunFolder(path).begin({"a": 1})
         answers.put("began")
     except FileExistsError as error:
         answers.put(str(error))
 
 
 def test_starting_the_same_run_twice_is_rejected(tmp_path):
-    folder = OutputFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     folder.begin({"a": 1})
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
@@ -116,7 +118,7 @@ def test_starting_the_same_run_twice_is_rejected(tmp_path):
 
 def test_too_little_disk_space_is_reported_before_training(tmp_path):
     with pytest.raises(OSError, match=r"1000000 TB.*--save-total-limit 1"):
-        OutputFolder(tmp_path / "deep" / "run").check_space(10**18)
+        RunFolder(tmp_path / "deep" / "run").check_space(10**18)
     assert not (tmp_path / "deep").exists()
 
 

@@ -14,7 +14,7 @@ from atwu.cli.train import MODEL_HELP, unlearn_options
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.request.memory_strategy import StrategyEstimate
+    from atwu.request.auto_settings import StrategyEstimate
 
 ITEMS = ("weights", "optimizer", "gradients", "activations")
 
@@ -42,8 +42,7 @@ class PlanCommand(NamesRows):
     def run(self) -> None:
         """Estimate each strategy and name the first that fits."""
         from atwu.benchmarks.sources import load_rows
-        from atwu.request.auto_settings import DeviceInfo, batch_size
-        from atwu.request.memory_strategy import batch_of, first_that_fits, strategy_estimates
+        from atwu.request.auto_settings import DeviceInfo, batch_of, batch_size, first_that_fits, strategy_estimates
         from atwu.request.unlearning_request import flags
         from atwu.training.config import UnlearnConfig
         from atwu.training.load_to_train import ModelSource, load_checked_tokenizer

@@ -45,7 +45,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.report_records import EVAL_NAME
 from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.config import UnlearnConfig
-from atwu.training.output_folder import drop_unfinished
+from atwu.training.run_folder import drop_unfinished
 from atwu.training.training_rows import add_labels
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 

@@ -14,7 +14,7 @@ from typing import Any
 from atwu._file_reading import read_json
 from atwu._files import file_lock, write_json
 from atwu._renamed import rename_keys
-from atwu.training.output_folder import unfinished
+from atwu.training.run_folder import unfinished
 
 
 class JobFiles:

@@ -27,8 +27,15 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model, weight_bytes
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
-from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets
-from atwu.request.sample_answers import answers_after, answers_before, untested
+from atwu.request.measurement import (
+    Reading,
+    answers_after,
+    answers_before,
+    check_holdout,
+    measure_model,
+    measured_sets,
+    untested,
+)
 from atwu.request.unlearning_request import DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
 from atwu.request.verdict import HOLDOUT_SET, RequestVerdict
 from atwu.training.model_card import public_text

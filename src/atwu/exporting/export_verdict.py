@@ -17,7 +17,6 @@ from atwu.request.verdict import (
     GENERAL,
     MIN_CHANGE,
     OTHER_PROMPTS,
-    VERDICT_NAME,
     AnswerPair,
     RequestVerdict,
     holdout_limit,
@@ -25,6 +24,7 @@ from atwu.request.verdict import (
     retain_loss_metric,
     verdict_metrics,
 )
+from atwu.training.run_folder import VERDICT_NAME
 
 SAME = "as before export"
 WITHIN = "a little comes back"

@@ -96,6 +96,29 @@ def check_files(folder: str | Path) -> None:
         raise ModelFileError(f"{template} is empty; restore it, or remove it for prompts without a chat template.")
 
 
+def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
+    """Whether the weight files of a folder hold exactly these tensors, bit by bit; tied ones may be stored once.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    from safetensors import safe_open
+
+    left, stored = dict(weights), set[int]()
+    for path in sorted(folder.glob(f"{Path(WEIGHTS).stem}*.safetensors")):
+        with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
+            for name in file.offset_keys():
+                tensor = left.pop(name, None)
+                if tensor is None or not _same(file.get_tensor(name), tensor):
+                    return False
+                stored.add(tensor.data_ptr())
+    return all(tensor.data_ptr() in stored for tensor in left.values())
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and bool((one == other.to(one.device)).all())
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a small safetensors file.
 

@@ -28,7 +28,7 @@ from atwu.report.run_files import read_log, read_run, read_study_record
 from atwu.report.table_values import REFERENCE_MODELS
 from atwu.report.terminal_tables import headline_table
 from atwu.training.model_card import public_text
-from atwu.training.output_folder import LOG_NAME
+from atwu.training.run_folder import LOG_NAME
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall
-from atwu.request.form_results import FORM_LIMIT
+from atwu.request.verdict_metrics import FORM_LIMIT
 
 TIMED_ROWS = 8
 """Number of questions that are answered to estimate the duration of a check."""

@@ -30,11 +30,11 @@ from atwu.request.evidence import (
 from atwu.request.evidence_page import readable_time
 from atwu.request.evidence_session import AFTER, BEFORE, EvidenceSession, MissingInputError, merge_results
 from atwu.request.ledger import Ledger
-from atwu.request.metric_intervals import metric_interval
 from atwu.request.preparation import utc_now
 from atwu.request.request_folder import RequestRecord, RowsUsed
 from atwu.request.thresholds import Threshold, ThresholdResult, Thresholds, check, metric_of, parse_thresholds
 from atwu.request.verdict import DECISIVE_METRICS, OTHER_PROMPTS, read_request_verdict
+from atwu.request.verdict_metrics import metric_interval
 from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
 
@@ -72,7 +72,7 @@ def gather(
     before = session.all_of(BEFORE)
     after = merge_results(session.all_of(AFTER), (), before)
     attacks = tuple(_attacks(after, given, missing))
-    history, verdict = read_history(session.folder.history), read_request_verdict(session.folder.output)
+    history, verdict = read_history(session.folder.history), read_request_verdict(session.folder.run)
     return Evidence(
         created_at=utc_now(),
         request=_request_summary(session, after, show_rows=show_rows),
@@ -93,7 +93,7 @@ def gather(
         ),
         attacks=attacks,
         model_before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
-        model_after=Weights(public_text(str(session.folder.output)), fingerprint, _files(session.folder.output)),
+        model_after=Weights(public_text(str(session.folder.run)), fingerprint, _files(session.folder.run)),
         ledger=_ledger(session),
         warnings=tuple(each for each in after.warnings if each not in map(one_subject, after.sets)),  # see `bounds`
         limitations=tuple(_limitations(after, attacks, session.measured)),
@@ -261,16 +261,16 @@ def _ledger(session: EvidenceSession) -> LedgerSummary | None:
     """Return what the ledger has measured of earlier requests on this model, and of this request on later models."""
     if session.request.ledger is None:
         return None
-    place = Path(os.path.normpath(session.folder.output / session.request.ledger))
+    place = Path(os.path.normpath(session.folder.run / session.request.ledger))
     if not (place / "requests").is_dir():
         raise FileNotFoundError(
-            f"the ledger of {session.folder.output}, {place}, is missing, so the results of its other requests are unknown; "
+            f"the ledger of {session.folder.run}, {place}, is missing, so the results of its other requests are unknown; "
             "restore it."
         )
     ledger = Ledger(place)
     entries = ledger.entries()
     own = next(
-        (each for each in entries if Path(ledger.model(each.model_after)).resolve() == session.folder.output.resolve()),
+        (each for each in entries if Path(ledger.model(each.model_after)).resolve() == session.folder.run.resolve()),
         None,
     )
     if own is None:

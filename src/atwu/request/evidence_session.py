@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from atwu._file_reading import read_upgraded_json
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -27,6 +28,7 @@ from atwu.request.measurement import REQUEST_METRICS, Reading, measure_model, se
 from atwu.request.request_folder import RequestFolder, without_texts
 from atwu.request.thresholds import OF_THE_RUN, parse_thresholds, read_thresholds
 from atwu.training.progress import Say, logged
+from atwu.training.run_folder import output_path, unfinished
 
 BEFORE, AFTER = "before", "after"
 
@@ -56,12 +58,12 @@ class EvidenceSession:
         device: str | None = None,
         say: Say = logged,
     ) -> None:
-        self.folder, self.device, self.say = RequestFolder(run), device, say
-        if not (self.folder.output / RECORD_NAME).is_file():
+        self.folder, self.device, self.say = RequestFolder(output_path(run)), device, say
+        if not (self.folder.run / RECORD_NAME).is_file():
+            if unfinished(self.folder.run).is_dir():
+                raise ValueError(f"the request of {run} has no verdict yet; repeat its command to finish it.")
             raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {RECORD_NAME} is missing.")
-        if self.folder.work.is_dir():
-            raise ValueError(f"the request of {run} has no verdict yet; repeat its command to finish it.")
-        self.run = self.folder.run()
+        self.run = read_upgraded_json(self.folder.run / RECORD_NAME)
         if self.run["command"] != "unlearn":
             raise ValueError(
                 f"{run} is a run of atwu {self.run['command']}; atwu evidence needs a run of atwu unlearn."
@@ -84,7 +86,7 @@ class EvidenceSession:
         """The unlearned model and its tokenizer."""
         start = self.run["original_model"]
         loading = ModelLoadArgs(dtype=start["dtype"], trust_remote_code=start["trust_remote_code"])
-        return open_model(str(self.folder.output), loading, device=self.device)
+        return open_model(str(self.folder.run), loading, device=self.device)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -93,7 +95,7 @@ class EvidenceSession:
         recorded = self.folder.result(AFTER).fingerprint
         if found != recorded:
             raise ValueError(
-                f"the weights in {self.folder.output} were changed after the run: fingerprint {found}, recorded {recorded}."
+                f"the weights in {self.folder.run} were changed after the run: fingerprint {found}, recorded {recorded}."
             )
         return found
 
@@ -114,7 +116,7 @@ class EvidenceSession:
         if model_fingerprint(model) != self.folder.result(BEFORE).fingerprint:
             raise MissingInputError(f"{start['model']} has other weights than the original model of the run")
         # The tokenizer of the run has the chat template that the model was measured with.
-        return model, load_tokenizer(str(self.folder.output), trust_remote_code=start["trust_remote_code"])
+        return model, load_tokenizer(str(self.folder.run), trust_remote_code=start["trust_remote_code"])
 
     # Rows
 
@@ -153,7 +155,7 @@ class EvidenceSession:
         """Read the rows of the run, unchanged; rows of a ledger are read from its current folder."""
         source = self.run["data"][name]["source"]
         if name == FORGET and self.request.ledger is not None:
-            ledger = Path(os.path.normpath(self.folder.output / self.request.ledger))
+            ledger = Path(os.path.normpath(self.folder.run / self.request.ledger))
             source = str(rows_file(ledger, self.request.forget.fingerprint))
         expected = self.request.forget if name == FORGET else self.request.retain
         try:
@@ -246,7 +248,7 @@ class EvidenceSession:
         return found
 
     def _file(self, side: str, metric: str) -> Path:
-        return self.folder.done / f"{side}.{metric or 'again'}.json"
+        return self.folder.path / f"{side}.{metric or 'again'}.json"
 
 
 def merge_results(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:

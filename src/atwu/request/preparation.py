@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import gc
+import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from atwu._files import file_digest
+from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.generated_forget_rows import generated_forget_rows
 from atwu.data.question_forms import read_forms, rows_in_forms
@@ -26,17 +31,18 @@ from atwu.request.auto_settings import (
     RATE_OPTION,
     Choice,
     DeviceInfo,
+    StrategyEstimate,
+    batch_of,
     batch_size,
     choose,
+    first_that_fits,
     method_choices,
+    strategy_estimates,
 )
-from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets, sets_of
-from atwu.request.memory_strategy import StrategyEstimate, batch_of, first_that_fits, strategy_estimates
-from atwu.request.neighbour_rows import check_no_overlap
+from atwu.request.measurement import Reading, answers_before, check_holdout, measure_model, measured_sets, sets_of
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet
-from atwu.request.retain_set import build_retain, short_answers
-from atwu.request.sample_answers import answers_before
+from atwu.request.retain_set import build_retain, check_no_overlap, short_answers
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
     GENERAL,
@@ -47,16 +53,19 @@ from atwu.request.verdict import (
 )
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
-from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import Say
+from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
+from atwu.training.run_key import key_differences
 from atwu.training.unlearn_run import check_run
+
+Stage = Literal["nothing to forget", "prepared", "trained", "finished"]
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """A request that is ready for training, or past it."""
 
-    stage: Literal["nothing to forget", "prepared", "trained", "finished"]
+    stage: Stage
     """How far the request is."""
     before: EvalResult
     """Measurements of the original model."""
@@ -70,11 +79,12 @@ class PreparedRequest:
     """Verdict, if there is nothing to forget or the request is finished."""
     after: EvalResult | None = None
     """Measurements of the unlearned model, if the request is finished."""
+    model: Any = None
+    """The original model, to be trained in place. None if it has to be loaded: for quantized weights, which are other weights;
+    in several processes, of which only the first one measures; and in a request that was begun by another process."""
 
 
-def prepare(
-    request: UnlearningRequest, folder: RequestFolder, config: UnlearnConfig, *, overwrite: bool, say: Say
-) -> PreparedRequest:
+def prepare(request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig, *, say: Say) -> PreparedRequest:
     """Continue a request that was begun, or prepare a new one.
 
     Raises:
@@ -91,8 +101,9 @@ def prepare(
                 source=request.retain,
                 why="was in the forget set of an earlier request",
             )
-    if folder.resumes(key, overwrite=overwrite, finished=context is not None):
-        return _resume(request, folder, say)
+    files = RequestFolder(folder.work)
+    if _resumes(folder, files, key):
+        return _resume(request, files, "trained" if folder.trained() else "prepared", say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
     recipe, place = config.recipe(), DeviceInfo.of(config.device)
@@ -117,7 +128,7 @@ def prepare(
     for choice in choices:
         say(f"  {choice}")
     training = UnlearnConfig(**chosen_options(request, choices))
-    check_run(request.source, training, OutputFolder(request.output, overwrite=overwrite), tokenizer=tokenizer)
+    check_run(request.source, training, folder, tokenizer=tokenizer)
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     related, neighbours = related_rows(network, tokenizer, request.rows, system=config.system)
@@ -148,6 +159,8 @@ def prepare(
         for choice in own:
             say(f"  {choice}")
         choices += own
+    alone = config.world_size == 1 and training.quantize is None and not getattr(network, "is_quantized", False)
+    model = network.cpu() if alone else None  # new adapters draw their weights where the model is
     del network
     gc.collect()
     shown = answers_before(before, sets)
@@ -173,10 +186,11 @@ def prepare(
             request.threshold_limits.name, request.threshold_limits.sha256, request.threshold_limits.text
         ),
         sample_answers=shown,
-        ledger=None if context is None else _from(folder, context.ledger),
+        ledger=None if context is None else _from(folder.path, context.ledger),
+        replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
-    folder.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest("prepared", before, sets, generated, record)
+    files.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
+    return PreparedRequest("prepared", before, sets, generated, record, model=model)
 
 
 def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], place: DeviceInfo) -> StrategyEstimate:
@@ -197,20 +211,53 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], plac
     return first_that_fits(strategy_estimates(request.source, given, lengths, chosen=chooses, **where), **where)
 
 
-def _resume(request: UnlearningRequest, folder: RequestFolder, say: Say) -> PreparedRequest:
+def finished_request(request: UnlearningRequest, config: UnlearnConfig, *, say: Say) -> PreparedRequest | None:
+    """Return a request that has its verdict already, for a ledger from which it is missing; None if there is none."""
+    output = output_path(request.output)
+    files, context = RequestFolder(output), request.ledger_context
+    if context is None or not (output / VERDICT_NAME).is_file() or files.key() != _plain(request.key(config)):
+        return None
+    found = _resume(request, files, "finished", say)
+    return dataclasses.replace(found, verdict=read_request_verdict(output), after=files.result("after"))
+
+
+def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) -> bool:
+    """Whether this same request was begun here and continues; what another one left is removed.
+
+    Raises:
+        FileExistsError: another request has training results.
+    """
+    before, now = files.key(), _plain(key)
+    if not folder.overwrite:
+        if before == now:
+            return True
+        if folder.has_results():
+            raise FileExistsError(
+                f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, now)}; repeat its "
+                "command to finish it, or pass --overwrite to discard it."
+            )
+    shutil.rmtree(files.path, ignore_errors=True)
+    folder.clear()
+    return False
+
+
+def _plain(key: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a key as it is read from JSON."""
+    plain: Mapping[str, Any] = json.loads(json.dumps(key))
+    return plain
+
+
+def _resume(request: UnlearningRequest, files: RequestFolder, stage: Stage, say: Say) -> PreparedRequest:
     """Read a request that was begun."""
-    record, before = folder.request(), folder.result("before")
-    general, generated = folder.rows("general"), folder.rows("retain")
+    record, before = files.request(), files.result("before")
+    general, generated = files.rows("general"), files.rows("retain")
     kept = () if record.retain is None else request.retain_rows or generated or ()
     say(f"resuming the request prepared at {record.prepared_at}")
     for choice in record.choices:
         say(f"  {choice}")
-    neighbours = folder.rows("neighbours") or ()
+    neighbours = files.rows("neighbours") or ()
     sets = sets_of(request.rows, kept, request.holdout_rows, general or (), neighbours)
-    if folder.finished():
-        verdict, after = read_request_verdict(folder.output), folder.result("after")
-        return PreparedRequest("finished", before, sets, generated, record, verdict, after)
-    return PreparedRequest("trained" if folder.trained() else "prepared", before, sets, generated, record)
+    return PreparedRequest(stage, before, sets, generated, record)
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -223,9 +270,9 @@ def after_loading(source: ModelSource) -> ModelLoadArgs:
     return ModelLoadArgs(dtype=source.dtype, trust_remote_code=source.trust_remote_code)
 
 
-def _from(folder: RequestFolder, ledger: str) -> str:
+def _from(output: Path, ledger: str) -> str:
     """Return the path of a ledger relative to the output, with links resolved."""
-    return os.path.relpath(os.path.realpath(Path(ledger).expanduser()), folder.output)
+    return os.path.relpath(os.path.realpath(Path(ledger).expanduser()), output)
 
 
 def utc_now() -> str:

@@ -15,8 +15,8 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.result import EvalResult
 from atwu.request.measurement import MAX_ROWS, Reading, measure_model, other_prompts
-from atwu.request.metric_intervals import metric_interval, metric_value
 from atwu.request.verdict import DECISIVE_METRICS, GENERAL, MIN_CHANGE, OTHER_PROMPTS, SET_NAMES, holdout_limit
+from atwu.request.verdict_metrics import metric_interval, metric_value
 
 CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
 

@@ -21,8 +21,7 @@ from atwu._file_reading import read_yaml
 from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.modeling.modes import eval_mode
-from atwu.request.neighbour_rows import names
-from atwu.request.retain_set import FACT_TOKENS, self_generated_answers
+from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 
 NAMES_PER_ROW = 12
 """Related questions made of one forget row, at most."""

@@ -1,54 +1,33 @@
-"""Files that a request keeps besides its model: the request, the chosen settings, and measurements before training.
+"""Files of a request, in the folder `request` of its run: the request, its settings, and measurements.
 
-A request works in `OUTPUT.request` and moves that folder to `OUTPUT/request` with its verdict. An `OUTPUT.request` next to a
-finished run therefore is a request that was killed before its verdict. The files hold hashes of the forget rows, not the
-rows, except for the few questions that the verdict shows.
+They hold hashes of the forget rows, not the rows, except for the few questions that the verdict shows.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from atwu._file_reading import read_declared, read_object
-from atwu._files import file_digest, file_lock, is_atomic_sibling, write_json
-from atwu._manifest import RECORD_NAME
-from atwu._renamed import current_set, upgrade
+from atwu._file_reading import read_declared
+from atwu._files import write_json
+from atwu._renamed import current_set
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.auto_settings import Choice
-from atwu.request.verdict import VERDICT_NAME, AnswerPair
-from atwu.training.output_folder import OutputFolder, drop_unfinished, output_path, unfinished
-from atwu.training.run_key import key_differences
+from atwu.request.verdict import AnswerPair
+from atwu.training.run_folder import REQUEST_FOLDER
 
 REQUEST_SCHEMA: Final = "atwu.request/2"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME, OLD_HISTORY_NAME = "history.json", "course.json"
-_WRITTEN = frozenset(
-    [
-        "before.json",
-        "general.jsonl",
-        "neighbours.jsonl",
-        "retain.jsonl",
-        REQUEST_NAME,
-        HISTORY_NAME,
-        OLD_HISTORY_NAME,
-        "after.json",
-    ]
-)
-"""Files that a request writes before its verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,109 +88,20 @@ class RequestRecord:
 
 
 class RequestFolder:
-    """Files of the request whose model is saved at `output`."""
+    """Files of a request.
 
-    def __init__(self, output: str | Path) -> None:
-        self.output = output_path(output)
-        self.work = self.output.with_name(f"{self.output.name}.request")
-        self.done = self.output / "request"
+    Args:
+        run: folder of its run, `OUTPUT.incomplete` until the verdict.
+    """
 
-    @property
-    def path(self) -> Path:
-        """Folder of the files: the working folder, or the one in the finished run."""
-        return self.work if self.work.is_dir() else self.done
+    def __init__(self, run: Path) -> None:
+        self.run, self.path = run, run / REQUEST_FOLDER
 
     @property
     def history(self) -> Path:
         """The training history, written when training ends; earlier versions gave it another name."""
         old = self.path / OLD_HISTORY_NAME
         return old if old.is_file() else self.path / HISTORY_NAME
-
-    # State
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Lock the request against other processes.
-
-        Raises:
-            FileExistsError: another process works on it.
-        """
-        lock = self.output.with_name(f".{self.output.name}.lock")
-        message = f"another request is working on {self.output}; wait for it, or choose another output."
-        with file_lock(lock, taken=FileExistsError(message)):
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-
-    def resumes(self, key: Mapping[str, Any], *, overwrite: bool, finished: bool = False) -> bool:
-        """Whether this same request was begun here and continues; leftovers of another request are removed.
-
-        Args:
-            key: what identifies the request.
-            overwrite: replace a finished run and discard an unfinished request.
-            finished: also continue a request that has its verdict.
-
-        Raises:
-            FileExistsError: there is a finished run, another request with training results, or a foreign file.
-        """
-        if others := self._others():
-            raise FileExistsError(
-                f"{self.work} is the working folder of the request and has files of something else "
-                f"({', '.join(others[:3])}); move them away, or choose another output."
-            )
-        now = json.loads(json.dumps(key))
-        if finished and not overwrite and self.finished() and self.request().key == now:
-            return True
-        if not overwrite and (self.work / REQUEST_NAME).is_file():
-            before = self.request().key
-            if before == now:
-                if self.trained():  # killed after its run was saved
-                    drop_unfinished(self.output)
-                else:
-                    OutputFolder(self.output)
-                return True
-            if self.has_something_to_lose():
-                raise FileExistsError(
-                    f"{self.work} holds an unfinished request that differs in {key_differences(before, now)}; repeat its "
-                    "command to finish it, or pass --overwrite to discard it."
-                )
-        OutputFolder(self.output, overwrite=overwrite)
-        self.discard()
-        return False
-
-    def _others(self) -> list[str]:
-        """Names in the working folder that no request writes."""
-        if not self.work.is_dir():
-            return [self.work.name] if os.path.lexists(self.work) else []
-        return sorted(
-            each.name
-            for each in self.work.iterdir()
-            if each.name not in _WRITTEN and not is_atomic_sibling(Path(each.name))
-        )
-
-    def trained(self) -> bool:
-        """Whether training is finished, so that only the verdict is missing."""
-        return self.history.is_file() and (self.output / RECORD_NAME).is_file() and not self._replaced()
-
-    def finished(self) -> bool:
-        """Whether the verdict is written."""
-        return (
-            not self.work.exists() and (self.done / REQUEST_NAME).is_file() and (self.output / VERDICT_NAME).is_file()
-        )
-
-    def _replaced(self) -> bool:
-        """Whether the output still is the run that this request replaces."""
-        old = self.request().replaced_run_digest
-        return (
-            old is not None and (self.output / RECORD_NAME).is_file() and file_digest(self.output / RECORD_NAME) == old
-        )
-
-    def run(self) -> dict[str, Any]:
-        """Return the record of the training run."""
-        return upgrade(read_object(self.output / RECORD_NAME))
-
-    # Writing
 
     def begin(
         self,
@@ -228,30 +118,13 @@ class RequestFolder:
             kept: self-generated retain rows; None if rows were given.
             neighbours: the neighbour set.
         """
-        self.work.mkdir(parents=True, exist_ok=True)
-        without_texts(before).write(self.work / "before.json")
-        write_rows(self.work / "general.jsonl", general)
-        write_rows(self.work / "neighbours.jsonl", neighbours)
+        self.path.mkdir(parents=True)
+        without_texts(before).write(self.path / "before.json")
+        write_rows(self.path / "general.jsonl", general)
+        write_rows(self.path / "neighbours.jsonl", neighbours)
         if kept is not None:
-            write_rows(self.work / "retain.jsonl", kept)
-        old = self.output / RECORD_NAME
-        request = dataclasses.replace(request, replaced_run_digest=file_digest(old) if old.is_file() else None)
-        write_json(self.work / REQUEST_NAME, dataclasses.asdict(request))
-
-    def close(self, after: EvalResult) -> None:
-        """Move the files to the finished run, with the measurements of the unlearned model."""
-        without_texts(after).write(self.work / "after.json")
-        os.replace(self.work, self.done)
-
-    def has_something_to_lose(self) -> bool:
-        """Whether there are training results that would be lost."""
-        return self.trained() or bool(list(unfinished(self.output).glob("checkpoint-*")))
-
-    def discard(self) -> None:
-        """Remove the files of an unfinished request."""
-        shutil.rmtree(self.work, ignore_errors=True)
-
-    # Reading
+            write_rows(self.path / "retain.jsonl", kept)
+        write_json(self.path / REQUEST_NAME, dataclasses.asdict(request))
 
     def request(self) -> RequestRecord:
         """Read the record of the request.
@@ -260,6 +133,10 @@ class RequestFolder:
             FileNotFoundError, ValueError: it is missing or invalid.
         """
         return read_declared(self.path / REQUEST_NAME, RequestRecord, REQUEST_SCHEMA, what="request", made_by=MADE_BY)
+
+    def key(self) -> Mapping[str, Any] | None:
+        """Read what identifies the request; None if none was recorded."""
+        return self.request().key if (self.path / REQUEST_NAME).is_file() else None
 
     def result(self, name: str) -> EvalResult:
         """Read the measurements `before` or `after`.

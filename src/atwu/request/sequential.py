@@ -142,7 +142,7 @@ def _record(
     drift = next((entry.utility_drift for entry in entries if entry.utility_drift is not None), None)
     if outcome.run is not None and outcome.after is not None:
         model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
-        folder = RequestFolder(request.output)
+        folder = RequestFolder(outcome.run.output)
         made = folder.request().prepared_at
         if drift is None:
             book.keep_general(folder.rows("general") or ())

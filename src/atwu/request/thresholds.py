@@ -21,8 +21,8 @@ from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.registry import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
-from atwu.request.metric_intervals import metric_interval, row_resampler
 from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, holdout_limit
+from atwu.request.verdict_metrics import metric_interval, row_resampler
 
 Bound = Literal["at most", "at least", "falls at most", "rises at most"]
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._cache import cache_folder, writable_folder
+from atwu._file_reading import read_upgraded_json
+from atwu._manifest import RECORD_NAME
 from atwu._program import program
 from atwu.benchmarks.sources import LoadedRows, load_rows, with_columns
 from atwu.benchmarks.subsample import evenly_spaced
@@ -20,14 +24,14 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
+from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
 from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
-from atwu.request.measurement import Reading, measure_model
-from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
-from atwu.request.request_folder import RequestFolder
-from atwu.request.sample_answers import answers_after, untested
+from atwu.request.measurement import Reading, answers_after, measure_model, untested
+from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, finished_request, prepare
+from atwu.request.request_folder import RequestFolder, without_texts
 from atwu.request.unlearning_request import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE, UnlearningRequest, flags
 from atwu.request.verdict import (
     GENERAL,
@@ -39,11 +43,13 @@ from atwu.request.verdict import (
     training_goal,
 )
 from atwu.training.config import UnlearnConfig
+from atwu.training.finish_run import publish_run
 from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
+from atwu.training.run_folder import RunFolder, output_path
 from atwu.training.sharding import broadcast_from_main
-from atwu.training.unlearn_run import FinishedRun, ModelSource, run_unlearn
+from atwu.training.unlearn_run import FinishedRun, ModelSource, train_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,17 +156,22 @@ def run_request(
     Args:
         begin: called in the first process when the request has passed all checks, before training.
     """
-    config, folder = UnlearnConfig(**request.options), RequestFolder(request.output)
+    config = UnlearnConfig(**request.options)
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
     # Every process reads the same files, before anything changes.
     _ = request.retain_set, request.threshold_limits
     first = config.process_index == 0
     say = say if first else silent
+    if not overwrite and (done := finished_request(request, config, say=say)) is not None:
+        assert done.verdict is not None
+        return UnlearnResult(done.verdict, _recorded_run(output_path(request.output)), done.before, done.after)
+    folder = RunFolder(request.output, overwrite=overwrite)
+    files = RequestFolder(folder.work)
     with folder.alone() if first else contextlib.nullcontext():
 
         def prepared_here() -> PreparedRequest:
-            prepared = prepare(request, folder, config, overwrite=overwrite, say=say)
+            prepared = prepare(request, folder, config, say=say)
             if begin is not None:
                 begin()
             return prepared
@@ -171,32 +182,35 @@ def run_request(
             return UnlearnResult(prepared.verdict, None, prepared.before, None)
         assert prepared.record is not None
         final, kept = UnlearnConfig(**chosen_options(request, prepared.record.choices)), _retain_rows(prepared, request)
-        if prepared.stage != "prepared":
-            record = folder.run()
-            finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
+        if prepared.stage == "trained":
+            finished = _recorded_run(folder.path, folder.final)
         else:
             try:
-                finished = run_unlearn(
+                finished = train_run(
                     request.source,
                     final,
+                    folder,
                     forget=request.forget_set,
                     retain=kept,
-                    output=request.output,
-                    overwrite=overwrite,
-                    watch=lambda trainer: [_controller(trainer, request, prepared, final, folder, say)],
+                    model=prepared.model,
+                    watch=lambda trainer: [_controller(trainer, request, prepared, final, files, say)],
                     say=say,
                 )
             except ValueError:  # invalid settings: another command will follow
-                if first and not folder.has_something_to_lose():
-                    folder.discard()
+                if first and not folder.has_results():
+                    shutil.rmtree(files.path)
                 raise
-        if prepared.stage == "finished":
-            assert prepared.verdict is not None
-            return UnlearnResult(prepared.verdict, finished, prepared.before, prepared.after)
         verdict, after = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
         )
+        publish_run(folder, final)
         return UnlearnResult(verdict, finished, prepared.before, after)
+
+
+def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
+    """Return a run that was trained before, from its record; `written` is the folder that holds it, if not `output`."""
+    record = read_upgraded_json((written or output) / RECORD_NAME)
+    return FinishedRun(output, record["train_seconds"], record["steps"], record["resumed_from_step"])
 
 
 def _controller(
@@ -204,7 +218,7 @@ def _controller(
     request: UnlearningRequest,
     prepared: PreparedRequest,
     config: UnlearnConfig,
-    folder: RequestFolder,
+    files: RequestFolder,
     say: Say,
 ) -> AdaptiveController:
     """Return the adaptive controller of the run."""
@@ -228,36 +242,41 @@ def _controller(
         every=eval_every(math.ceil(len(request.rows) / batch)),
         adapt=RATE_OPTION not in request.options,
         stop=not any(name in request.options for name in LENGTH_OPTIONS),
-        history_file=folder.history,
+        history_file=files.history,
         say=say,
     )
 
 
 def _measure_and_decide(
     request: UnlearningRequest,
-    folder: RequestFolder,
+    folder: RunFolder,
     prepared: PreparedRequest,
     config: UnlearnConfig,
     kept: LoadedRows | None,
     say: Say,
 ) -> tuple[RequestVerdict, EvalResult]:
-    """Measure the unlearned model, decide the verdict and write it."""
+    """Measure the unlearned model, decide the verdict, and add both and the request to the trained result."""
     assert prepared.record is not None
-    model, tokenizer = open_model(str(folder.output), after_loading(request.source), device=config.device)
+    gc.collect()  # the trainer, with the state of its optimizer
+    loading = after_loading(request.source)
+    model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
     say("measuring the unlearned model on the same rows")
-    after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
+    with full_precision(model):  # as its files are read
+        after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
+    files = RequestFolder(folder.work)
     verdict = decide_verdict(
         prepared.before,
         after,
         answers=answers_after(prepared.record.sample_answers, after, prepared.sets),
         max_retain_increase=request.max_retain_increase,
-        retain_loss_increase=read_history(folder.history).retain_loss_increase,
+        retain_loss_increase=read_history(files.history).retain_loss_increase,
         not_tested=untested(request.rows),
         trained_forms=read_forms(config.forms),
-        next_commands=_next_commands(folder.output, request, None if kept is None else kept.source, config.system),
+        next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
-    verdict.write(folder.output)
-    folder.close(after)
+    without_texts(after).write(files.path / "after.json")
+    shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
+    verdict.write(folder.final)
     return verdict, after
 
 

@@ -18,23 +18,22 @@ from atwu._files import write_json
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.request.form_results import (
+from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
+from atwu.request.verdict_metrics import (
     FORM_LIMIT,
     FORM_METRICS,
     GIBBERISH,
     FormResult,
+    VerdictMetric,
     describe_forms,
     form_metrics,
     form_results,
-)
-from atwu.request.metric_intervals import (
-    VerdictMetric,
     lower_bound_of_rows,
     metric_interval,
     metric_value,
     upper_percentile,
 )
-from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
+from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +56,6 @@ CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_
 """Smallest limit of a metric: forget rows may have more common words than holdout rows."""
 MIN_CHANGE = 0.02
 """Smallest difference of a metric that counts as a change."""
-VERDICT_NAME = "verdict.json"
 ANSWERS_SHOWN = 3
 """Number of questions whose answers are printed."""
 VERDICT_SCHEMA: Final = "atwu.verdict/2"

@@ -21,7 +21,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.config import FinetuneConfig
-from atwu.training.finish_run import FinishedRun, train_into, work_in
+from atwu.training.finish_run import FinishedRun, publish_run, train_into, work_in
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
@@ -31,8 +31,8 @@ from atwu.training.load_to_train import (
     space_needed,
     with_lora,
 )
-from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import JsonLog, Say, logged, silent
+from atwu.training.run_folder import RunFolder
 from atwu.training.token_trainer import EVALUATE_INSTEAD, TokenTrainer
 from atwu.training.training_rows import RowsInput, encode_dataset, report_rows, warn_about_rows, without_labels
 
@@ -132,8 +132,8 @@ def run_finetune(
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
         say: receives status messages, one line each, in the main process.
     """
-    config, say = copy.copy(config), say if config.process_index == 0 else silent
-    folder = OutputFolder(output, overwrite=overwrite)
+    given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
+    folder = RunFolder(output, overwrite=overwrite)
     adapter_bytes = check_training(source, config)
     rows = load_rows(data) if isinstance(data, str) else data
     if source.model is None and source.tokenizer is None:
@@ -153,4 +153,6 @@ def run_finetune(
         callbacks=[JsonLog(folder.log)],
         say=say,
     )
-    return train_into(folder, trainer, settings)
+    finished = train_into(folder, trainer, settings)
+    publish_run(folder, given)
+    return finished

@@ -1,4 +1,4 @@
-"""Second half of a run: train, then finish the output folder with model, log, model card and record."""
+"""Second half of a run: train, write model, log, model card and record, and move the finished folder into place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from atwu._disk_errors import explain_full_disk
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
-from atwu.training.output_folder import OutputFolder
+from atwu.training.run_folder import RunFolder
 from atwu.training.run_record import push, write_result
 from atwu.training.token_trainer import TokenTrainer
 
@@ -28,7 +28,7 @@ class FinishedRun:
     """Optimizer step the run was resumed from, 0 for a fresh run."""
 
 
-def work_in(folder: OutputFolder, config: TokenTrainingConfig) -> dict[str, Any]:
+def work_in(folder: RunFolder, config: TokenTrainingConfig) -> dict[str, Any]:
     """Redirect the trainer's output to the work folder; returns the configuration as given."""
     settings = config.as_plain()
     config.output_dir = str(folder.work)
@@ -37,12 +37,8 @@ def work_in(folder: OutputFolder, config: TokenTrainingConfig) -> dict[str, Any]
     return settings
 
 
-def train_into(
-    folder: OutputFolder,
-    trainer: TokenTrainer,
-    settings: Mapping[str, Any],
-) -> FinishedRun:
-    """Train from the start or from the last checkpoint of the same run, and move the finished folder into place.
+def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, Any]) -> FinishedRun:
+    """Train from the start or from the last checkpoint of the same run, and write the result into `folder.final`.
 
     Args:
         trainer: before its first step; created from a `ModelSource`, with `folder.log` as its log.
@@ -63,18 +59,23 @@ def train_into(
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
         if trainer.state.global_step == 0:
             raise ValueError("no training step was taken, so the model is unchanged; no result was written.")
-        finished = FinishedRun(
-            folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
-        )
         trainer.check_finite()
-        final = folder.work / "final"
         if first:
-            shutil.rmtree(final, ignore_errors=True)
+            shutil.rmtree(folder.final, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
-        write_result(trainer, final, settings=settings, use_up=True)
+        write_result(trainer, folder.final, settings=settings, use_up=True)
         if first:
-            folder.publish(final)
-    if first and settings["push_to_hub"]:
-        push(folder.path, config)
+            folder.finish_training()
+    return FinishedRun(
+        folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
+    )
+
+
+def publish_run(folder: RunFolder, config: TokenTrainingConfig) -> None:
+    """Move a trained result into place and upload it if configured; called in every process."""
+    if config.process_index == 0:
+        with explain_full_disk(folder.work):
+            folder.publish()
+        if config.push_to_hub:
+            push(folder.path, config)
     config.distributed_state.wait_for_everyone()
-    return finished

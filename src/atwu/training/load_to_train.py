@@ -199,14 +199,19 @@ class LoadedModel:
     """Fingerprint of the model without adapters, if known."""
 
 
-def load_to_train(source: ModelSource, config: TokenTrainingConfig, say: Say = silent) -> LoadedModel:
+def load_to_train(
+    source: ModelSource, config: TokenTrainingConfig, say: Say = silent, *, model: Any = None
+) -> LoadedModel:
     """Load the model of a run and add its adapters.
+
+    Args:
+        model: the same model, if it is in memory; its weights are trained in place.
 
     Raises:
         ValueError: the weights cannot be trained.
     """
     check_adapter_options(config)
-    model = load_source(source, config, say)
+    model = load_source(source, config, say, model=model)
     fingerprint, lora = model_fingerprint(model), lora_of(config, model)
     if lora is not None:
         model = attach(model, lora, seed=config.seed, revision=source.revision)
@@ -234,15 +239,16 @@ def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
     return LoadedModel(with_adapters(model, config), lora, None, fingerprint)
 
 
-def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say) -> Any:
-    """Load the original model without new adapters; warns about loss of precision.
+def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, model: Any = None) -> Any:
+    """Load the original model, unless it is in memory, without new adapters; warns about loss of precision.
 
     Raises:
         ValueError: the weights cannot be trained.
     """
     if source.model is None:
         return scratch_model(str(source.scratch), seed=config.seed)
-    model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.load_kwargs)
+    if model is None:
+        model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.load_kwargs)
     if (adapted := adapters_of(model)) is not None:
         raise ValueError(
             f"the adapter {source.model} cannot be merged into its base model ({unmergeable(adapted)}), so there is "

@@ -1,17 +1,21 @@
-"""Progress display and log of a training run: one progress line, and one JSON line per logged step."""
+"""Callbacks of a training run: one progress line, one JSON line per logged step, and the end after an interruption."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._interrupts import DeferredSignal, end_process
 from atwu._progress import progress_bar
 
 Say = Callable[[str], None]
@@ -147,3 +151,29 @@ def log_line(step: int, logs: Mapping[str, Any]) -> str:
         for name, value in sorted(logs.items())
     }
     return json.dumps({"step": step} | finite) + "\n"
+
+
+class Interrupted(TrainerCallback):
+    """Save a checkpoint after the step in which any process received a signal, then end the run.
+
+    Args:
+        sum_over_processes: sums a tensor over all processes.
+        wait: waits for all processes.
+    """
+
+    def __init__(self, sum_over_processes: Callable[[Tensor], Tensor], wait: Callable[[], object]) -> None:
+        self._sum, self._wait = sum_over_processes, wait
+        self.held: DeferredSignal | None = None
+        """Deferred signal during training; None if no checkpoints are written."""
+        self._ending = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.held is not None:
+            came = torch.tensor(float(self.held.number is not None), device=args.device)
+            if self._sum(came) > 0:
+                self._ending = control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._ending and self.held is not None:
+            self._wait()
+            end_process(self.held.number or signal.SIGTERM, "checkpoint saved")

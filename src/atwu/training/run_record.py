@@ -22,8 +22,8 @@ from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, loa
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import ModelSource, load_source
 from atwu.training.model_card import model_card, public_record
-from atwu.training.output_folder import LOG_NAME, RECORD_SCHEMA
 from atwu.training.progress import log_text
+from atwu.training.run_folder import LOG_NAME, RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 from atwu.training.run_key import KeyedRun, packages
 
 
@@ -152,7 +152,7 @@ def load_base_with_adapter(
 
 
 def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of atwu") -> Any:
-    """Upload a finished folder as `hub_*` say, without checkpoints and without local paths in its record."""
+    """Upload a finished folder as `hub_*` say, without checkpoints, its request, and local paths in its record."""
     from huggingface_hub import HfApi
 
     hub = HfApi(token=config.hub_token)
@@ -162,7 +162,8 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
         "commit_message": message,
         "revision": config.hub_revision,
     }
-    hub.upload_folder(folder_path=folder, ignore_patterns=[RECORD_NAME, "checkpoint-*"], **where)
+    private = [RECORD_NAME, "checkpoint-*", VERDICT_NAME, f"{REQUEST_FOLDER}/*"]
+    hub.upload_folder(folder_path=folder, ignore_patterns=private, **where)
     record = public_record(read_object(folder / RECORD_NAME))
     content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
     return hub.upload_file(path_or_fileobj=content, path_in_repo=RECORD_NAME, **where)

@@ -33,9 +33,8 @@ from atwu.modeling.device import emulates_bfloat16
 from atwu.modeling.generate import set_end_ids
 from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
-from atwu.training.interrupt_callback import Interrupted
 from atwu.training.load_to_train import LoadedModel, load_as_is
-from atwu.training.progress import ProgressLine, Say, logged
+from atwu.training.progress import Interrupted, ProgressLine, Say, logged
 from atwu.training.run_key import run_key
 from atwu.training.run_record import Timing, push, write_result
 from atwu.training.sharding import gathered, repeats, shard_model

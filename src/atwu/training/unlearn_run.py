@@ -17,12 +17,12 @@ from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary_models import auxiliary_models
 from atwu.training.config import UnlearnConfig
 from atwu.training.finetune import run_finetune
-from atwu.training.finish_run import FinishedRun, train_into, work_in
+from atwu.training.finish_run import FinishedRun, publish_run, train_into, work_in
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
-from atwu.training.output_folder import OutputFolder
 from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
+from atwu.training.run_folder import RunFolder
 from atwu.training.scorer_steps import scorer_of
 from atwu.training.training_rows import report_rows, unlearning_rows
 
@@ -40,17 +40,40 @@ def run_unlearn(
     watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
     say: Say = logged,
 ) -> FinishedRun:
-    """Unlearn `forget` from a model and write the result to `output`.
+    """Unlearn `forget` from a model and write the result to `output`; the arguments are those of `train_run`.
+
+    Args:
+        output: folder to create.
+        overwrite: replace an existing finished run.
+    """
+    folder = RunFolder(output, overwrite=overwrite)
+    finished = train_run(source, config, folder, forget=forget, retain=retain, watch=watch, say=say)
+    publish_run(folder, config)
+    return finished
+
+
+def train_run(
+    source: ModelSource,
+    config: UnlearnConfig,
+    folder: RunFolder,
+    *,
+    forget: str | LoadedRows,
+    retain: str | LoadedRows | None,
+    model: Any = None,
+    watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
+    say: Say = logged,
+) -> FinishedRun:
+    """Unlearn `forget` from a model and write the result into `folder.final`, to be published.
 
     Everything that needs no weights, including encoding, is checked before weights are loaded and files are written.
 
     Args:
         source: the original model.
         config: the configuration.
+        folder: folder of the run.
         forget: the forget rows, or their source (`load_rows`).
         retain: the retain rows, or their source.
-        output: folder to create.
-        overwrite: replace an existing finished run.
+        model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
         say: receives status messages, one line each, in the main process.
 
@@ -58,7 +81,6 @@ def run_unlearn(
         ValueError, FileNotFoundError, FileExistsError, OSError: the message says why; nothing was changed.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
-    folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
     if source.model is None:
         raise ValueError(
@@ -71,7 +93,7 @@ def run_unlearn(
     if "auxiliary_models" in recipe.needs:
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
-    loaded = load_to_train(source, config, say)
+    loaded = load_to_train(source, config, say, model=model)
     if "scorer_from" in recipe.settings:
         _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
     log: list[TrainerCallback] = [JsonLog(folder.log)]
@@ -81,7 +103,7 @@ def run_unlearn(
     return train_into(folder, trainer, settings)
 
 
-def check_run(source: ModelSource, config: UnlearnConfig, folder: OutputFolder, *, tokenizer: Any) -> None:
+def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
     """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method.
 
     Raises:

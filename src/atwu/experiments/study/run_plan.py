@@ -41,8 +41,8 @@ from atwu.experiments.study_models import models_identity
 from atwu.judge.open_judge import JudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.report_records import EVAL_NAME
-from atwu.training.output_folder import unfinished
 from atwu.training.progress import Say
+from atwu.training.run_folder import unfinished
 
 logger = logging.getLogger(__name__)
 

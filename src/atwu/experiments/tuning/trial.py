@@ -51,7 +51,7 @@ from atwu.experiments.tuning.search import (
 )
 from atwu.report.table_values import cell_of
 from atwu.training.load_to_train import ModelSource
-from atwu.training.output_folder import LOG_NAME, unfinished
+from atwu.training.run_folder import LOG_NAME, unfinished
 
 WINDOW = 5
 """Number of logged retain losses that are averaged before a run may be stopped."""

@@ -1,8 +1,12 @@
-"""Output folder of a run: it exists only once the run is finished.
+"""Folder of a run: `OUTPUT.incomplete` while it is under way, `OUTPUT` once it is finished, never both.
 
-During a run all files are in `OUTPUT.incomplete`, locked by one process; the finished folder is moved into place
-atomically. A folder left by a killed run is resumed if it belongs to the same run. Only folders created by this module
-are replaced.
+    OUTPUT.incomplete/state.json      the process, how far the run is, and the key that identifies it
+    OUTPUT.incomplete/run.lock        held by that process
+    OUTPUT.incomplete/checkpoint-N/   to resume from
+    OUTPUT.incomplete/request/        files of an unlearning request (`atwu.request.request_folder`)
+    OUTPUT.incomplete/final/          the result, moved to `OUTPUT` in one step
+
+A folder left by a killed run is resumed if it belongs to the same run. Only folders created by this module are replaced.
 """
 
 from __future__ import annotations
@@ -13,20 +17,24 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
 
 from atwu._disk_errors import format_bytes
 from atwu._file_reading import printable, read_upgraded_json
-from atwu._files import atomic_sibling, clear_atomic_siblings, file_lock, move, write_json
+from atwu._files import atomic_sibling, clear_atomic_siblings, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.training.checkpoints import last_checkpoint
-from atwu.training.run_key import KEY_NAME, key_differences
+from atwu.training.run_key import key_differences
 
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/2"
-LOCK_NAME = "run.lock"
+STATE_NAME, LOCK_NAME = "state.json", "run.lock"
+REQUEST_FOLDER, VERDICT_NAME = "request", "verdict.json"
+"""What an unlearning request adds to its run."""
 _WORK = ".incomplete"
 _LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
 """Limits in bytes of common file systems, minus room for the files of a run."""
@@ -67,11 +75,11 @@ def drop_unfinished(folder: Path) -> None:
 logger = logging.getLogger(__name__)
 
 
-class OutputFolder:
-    """Work folder and output folder of a run.
+class RunFolder:
+    """Folder of a run, under way or finished.
 
     Args:
-        path: the output folder.
+        path: the folder of the finished run.
         overwrite: replace a finished run and discard an unfinished one.
 
     Raises:
@@ -82,9 +90,11 @@ class OutputFolder:
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
         self.path = output_path(path)
         self.work = unfinished(self.path)
-        self.log = self.work / LOG_NAME
+        self.final, self.request, self.log = (self.work / name for name in ("final", REQUEST_FOLDER, LOG_NAME))
         self.overwrite = overwrite
-        self._lock = contextlib.ExitStack()
+        self._lock = FileLock(self.work / LOCK_NAME, timeout=0)
+        self._kept = {LOCK_NAME}
+        """What `clear` leaves."""
         if self.path.exists():
             if not self._is_run():
                 raise FileExistsError(f"{self.path} exists and is not a run of atwu; choose another output.")
@@ -111,11 +121,13 @@ class OutputFolder:
         return isinstance(record, dict) and record.get("schema") == RECORD_SCHEMA
 
     def _is_work(self) -> bool:
-        """Whether the work folder was created by this module; a new one has its lock before its key."""
+        """Whether the work folder was created by this module; a new one has its lock before its state."""
         if not self.work.is_dir():
             return False
         names = {entry.name for entry in self.work.iterdir()}
-        return not names.isdisjoint((KEY_NAME, LOCK_NAME)) or all(name.startswith(f".{KEY_NAME}.") for name in names)
+        return not names.isdisjoint((STATE_NAME, LOCK_NAME)) or all(
+            name.startswith(f".{STATE_NAME}.") for name in names
+        )
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder.
@@ -137,6 +149,30 @@ class OutputFolder:
                 "or --save-strategy no."
             )
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Lock the folder for an unlearning request; on leaving, remove it unless there is something to resume.
+
+        Raises:
+            FileExistsError: another process works in it.
+        """
+        self._hold()
+        self._kept.add(REQUEST_FOLDER)
+        try:
+            yield
+        finally:
+            if self.work.exists() and not self.has_results() and not self.request.exists():
+                drop_unfinished(self.path)
+            self._lock.release(force=True)
+
+    def has_results(self) -> bool:
+        """Whether there are training results that would be lost."""
+        return self.trained() or last_checkpoint(self.work) is not None
+
+    def trained(self) -> bool:
+        """Whether training is finished and its result is complete in `final`."""
+        return (self._state() or {}).get("stage") == "trained"
+
     def begin(self, key: Mapping[str, Any]) -> None:
         """Create or reopen the work folder; existing files in it belong to a run with the same key.
 
@@ -144,7 +180,6 @@ class OutputFolder:
             FileExistsError: the folder contains another unfinished run and `overwrite` is off, or a run in progress.
         """
         key = json.loads(json.dumps(dict(key), default=str))
-        self.work.mkdir(parents=True, exist_ok=True)
         self._hold()
         if not self.overwrite and (known := self._known()) is not None:
             if known == key:
@@ -155,53 +190,70 @@ class OutputFolder:
                     f"{self.work} contains an unfinished run that differs in {key_differences(known, key)}; finish "
                     "it with its own settings, or pass --overwrite to discard it."
                 )
+        self.clear()
+        self._write_state("training", key)
+
+    def clear(self) -> None:
+        """Remove the files of an unfinished run, except those of the request that it belongs to."""
         for entry in self.work.iterdir():
-            if entry.name != LOCK_NAME:
+            if entry.name not in self._kept:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        write_json(self.work / KEY_NAME, {"digest": _digest(key), "key": key})
+        self._write_state("prepared", None)
 
     def _known(self) -> dict[str, Any] | None:
-        """Return the key of the unfinished run; None if there is none, or if it is damaged (with a warning)."""
-        file = self.work / KEY_NAME
+        """Return the key of the unfinished run; None if there is none, or if its state is damaged (with a warning)."""
+        state = self._state()
+        if state is None or (not state.get("key") and last_checkpoint(self.work) is not None):
+            logger.warning(
+                (
+                    "warning: %s is damaged or missing, so the unfinished run cannot be identified; starting from the "
+                    "beginning"
+                ),
+                self.work / STATE_NAME,
+            )
+            return None
+        return state.get("key")
+
+    def _state(self) -> dict[str, Any] | None:
+        """Return the state, empty for a run that has not begun; None if it is damaged."""
         try:
-            read = json.loads(file.read_text(encoding="utf-8"))
-            key: dict[str, Any] = read["key"]
-            if read["digest"] == _digest(key):
-                return key
+            read: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
+            return read if read.pop("digest") == _digest(read) else None
         except FileNotFoundError:
-            if last_checkpoint(self.work) is None:
-                return None
-        except (ValueError, LookupError, TypeError):
-            pass
-        logger.warning(
-            (
-                "warning: %s is damaged or missing, so the unfinished run cannot be identified; starting from the "
-                "beginning"
-            ),
-            file,
-        )
-        return None
+            return {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def _write_state(self, stage: Literal["prepared", "training", "trained"], key: Mapping[str, Any] | None) -> None:
+        state = {"process": os.getpid(), "stage": stage, "key": key}
+        write_json(self.work / STATE_NAME, {"digest": _digest(state), **state})
 
     def _hold(self) -> None:
         """Lock the work folder for the life of this process."""
-        lock = self.work / LOCK_NAME
-        owner = lock.read_text(encoding="utf-8", errors="replace").strip() if lock.exists() else ""
-        said = f"{self.work} is in use by another run (process {owner or 'unknown'}); wait for it."
-        file = self._lock.enter_context(file_lock(lock, taken=FileExistsError(said)))
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        self.work.mkdir(parents=True, exist_ok=True)
+        state = self._state()
+        try:
+            self._lock.acquire()
+        except Timeout:
+            owner = (state or {}).get("process", "unknown")
+            raise FileExistsError(f"{self.work} is in use by another run (process {owner}); wait for it.") from None
+        if state is not None:  # a damaged one is reported when the run begins
+            self._write_state(state.get("stage", "prepared"), state.get("key"))
 
-    def publish(self, result: Path) -> None:
-        """Move the finished folder `result` into place and remove the work folder."""
-        write_manifest(result)
-        shutil.copyfile(result / MANIFEST_NAME, self.work / MANIFEST_NAME)
+    def finish_training(self) -> None:
+        """Mark the result in `final` as complete."""
+        write_manifest(self.final)
+        self._write_state("trained", (self._state() or {}).get("key"))
+
+    def publish(self) -> None:
+        """Move the result into place and remove the work folder."""
+        shutil.copyfile(self.final / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():
             os.replace(self.path, self.work / "old")
-        move(result, self.path)
-        self._lock.close()
+        move(self.final, self.path)
+        self._lock.release(force=True)
         drop_unfinished(self.path)
 
 
-def _digest(key: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+def _digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
