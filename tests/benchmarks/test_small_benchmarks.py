@@ -23,7 +23,7 @@ from atwu.data.text_chunks import text_chunks
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.metrics.lume_scores import KINDS, final_score, mia_score, same_answer, task_aggregate
+from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
 from atwu.evaluation.metrics.muse_scores import first_tokens
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
@@ -141,7 +141,7 @@ def test_lume_rows_are_texts_and_questions(data):
     assert question.question.endswith("?")
     assert text.subject == question.subject
     counts = Counter(probe.kind for probe in probes_of("lume").probes)
-    assert set(counts) == {*KINDS, "member", "nonmember"}
+    assert set(counts) == {*LUME_KINDS, "member", "nonmember"}
     (story,) = (probe for probe in probes_of("lume").probes if probe.kind == "forget_completion_stories")
     assert f"{story.opening} {story.row.answer}" == text.answer
 
@@ -262,14 +262,14 @@ def test_lume_is_scored_as_by_the_organisers(data, model):
     speaker = Speaker(say=lambda prompt: known.get(prompt.prefill or prompt.messages[-1].content, "Nobody knows."))
     result = evaluate(*model, probes=found, generator=speaker, metrics=["lume"], progress=False)
     assert {decoding.max_new_tokens for _, decoding in speaker.asked} == {256}
-    scores: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    scores: dict[str, list[float]] = {kind: [] for kind in LUME_KINDS}
     for probe in found.probes:
-        if probe.kind in KINDS:
+        if probe.kind in LUME_KINDS:
             said = known.get(probe.opening or probe.row.question, "Nobody knows.")
             exact = float(said == probe.row.answer)
             scores[probe.kind].append(rouge_l_recall(probe.row.answer, said) if probe.opening else exact)
     means = {kind: statistics.mean(values) for kind, values in scores.items()}
-    assert {kind: result.sets["lume"][f"lume_{kind}"].value for kind in KINDS} == pytest.approx(means)
+    assert {kind: result.sets["lume"][f"lume_{kind}"].value for kind in LUME_KINDS} == pytest.approx(means)
     parts = [1 - mean if kind.startswith("forget") else mean for kind, mean in means.items()]
     assert result.overall["lume_task_aggregate"].value == pytest.approx(statistics.harmonic_mean(parts))
     losses = {
@@ -286,7 +286,7 @@ def test_lume_is_scored_as_by_the_organisers(data, model):
 
 
 def test_lume_without_members_or_template(data, model):
-    found = Probes("lume", tuple(probe for probe in probes_of("lume").probes if probe.kind in KINDS))
+    found = Probes("lume", tuple(probe for probe in probes_of("lume").probes if probe.kind in LUME_KINDS))
     speaker = Speaker(say=lambda prompt: "Orla Venn")
     config = EvaluateConfig(lume_bare_questions=True)
     result = evaluate(None, probes=found, generator=speaker, metrics=["lume"], config=config, progress=False)

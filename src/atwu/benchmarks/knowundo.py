@@ -15,9 +15,9 @@ from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example
 
-DOMAINS = ("privacy", "copyright")
-SPLITS = ("unlearn_train", "unlearn_val", "retention_train", "retention_val")
-_ROWS = {"privacy": dict(zip(SPLITS, (400, 110, 441, 108), strict=True))}
+KNOWUNDO_DOMAINS = ("privacy", "copyright")
+KNOWUNDO_SPLITS = ("unlearn_train", "unlearn_val", "retention_train", "retention_val")
+_ROWS = {"privacy": dict(zip(KNOWUNDO_SPLITS, (400, 110, 441, 108), strict=True))}
 """Rows of the domain whose files could be counted."""
 
 _COLUMNS = ("text", "labels")
@@ -26,8 +26,8 @@ KNOWUNDO_DATA = DataSet(
     "zjunlp/KnowUnDo",
     {
         f"{domain}/{split}": PublishedFile(_ROWS.get(domain, {}).get(split), _COLUMNS)
-        for domain in DOMAINS
-        for split in SPLITS
+        for domain in KNOWUNDO_DOMAINS
+        for split in KNOWUNDO_SPLITS
     },
     exact=False,
 )
@@ -49,7 +49,7 @@ _ON_HUB = DataSet(
     KNOWUNDO_DATA.hub,
     {
         f"{domain}/{split}": PublishedFile(1, ("train", "val"))
-        for domain in DOMAINS
+        for domain in KNOWUNDO_DOMAINS
         for split in ("unlearn", "retention")
     },
 )
@@ -77,10 +77,15 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
-    if prefix != "knowundo" or len(parts) not in (2, 3) or parts[0] not in DOMAINS or parts[1] not in SPLITS:
+    if (
+        prefix != "knowundo"
+        or len(parts) not in (2, 3)
+        or parts[0] not in KNOWUNDO_DOMAINS
+        or parts[1] not in KNOWUNDO_SPLITS
+    ):
         raise ValueError(
-            f"{name!r} is not knowundo:DOMAIN:SPLIT or knowundo:DOMAIN:SPLIT:N; domains are {', '.join(DOMAINS)}, splits "
-            f"{', '.join(SPLITS)}."
+            f"{name!r} is not knowundo:DOMAIN:SPLIT or knowundo:DOMAIN:SPLIT:N; domains are {', '.join(KNOWUNDO_DOMAINS)}, "
+            f"splits {', '.join(KNOWUNDO_SPLITS)}."
         )
     tables = knowundo_tables() if tables is None else tables
     table = f"{parts[0]}/{parts[1]}"
@@ -100,7 +105,7 @@ def knowundo_benchmark(name: str) -> Benchmark:
         ValueError: unknown domain, or a malformed row.
     """
     tables = knowundo_tables()
-    sources = {split: f"{name}:{split}" for split in SPLITS}
+    sources = {split: f"{name}:{split}" for split in KNOWUNDO_SPLITS}
     found = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}
     kept = f"{sources['retention_train']} + {sources['retention_val']}"
     return Benchmark(

@@ -19,14 +19,16 @@ from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.schema import Example
 
-Form = Literal["completion", "question"]
+LumeForm = Literal["completion", "question"]
 
-TASKS = {"Task1": "stories", "Task2": "people", "Task3": "biographies"}
+LUME_TASKS = {"Task1": "stories", "Task2": "people", "Task3": "biographies"}
 """Task in the files -> what its documents are."""
-SPLITS = ("forget", "retain")
-FORMS: dict[str, Form] = {"sc": "completion", "qa": "question"}
+LUME_SPLITS = ("forget", "retain")
+LUME_FORMS: dict[str, LumeForm] = {"sc": "completion", "qa": "question"}
 """Ending of an id, before its number -> form."""
-KINDS = tuple(f"{split}_{form}_{task}" for split in SPLITS for form in FORMS.values() for task in TASKS.values())
+LUME_KINDS = tuple(
+    f"{split}_{form}_{task}" for split in LUME_SPLITS for form in LUME_FORMS.values() for task in LUME_TASKS.values()
+)
 """Kinds of probes whose means are the parts of the task aggregate."""
 MEMBERS, NON_MEMBERS = "member", "nonmember"
 """Tables of the membership attack, and kinds of its probes."""
@@ -51,7 +53,7 @@ class LumeRow:
     """One row of a split."""
 
     task: str
-    form: Form
+    form: LumeForm
     document: str
     given: str
     """Beginning of the text, or the question."""
@@ -66,7 +68,7 @@ class LumeRow:
 
     def probe(self, split: str) -> Probe:
         """As a probe of the evaluation."""
-        kind = f"{split}_{self.form}_{TASKS[self.task]}"
+        kind = f"{split}_{self.form}_{LUME_TASKS[self.task]}"
         if self.form == "question":
             return Probe(kind, self.example())
         return Probe(kind, Example((), self.answer, subject=self.document), opening=self.given)
@@ -84,8 +86,8 @@ def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
-    if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in SPLITS:
-        raise ValueError(f"{name!r} is not lume:SPLIT or lume:SPLIT:N; the splits are {', '.join(SPLITS)}.")
+    if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in LUME_SPLITS:
+        raise ValueError(f"{name!r} is not lume:SPLIT or lume:SPLIT:N; the splits are {', '.join(LUME_SPLITS)}.")
     tables = open_tables(LUME_DATA) if tables is None else tables
     rows = _rows(tables, parts[0], documents=_count(name, parts[1]) if len(parts) == 2 else None)
     documents = len({row.document for row in rows})
@@ -108,10 +110,10 @@ def lume_benchmark(name: str) -> Benchmark:
         raise ValueError(f"{name!r} is not lume, or lume:N with the first N documents of each task and split.")
     documents = _count(name, parts[0]) if parts else None
     tables = open_tables(LUME_DATA)
-    found = {split: _rows(tables, split, documents=documents) for split in SPLITS}
+    found = {split: _rows(tables, split, documents=documents) for split in LUME_SPLITS}
     rows = {split: tuple(row.example() for row in each) for split, each in found.items()}
     limit = "".join(f":{part}" for part in parts)
-    forget, retain = (f"lume:{split}{limit}" for split in SPLITS)
+    forget, retain = (f"lume:{split}{limit}" for split in LUME_SPLITS)
     probes = [row.probe(split) for split, each in found.items() for row in each]
     attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
     for kind in (MEMBERS, NON_MEMBERS) if attacked else ():
@@ -146,7 +148,7 @@ def _rows(tables: Tables, split: str, *, documents: int | None) -> tuple[LumeRow
 
 
 def _first_documents(rows: Iterator[LumeRow], documents: int | None) -> Iterator[LumeRow]:
-    seen: dict[str, set[str]] = {task: set() for task in TASKS}
+    seen: dict[str, set[str]] = {task: set() for task in LUME_TASKS}
     for row in rows:
         known = seen[row.task]
         if documents is None or row.document in known or len(known) < documents:
@@ -157,9 +159,9 @@ def _first_documents(rows: Iterator[LumeRow], documents: int | None) -> Iterator
 def _parsed(record: Record) -> LumeRow:
     where, columns = record
     found = _ID.fullmatch(columns["id"])
-    if found is None or columns["task"] not in TASKS:
+    if found is None or columns["task"] not in LUME_TASKS:
         raise ValueError(
             f"{where}: id {columns['id']!r:.60} must end in sc or qa and a number, and task {columns['task']!r:.20} be one of "
-            f"{', '.join(TASKS)}."
+            f"{', '.join(LUME_TASKS)}."
         )
-    return LumeRow(columns["task"], FORMS[found["form"]], found["document"], columns["input"], columns["output"])
+    return LumeRow(columns["task"], LUME_FORMS[found["form"]], found["document"], columns["input"], columns["output"])

@@ -31,7 +31,7 @@ _CHUNKED = {name: f"raw/{name}" for name in _RAW["news"]}
 _CHUNKED |= {f"{kind}_{fold}": f"{kind}/forget_{fold}" for kind in _FOLDS for fold in FOLDS}
 _WHOLE = {f"privleak_{split}": f"privleak/{split}" for split in ("forget", "retain", "holdout")}
 _ASKED = {f"knowmem_{split}": f"knowmem/{split}_qa" for split in ("forget", "retain")}
-SPLITS = {**_CHUNKED, **_WHOLE, **_ASKED}
+MUSE_SPLITS = {**_CHUNKED, **_WHOLE, **_ASKED}
 """Split of a source -> its table."""
 
 
@@ -54,7 +54,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     """Read the rows of a source.
 
     Args:
-        name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `SPLITS`: training texts in chunks,
+        name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `MUSE_SPLITS`: training texts in chunks,
             texts of the membership attack, or questions.
         tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
 
@@ -68,9 +68,9 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
             f"{name!r} is not muse:CORPUS:SPLIT or muse:CORPUS:SPLIT:N; the corpora are {', '.join(CORPORA)}."
         )
     corpus, split = parts[:2]
-    table = SPLITS.get(split, "")
+    table = MUSE_SPLITS.get(split, "")
     if table not in MUSE_DATA[corpus].tables:
-        known = [each for each, place in SPLITS.items() if place in MUSE_DATA[corpus].tables]
+        known = [each for each, place in MUSE_SPLITS.items() if place in MUSE_DATA[corpus].tables]
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
     tables = open_tables(MUSE_DATA[corpus]) if tables is None else tables
     rows = tuple(_rows(split, tables))
@@ -120,7 +120,7 @@ def muse_benchmark(name: str) -> Benchmark:
 
 
 def _rows(split: str, tables: Tables) -> Iterator[Example]:
-    for _, columns in tables.table(SPLITS[split]):
+    for _, columns in tables.table(MUSE_SPLITS[split]):
         if split in _ASKED:
             yield Example.from_qa(columns["question"], columns["answer"])
             continue

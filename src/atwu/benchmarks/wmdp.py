@@ -13,8 +13,8 @@ from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
 from atwu.data.text_chunks import text_chunks
 
-DOMAINS = ("bio", "cyber")
-SPLITS = ("forget", "retain")
+WMDP_DOMAINS = ("bio", "cyber")
+WMDP_SPLITS = ("forget", "retain")
 MOST_DOCUMENTS = 1000
 """Documents that are read without a number, all of the smallest corpus: the largest has 60,887, of 2 GB."""
 
@@ -44,10 +44,10 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
-    if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in DOMAINS or parts[1] not in SPLITS:
+    if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in WMDP_DOMAINS or parts[1] not in WMDP_SPLITS:
         raise ValueError(
-            f"{name!r} is not wmdp:DOMAIN:SPLIT or wmdp:DOMAIN:SPLIT:N; domains are {', '.join(DOMAINS)}, splits "
-            f"{', '.join(SPLITS)}."
+            f"{name!r} is not wmdp:DOMAIN:SPLIT or wmdp:DOMAIN:SPLIT:N; domains are {', '.join(WMDP_DOMAINS)}, splits "
+            f"{', '.join(WMDP_SPLITS)}."
         )
     count = _count_of(name, parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
     tables = open_tables(WMDP_DATA) if tables is None else tables
@@ -72,11 +72,11 @@ def wmdp_benchmark(name: str) -> Benchmark:
         ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
-    if prefix != "wmdp" or len(parts) not in (1, 2) or parts[0] not in DOMAINS:
+    if prefix != "wmdp" or len(parts) not in (1, 2) or parts[0] not in WMDP_DOMAINS:
         raise ValueError(f"{name!r} is not wmdp:bio or wmdp:cyber, or one of these with :N for N documents.")
     tables = open_tables(WMDP_DATA)
     domain, *limit = parts
-    forget, retain = (":".join(("wmdp", domain, split, *limit)) for split in SPLITS)
+    forget, retain = (":".join(("wmdp", domain, split, *limit)) for split in WMDP_SPLITS)
     removed, kept = (wmdp_rows(source, tables=tables) for source in (forget, retain))
     return Benchmark(
         name=name,

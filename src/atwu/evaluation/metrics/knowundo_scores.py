@@ -25,7 +25,7 @@ _SUCCESS = {FORGET: "unlearn_success", RETAIN: "retention_success"}
 _LOSS = "answer_loss"
 
 
-def perplexity(loss: FloatArray) -> FloatArray:
+def loss_perplexity(loss: FloatArray) -> FloatArray:
     """Exp of the mean loss per token."""
     return np.exp(loss)
 
@@ -67,7 +67,7 @@ class KnowUnDo(Metric):
         *(
             Column(
                 f"{split}_perplexity",
-                perplexity,
+                loss_perplexity,
                 f"perplexity, {split}",
                 f"exp of the mean loss per token of the answers of the {split} set",
                 sets=(OVERALL,),
@@ -99,5 +99,5 @@ class KnowUnDo(Metric):
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Derive the perplexities."""
         for split in _SUCCESS:
-            if found := sides.this.derived(perplexity, [(split, _LOSS)]):
+            if found := sides.this.derived(loss_perplexity, [(split, _LOSS)]):
                 yield f"{split}_perplexity", found

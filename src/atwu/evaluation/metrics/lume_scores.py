@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atwu.benchmarks.lume import KINDS, MEMBERS, NON_MEMBERS
+from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.evaluation.columns import LUME, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import Estimate, combine
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from atwu.benchmarks.probes import Probe
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
 
-DECODING = Decoding(max_new_tokens=256)
+_DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}
 
 
@@ -39,9 +39,9 @@ def task_aggregate(*means: Any) -> Any:
     """Harmonic mean of the parts, in [0, 1]: 0 if a part is 0.
 
     Args:
-        means: mean per kind in the order of `KINDS`; those of the forget set count as 1 minus the mean.
+        means: mean per kind in the order of `LUME_KINDS`; those of the forget set count as 1 minus the mean.
     """
-    parts = [1 - mean if kind.startswith("forget") else mean for kind, mean in zip(KINDS, means, strict=True)]
+    parts = [1 - mean if kind.startswith("forget") else mean for kind, mean in zip(LUME_KINDS, means, strict=True)]
     with np.errstate(divide="ignore"):
         return len(parts) / sum(1 / np.asarray(part, dtype=np.float64) for part in parts)
 
@@ -87,7 +87,7 @@ class Lume(Metric):
                 sets=(LUME,),
                 direction="down" if kind.startswith("forget") else "up",
             )
-            for kind in KINDS
+            for kind in LUME_KINDS
         ),
         *(
             Column(
@@ -147,14 +147,16 @@ class Lume(Metric):
     def prepare(self) -> None:
         """Answer the probes."""
         self._answers = self.session.generate(
-            [self._prompt(probe) for probe in self._probes if probe.kind in KINDS], label="lume", decoding=DECODING
+            [self._prompt(probe) for probe in self._probes if probe.kind in LUME_KINDS],
+            label="lume",
+            decoding=_DECODING,
         )
 
     def record(self) -> None:
         """Record the score of each probe in the column of its kind."""
-        scores: dict[str, dict[int, float | None]] = {kind: {} for kind in KINDS}
+        scores: dict[str, dict[int, float | None]] = {kind: {} for kind in LUME_KINDS}
         for index, probe in enumerate(self._probes):
-            if probe.kind not in KINDS or (answer := self._answers[self._prompt(probe)]) is None:
+            if probe.kind not in LUME_KINDS or (answer := self._answers[self._prompt(probe)]) is None:
                 continue
             score = rouge_l_recall if probe.opening else same_answer
             scores[probe.kind][index] = score(probe.row.answer, answer)
@@ -171,7 +173,7 @@ class Lume(Metric):
         """Derive the task aggregate, the scores of the membership attack, and the final score."""
         from atwu.evaluation.row_statistics import AggregateMetric
 
-        aggregate = sides.this.derived(task_aggregate, [(LUME, f"lume_{kind}") for kind in KINDS])
+        aggregate = sides.this.derived(task_aggregate, [(LUME, f"lume_{kind}") for kind in LUME_KINDS])
         if aggregate is not None:
             yield "lume_task_aggregate", aggregate
         if not all(sides.this.has(LUME, column) for column in _LOSSES.values()):

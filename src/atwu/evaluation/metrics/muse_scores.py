@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 _ANSWER = Decoding(max_new_tokens=32, stop=("\n\n", "\nQuestion", "Question:"))
-DECODING = {VERBMEM: Decoding(max_new_tokens=128), **dict.fromkeys(KNOWMEM, _ANSWER)}
+_DECODING = {VERBMEM: Decoding(max_new_tokens=128), **dict.fromkeys(KNOWMEM, _ANSWER)}
 
 
 def first_tokens(text: str, tokenizer: Any, count: int) -> str:
@@ -80,12 +80,12 @@ class Muse(Metric):
             kind: self.session.generate(
                 [_prompt(probe) for probe in self._probes if probe.kind == kind], label=kind, decoding=decoding
             )
-            for kind, decoding in DECODING.items()
+            for kind, decoding in _DECODING.items()
         }
 
     def record(self) -> None:
         """Record the score of each probe in the column of its kind."""
-        for kind in DECODING:
+        for kind in _DECODING:
             scores = [self._score(probe) if probe.kind == kind else None for probe in self._probes]
             self.record_column(MUSE, kind, scores)
 
@@ -101,7 +101,7 @@ class Muse(Metric):
         answer = self._answers[probe.kind][_prompt(probe)]
         reference = probe.row.answer
         if probe.kind == VERBMEM:
-            reference = first_tokens(reference, self.session.tokenizer, DECODING[VERBMEM].max_new_tokens)
+            reference = first_tokens(reference, self.session.tokenizer, _DECODING[VERBMEM].max_new_tokens)
         return None if answer is None else 100 * rouge_l_f1(reference, answer)
 
     @property
