@@ -66,7 +66,7 @@ class EvaluateCommand(NamesRows):
         "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None, group=EVALUATED_SETS
     )
     rwku_subjects: str | None = cli_option(
-        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS
+        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS, common=False
     )
     probes: str | None = cli_option(
         "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).",
