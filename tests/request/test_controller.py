@@ -113,6 +113,6 @@ def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evalu
         last = 5 * controller.run()
         assert last == 5 * min(4 + leaking, 9)
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
-        checks = [CHECK * 3] * 3  # seconds of the expected checks, before the first of them
-        assert [seconds for _, seconds in controller.expected[:3]] == checks
-        assert all(seconds < CHECK for _, seconds in controller.expected[3:])  # then as long as the last one
+        pauses = [seconds / CHECK for _, seconds in controller.expected]
+        assert pauses[:4] == [3, 3, 3, 3][: len(pauses)]
+        assert pauses[4:] == [2, 2, 1, 1, 1][:leaking]

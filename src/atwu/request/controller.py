@@ -158,7 +158,7 @@ class AdaptiveController(TrainerCallback):
         self.rollbacks = 0
         self._weights: list[Tensor] = []
         self._check_seconds = 0.0
-        """Duration of a check of greedy answers: estimated before the first one, then that of the last one."""
+        """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
         trainer.eval_every = every
         if stop:
@@ -188,8 +188,9 @@ class AdaptiveController(TrainerCallback):
         if remaining <= 0:
             start = time.monotonic()
             leak = self._from_first_process(lambda: self._answer(self.rows.answers.find_leak))
-            self._check_seconds = time.monotonic() - start
-            self.trainer.paused_seconds += self._check_seconds
+            seconds = time.monotonic() - start
+            self.trainer.paused_seconds += seconds
+            self._check_seconds = max(self._check_seconds, seconds)
             measured = self.history[-1] = dataclasses.replace(measured, leak=0.0 if leak is None else leak.excess)
             self._plan(measured)
         if self.best is None or self._sort_key(measured) <= self._sort_key(self.best):
@@ -306,7 +307,7 @@ class AdaptiveController(TrainerCallback):
         """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""
         done = 1 - self.remaining(measured)
         at_goal = sum(self.remaining(each) <= 0 for each in self.history)
-        further = EXPECTED_AT_GOAL if at_goal == 0 else max((MAX_AT_GOAL - at_goal) // 2, 1)
+        further = EXPECTED_AT_GOAL if at_goal == 0 else max((MAX_AT_GOAL - at_goal + 1) // 2, 1)
         if done < 0.1:
             last = max(EXPECTED_EVALUATIONS * self.every, 2 * measured.step)
         else:
