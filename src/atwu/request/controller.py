@@ -181,9 +181,11 @@ class AdaptiveController(TrainerCallback):
         measured = self._evaluate(state.global_step)
         if not self.stop:
             return
-        if not self.retain_loss_increase(measured) <= self.goals.max_retain_increase:  # NaN is above every limit
-            self._roll_back(control, self.retain_loss_increase(measured))
+        increase, limit = self.retain_loss_increase(measured), self.goals.max_retain_increase
+        if not increase <= limit:  # NaN is above every limit
+            self._roll_back(control, increase)
             return
+        may_be_faster = self.adapt and increase < limit / 2
         remaining, leak = self.remaining(measured), None
         if remaining <= 0:
             start = time.monotonic()
@@ -201,11 +203,7 @@ class AdaptiveController(TrainerCallback):
                 self.say(f"{leak.text}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
                 if at_goal >= MAX_AT_GOAL:
                     self._end(control)
-                elif (
-                    self.adapt
-                    and at_goal == 1
-                    and self.retain_loss_increase(measured) < self.goals.max_retain_increase / 2
-                ):
+                elif may_be_faster and at_goal == 1:
                     self._scale(LR_LEAK, "answers still state facts")
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
@@ -213,11 +211,7 @@ class AdaptiveController(TrainerCallback):
         elif len(self.history) > MAX_EVALUATIONS:
             self.say(f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps; training ends")
             self._end(control)
-        elif (
-            self.adapt
-            and self.remaining(self.history[-2]) - remaining < MIN_PROGRESS
-            and self.retain_loss_increase(measured) < self.goals.max_retain_increase / 2
-        ):
+        elif may_be_faster and self.remaining(self.history[-2]) - remaining < MIN_PROGRESS:
             self._scale(LR_INCREASE, "slow progress")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
