@@ -164,8 +164,6 @@ class AdaptiveController(TrainerCallback):
         if stop:
             trainer.expected_steps = EXPECTED_EVALUATIONS * every
 
-    # Called by the trainer
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate the original model."""
         if self.stop:
