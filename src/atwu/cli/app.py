@@ -35,6 +35,7 @@ COMMANDS = {
     "study compare": "study:StudyCompareCommand",
     "tune": "tune:TuneCommand",
     "report": "report:ReportCommand",
+    "board build": "board:BoardBuildCommand",
     "judge agreement": "judge:JudgeAgreementCommand",
     "paraphrase": "paraphrase:ParaphraseCommand",
     "annotate": "annotate:AnnotateCommand",
