@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._files import check_writable, write_text
+from atwu._files import check_writable, write_json, write_text
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
 
@@ -37,5 +37,5 @@ class BoardBuildCommand:
         from atwu.report.page.board_page import render_board
 
         write_text(page, render_board(board))
-        board.write(numbers)
+        write_json(numbers, board.to_json())
         say(f"wrote {page} and {numbers}: {len(board.studies)} studies")

@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field
 
 from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
-from atwu._files import write_json
 from atwu.evaluation.result import STRICT, EvalResult, measured_numbers
 from atwu.report.merge_studies import NO_BUDGET
 from atwu.report.metric_table import Table, table_of
@@ -46,7 +45,7 @@ class StudyFacts:
     budget: Words = NO_BUDGET
     """How the methods were tuned."""
     about: str = ""
-    records: str = ""
+    records: Annotated[str, Field(pattern=r"^([^:]*|https://\S+)$")] = ""
     """Where the records of all runs are: an https address, or a folder of the repository."""
 
 
@@ -105,9 +104,9 @@ class Board:
     studies: Annotated[tuple[BoardStudy, ...], Field(min_length=1)]
     schema: Literal["atwu.board/1"] = BOARD_SCHEMA_NAME
 
-    def write(self, path: str | Path) -> None:
-        """Write the JSON file atomically."""
-        write_json(path, {"schema": self.schema, **json.loads(type_adapter(Board).dump_json(self))})
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON, the content of `board.json`."""
+        return {"schema": self.schema, **json.loads(type_adapter(Board).dump_json(self))}
 
 
 def read_board(paths: Sequence[str | Path]) -> Board:
