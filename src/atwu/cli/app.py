@@ -27,6 +27,7 @@ COMMANDS = {
     "forms build": "build_forms:FormsBuildCommand",
     "export": "export:ExportCommand",
     "chat": "chat:ChatCommand",
+    "playground": "playground:PlaygroundCommand",
     "evidence": "evidence:EvidenceCommand",
     "evaluate": "evaluate:EvaluateCommand",
     "compare": "compare:CompareCommand",
