@@ -15,6 +15,7 @@ from atwu.request.controller import (
     LR_LEAK,
     MAX_AT_GOAL,
     MAX_EVALUATIONS,
+    PATIENCE,
     AdaptiveController,
     ControllerGoals,
     ControllerRows,
@@ -97,13 +98,19 @@ def test_training_ends_at_the_goal_without_a_leak() -> None:
 
 
 def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_kept() -> None:
-    leaks = [0.4, 0.1, 0.3, 0.2, 0.3, 0.3]
-    controller = Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=leaks)
-    assert controller.run() == MAX_AT_GOAL
+    leaks = [0.4, 0.1, 0.3, 0.2]
+    controller = Scripted([KNOWN, *[(0.02, 0.01)] * 4], leaks=leaks, forgets_from=1.0)
+    assert controller.run() == 2 + PATIENCE
     assert controller.trainer.model.weight.item() == 2
     assert controller.last.leak == 0.1
     assert "kept the weights of step 10" in controller.said
     assert controller._rate() == 1e-3 * LR_LEAK
+
+
+def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
+    leaks = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=leaks).run() == MAX_AT_GOAL
+    assert Scripted([KNOWN, *[(0.02, 0.01)] * 4], leaks=[0.3, 0.2, 0.4, 0.4]).run() == 4
 
 
 def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_forgets() -> None:

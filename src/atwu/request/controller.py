@@ -51,6 +51,8 @@ MAX_AT_GOAL = 6
 as "Asia" in "East Asia", may never disappear, and further training only does damage."""
 CHANGE_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Factors on the change of the weights that are tried after training, by bisection."""
+PATIENCE = 2
+"""Number of evaluations at the goal without a smaller leak after which a run ends, too."""
 EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
 EXPECTED_AT_GOAL = 3
@@ -177,11 +179,13 @@ class AdaptiveController(TrainerCallback):
             self._keep(measured)
         if remaining <= 0:
             if leak is not None:
-                at_goal = sum(self.remaining(each) <= 0 for each in self.history)
-                self.say(f"{leak.text}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
-                if at_goal >= MAX_AT_GOAL:
+                leaks = [each.leak for each in self.history if each.leak is not None]
+                since_best = leaks[::-1].index(min(leaks))
+                ends = len(leaks) >= MAX_AT_GOAL or since_best >= PATIENCE
+                self.say(f"{leak.text}; training {'ends' if ends else 'continues'}")
+                if ends:
                     self._end(control)
-                elif may_be_faster and at_goal == 1:
+                elif may_be_faster and len(leaks) == 1:
                     self._scale(LR_LEAK, "answers still state facts")
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
