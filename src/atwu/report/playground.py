@@ -45,9 +45,14 @@ def playground(models: SideBySide, titles: Sequence[str], examples: Sequence[Exa
         models.restart()
         answers = dict(models.ask(question.strip()))
         yield [*answers.values(), ""]
-        known = {TRUE_ANSWER: truth.strip()} | {f"answer of {title}": text for title, text in answers.items()}
-        said = {who: models.row(question.strip(), text) for who, text in known.items() if text}
-        rows = [scored_answer(models, who, row) for who, row in said.items()]
+        whose: dict[str, list[str]] = {truth.strip(): [TRUE_ANSWER]}
+        for title, text in answers.items():
+            whose.setdefault(text, []).append(f"answer of {title}")
+        rows = [
+            scored_answer(models, ", ".join(said), models.row(question.strip(), text))
+            for text, said in whose.items()
+            if text
+        ]
         yield [*answers.values(), fragment("notebook.html", rows=rows)]
 
     with gradio.Blocks(title="atwu playground", analytics_enabled=False) as page:
