@@ -46,6 +46,8 @@ class Metric:
     """Whether it calls the judge."""
     attack: ClassVar[bool] = False
     """Whether it measures an attack or adversarial questions."""
+    needs_reference_models: ClassVar[bool] = False
+    """Whether it computes with the weights of the original and the retain-only model."""
     runs_on_references: ClassVar[bool] = True
     """Whether it also runs on the reference models (original and retain-only)."""
     settings: ClassVar[tuple[MetricSetting, ...]] = ()

@@ -26,6 +26,7 @@ METRIC_ORDER = (
     "scores",
     "rouge",
     "key_tokens",
+    "uds",
     "forms",
     "fluency",
     "judge",
@@ -140,6 +141,7 @@ def selected_metrics(
     weights: bool,
     plain: bool = True,
     references: bool = False,
+    reference_models: bool = False,
 ) -> list[str]:
     """Return the names of the metrics to run, in table order.
 
@@ -149,6 +151,7 @@ def selected_metrics(
         weights: Whether the model's weights are available.
         plain: Whether the weights are not quantized.
         references: Leave out metrics that do not run on reference models.
+        reference_models: Whether the weights of the original and the retain-only model are available.
 
     Raises:
         ValueError: An unknown name, or a metric whose sets or weights are missing.
@@ -163,6 +166,8 @@ def selected_metrics(
             return "the model's weights; a served model only generates answers"
         if metric.needs_plain_weights and not plain:
             return "weights that are not quantized"
+        if metric.needs_reference_models and not (reference_models or references):
+            return "the weights of the original and the retain-only model; give both as models, not as result files"
         return None
 
     if names is None or names == "all":

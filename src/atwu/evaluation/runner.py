@@ -16,6 +16,7 @@ from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import find_scorer
@@ -76,7 +77,11 @@ class EvaluationRunner:
         if references_found:
             self.say(f"evaluating {model}")
         if self.url is None:
-            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
+            own = {
+                "scorer": find_scorer(model),
+                "auxiliary": find_auxiliary_models(model),
+                "reference_models": reference_models(references, plain),
+            }
             result = self._measure(model, self.loading, name=model, references=references_found, **own)
         else:
             endpoint = self._endpoint(model, self.url)
@@ -152,6 +157,12 @@ class EvaluationRunner:
             self.say(f"judge: {self._estimates[-1]}")
         if self.estimate_only:
             raise _EstimateOnly
+
+
+def reference_models(references: Mapping[str, str], loading: ModelLoadArgs) -> ReferenceModels | None:
+    """Return the reference models; None unless both are given as models."""
+    names = [references.get(role, ".json") for role in ("original", "retain-only")]
+    return None if any(name.endswith(".json") for name in names) else ReferenceModels(*names, loading)
 
 
 def check_names(

@@ -19,6 +19,7 @@ from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.questions.prompts import question_prompt
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
 from atwu.evaluation.row_statistics import ColumnValues
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
@@ -51,6 +52,8 @@ class Session:
     """Cache of generations."""
     original: EvalResult | None
     """Result of the original model."""
+    reference_models: ReferenceModels | None = None
+    """Original and retain-only model."""
     probes: BenchmarkProbes | None
     """Probes of a benchmark."""
     moments: bool

@@ -28,6 +28,7 @@ from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.registry import all_metrics, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
@@ -325,7 +326,7 @@ def evaluate_run(
     references: Mapping[str, EvalResult],
 ) -> EvalResult:
     """Evaluate a model on the rows of a setting."""
-    benchmark, wanted = setup.models.benchmark, setup.metrics
+    benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
     return evaluate(
@@ -343,6 +344,7 @@ def evaluate_run(
         auxiliary=find_auxiliary_models(model),
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
+        reference_models=None if retain_only is None else ReferenceModels(setup.models.target, retain_only),
         reference=name in REFERENCE_MODELS,
         store=GenerationStore() if setup.store else None,
         progress=False,

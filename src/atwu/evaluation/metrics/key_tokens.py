@@ -7,7 +7,7 @@ such data sets comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from atwu.data.key_token_spans import WORD, key_token_spans
@@ -36,22 +36,22 @@ def word_recall(wanted: str, answer: str) -> float | None:
 
 def key_token_probability(row: Example, read: TokenRow) -> float | None:
     """Geometric mean of the probabilities of the key tokens. Range [0, 1]; None for a row without words."""
-    positions = _key_token_positions(row, read)
+    positions = key_token_positions(row, read.offsets)
     return math.exp(float(read.logps[positions].mean())) if positions else None
 
 
 def key_token_accuracy(row: Example, read: TokenRow) -> float | None:
     """Share of key tokens predicted correctly under teacher forcing. Range [0, 1]; None for a row without words."""
-    positions = _key_token_positions(row, read)
+    positions = key_token_positions(row, read.offsets)
     return float((read.predictions[positions] == read.targets[positions]).mean()) if positions else None
 
 
-def _key_token_positions(row: Example, read: TokenRow) -> list[int]:
-    """Return the positions of the key tokens among the counted tokens."""
+def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None]) -> list[int]:
+    """Return the positions of the key tokens, given the character range of each token in the answer."""
     spans = key_token_spans(row)
     return [
         place
-        for place, offset in enumerate(read.offsets)
+        for place, offset in enumerate(offsets)
         if offset is not None and any(offset[0] < stop and start < offset[1] for start, stop in spans)
     ]
 

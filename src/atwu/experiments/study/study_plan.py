@@ -144,14 +144,14 @@ class StudyPlan:
 
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
-        given = _given_sets(benchmark, self.setting)
+        given, has_models = _given_sets(benchmark, self.setting), has_retain_only(self.setting)
         if self.study.metrics is not None:
-            selected_metrics(self.study.metrics, sets=given, weights=True)
+            selected_metrics(self.study.metrics, sets=given, weights=True, reference_models=has_models)
             return self.setting, []
         groups, without = [], []
         for name in self.setting.metrics:
             try:
-                groups += selected_metrics([name], sets=given, weights=True)
+                groups += selected_metrics([name], sets=given, weights=True, reference_models=has_models)
             except ValueError as error:
                 without.append(f"the group {name} is left out: {error}")
         return replace(self.setting, metrics=tuple(groups)), without
