@@ -66,9 +66,7 @@ def patched_drops(
     """
     layers, logps = decoder_layers(unwrap(model)), _pass_over(model)
     drops = np.empty((len(sources), len(rows), len(layers)))
-    shown = progress_bar(
-        total=len(rows) * len(layers), desc=progress, unit="pass", shown=progress is not None, leave=False
-    )
+    shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
         for number, (batch, arranged) in enumerate(_batches(model, rows, batch_tokens)):
             sizes = [len(rows[index].counted(rows[index].labels)) for index in batch]
@@ -77,7 +75,7 @@ def patched_drops(
                 for place, source in enumerate(sources):
                     with _patched(module, arranged.predicting[0], source[number][layer]):
                         drops[place, batch, layer] = plain - _row_means(logps(arranged), sizes)
-                bar.update(len(batch))
+            bar.update(len(batch))
     return drops
 
 

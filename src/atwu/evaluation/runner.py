@@ -161,8 +161,9 @@ class EvaluationRunner:
 
 def reference_models(references: Mapping[str, str], loading: ModelLoadArgs) -> ReferenceModels | None:
     """Return the reference models; None unless both are given as models."""
-    names = [references.get(role, ".json") for role in ("original", "retain-only")]
-    return None if any(name.endswith(".json") for name in names) else ReferenceModels(*names, loading)
+    original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
+    given = not original.endswith(".json") and not retain_only.endswith(".json")
+    return ReferenceModels(original, retain_only, loading) if given else None
 
 
 def check_names(

@@ -29,7 +29,7 @@ def erasure_by_layer(records: Records, styles: Mapping[str, Series]) -> FigureDr
         tips[one.gid("erasure")] = f"{label}: mean {np.nanmean(found):.2f} over layers"
     axes.grid(True)
     axes.set(ylim=(0, 1), xlabel="decoder layer", ylabel="erasure (1: as retain-only)")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     order = sorted(curves, key=lambda label: -np.nanmean(curves[label]))
     names = [styles[label].name for label in order]
     legend = sheet.legend([lines[label] for label in order], names, loc="outside right upper", alignment="left")
