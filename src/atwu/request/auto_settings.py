@@ -113,7 +113,8 @@ def strategy_estimates(
         key = config.lora_r, config.quantize
         if key not in footprints:
             footprints[key] = measure_footprint(source, config, lengths, device=device)
-        needed = memory(footprints[key], config, device=device)
+        ends_itself = not any(name in given for name in LENGTH_OPTIONS)  # at the best weights
+        needed = memory(footprints[key], config, device=device, keeps_best=ends_itself)
         yield StrategyEstimate(strategy, needed, needed.peak <= (1 - MEMORY_MARGIN) * free)
 
 
