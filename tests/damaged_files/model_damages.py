@@ -285,7 +285,11 @@ def of_models() -> Iterator[Damage]:
         values=(..., None, "text", 3, [3], {}, {"type": "nothing"}),
     )
     yield from fields(
-        "model", "tokenizer.json", "pre_tokenizer", "decoder", values=(..., None, "text", 3, [3], {}, {"type": "nothing"})
+        "model",
+        "tokenizer.json",
+        "pre_tokenizer",
+        "decoder",
+        values=(..., None, "text", 3, [3], {}, {"type": "nothing"}),
     )
     yield from fields(
         "model", "tokenizer.json", "model/vocab/Question", "model/vocab/a", values=(-1, 10**9, "text", 1.5)

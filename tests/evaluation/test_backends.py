@@ -167,7 +167,9 @@ def test_without_a_template_an_answer_ends_before_the_next_turn(
 ) -> None:
     tokenizer = small._ids.tokenizer
     monkeypatch.setattr(
-        backends, "generate", lambda *given, on_batch, **more: on_batch([(0, tuple(tokenizer(written)["input_ids"]), 64)])
+        backends,
+        "generate",
+        lambda *given, on_batch, **more: on_batch([(0, tuple(tokenizer(written)["input_ids"]), 64)]),
     )
     (said,) = generate_all(small, [ask("Who wrote it?")], Decoding())
     assert said == Generation(kept.strip(), 64 if kept == written else len(tokenizer(kept)["input_ids"]) + 1)
