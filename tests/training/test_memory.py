@@ -127,13 +127,6 @@ def test_a_large_output_layer_is_counted_as_often_as_it_is_held() -> None:
     assert [each.turning - small.trained - 10**9 for each in ended] == [head, 2 * head]
 
 
-def test_the_best_weights_are_counted_where_they_are_kept() -> None:
-    config = UnlearnConfig(use_cpu=True, method="grad_diff")
-    small = measure_footprint(source(), config, LENGTHS, device="cpu")
-    copies = [memory(small, config, device=device, keeps_best=True).copies for device in ("cpu", "cuda")]
-    assert copies == [small.trained, 0]
-
-
 def test_the_peak_is_the_maximum_of_simultaneous_memory() -> None:
     found = Memory(process=1, weights=2, copies=0, optimizer=4, gradients=2, activations=5, turning=6, evaluation=20)
     assert found.peak == 27  # generating at an evaluation step, which keeps the optimizer

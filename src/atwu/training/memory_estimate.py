@@ -32,7 +32,7 @@ class Memory:
     process: float
     weights: float
     copies: float
-    """Copies: output layer or model as the reference, weights while they are perturbed, and the best weights so far."""
+    """Copies: output layer or model as the reference, weights while they are perturbed, and those that a controller keeps."""
     optimizer: float
     gradients: float
     activations: float
@@ -60,16 +60,12 @@ def measure_footprint(
     return footprint(with_adapters(plain, config), lengths, autocast=autocast, device=device)
 
 
-def memory(model: Footprint, config: TokenTrainingConfig, *, device: str, keeps_best: bool = False) -> Memory:
-    """Estimate the memory of a run on a kind of device.
-
-    Args:
-        keeps_best: whether a controller keeps the best weights so far, which it does in the CPU's memory.
-    """
+def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
+    """Estimate the memory of a run on a kind of device."""
     weights = float(model.weights)
     if config.quantize is not None:
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes
-    copies, compared = float(model.trained) if keeps_best and device == "cpu" else 0.0, 0.0
+    copies, compared = 0.0, 0.0
     if isinstance(config, UnlearnConfig):
         needs = set(config.recipe().needs)
         if "reference_distributions" in needs:
