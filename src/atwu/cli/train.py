@@ -191,7 +191,7 @@ class UnlearnCommand(NamesRows):
         """Run the request and print the verdict."""
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
-            raise UsageError(f"{' and '.join(missing)} not given; set this as a flag or in the --config file.")
+            raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
         from atwu.request.unlearning_request import RequestOptions
