@@ -20,7 +20,7 @@ from atwu.errors import ModelFileError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.loading_report import check_complete, check_finite, check_generation
+from atwu.modeling.loading_report import check_complete, check_finite, check_generation, check_spaces, warn_of_epsilon
 from atwu.modeling.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -164,7 +164,7 @@ def load_tokenizer(
     check_files(source)
     with explain_damage(source, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
-        tokenizer("a")  # values of a wrong type fail when they are used
+        check_spaces(tokenizer, source)
     set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
 
@@ -236,6 +236,7 @@ def load_model(
     check_complete(report, source)
     check_finite(model, source)
     check_generation(model, source)
+    warn_of_epsilon(model, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
