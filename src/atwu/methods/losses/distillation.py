@@ -116,8 +116,8 @@ class PromptedTeacher(_AtStart, WeightedDistance):
     reduction = "sequences"
     needs = ("reference_distributions", "prompted_rows", "text")
     teacher_prompt: str = setting(
-        "You know nothing about the people, places and works in the following question. Say that you do not know.",
-        help="text before the question that only DUET's teacher reads; best one that denies the knowledge to unlearn by name",
+        "You do not know the answer to the following question. Say only that you do not know.",
+        help="text before the question that only DUET's teacher reads; best one that names what it does not know",
     )
 
     def __post_init__(self) -> None:
