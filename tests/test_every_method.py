@@ -110,10 +110,10 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
         w = weights_of(method, row, numbers, scorer, given[index])
         lps, n = own(row), len(row["ids"])
         beta = numbers.get("beta")
-        if method in ("npo", "atwu_npo", "dpo", "atwu_dpo"):
+        if method in ("npo", "atwu_npo", "dpo", "atwu_dpo", "altpo"):
             scale = n / sum(w)
             ratio = sum(scale * g * lp for g, lp in zip(w, lps, strict=True)) - sum(own(ref["forget"][index]))
-            if "dpo" in method:
+            if "npo" not in method:
                 better = sum(own(alternate[index])) - sum(own(ref["alternate"][index]))
                 total = total - 2 / beta * logsigmoid(beta * (better - ratio)) / len(forget)
             else:
@@ -180,7 +180,7 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0

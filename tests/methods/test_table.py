@@ -16,7 +16,7 @@ NAMES = {
     *("grad_ascent", "grad_diff", "dpo", "npo", "simnpo", "jensun", "rmu", "undial", "fundial", "wga", "satimp", "etw"),
     *("seul", "su_llm", "su_ngram", "satga", "gt_ga", "gt_satga"),
     *("atwu_ga", "atwu_satga", "atwu", "atwu_dpo", "atwu_npo", "atwu_simnpo"),
-    *("ceu", "me", "idk_ap", "jensun_plus", "bs_t", "flat", "duet", "asu", "pdu"),
+    *("ceu", "me", "idk_ap", "jensun_plus", "bs_t", "flat", "altpo", "duet", "asu", "pdu"),
 }
 
 

@@ -76,6 +76,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "refusal": likelihood.LearnAlternate,
     "npo": preference.NPO,
     "dpo": preference.DPO,
+    "altpo": preference.AltPO,
     "simnpo": preference.SimNPO,
     "js_refusal": divergence.JSToRefusal,
     "self_distillation": divergence.SelfDistillation,

@@ -188,6 +188,16 @@ METHODS: dict[str, Method] = {
     ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
+    "altpo": Method(
+        "AltPO",
+        "uniform",
+        "altpo",
+        "nll",
+        "Mekala et al. 2024",
+        _weights(1.0, 1.0, beta=0.1),
+        {"beta": Range(0.05, 0.5), "retain_weight": Range(1.0, 5.0)},
+        values_from=CODE,
+    ),
     "duet": Method("DUET", "uniform", "prompted_teacher", "top_logits", "Zhong et al. 2026", values_from=OURS),
     "asu": Method(
         "ASU", "uniform", "smoothed_attention", "nll", "Zare Zade et al. 2026", _weights(0.1, 1.0), values_from=CODE
@@ -273,6 +283,11 @@ CITATIONS: Mapping[str, str] = {
     "Entesari et al. 2025": (
         "Taha Entesari, Arman Hatami, Rinat Khaziev, Anil Ramakrishna, Mahyar Fazlyab: "
         "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models. arXiv 2506.05314"
+    ),
+    "Mekala et al. 2024": (
+        "Anmol Mekala, Vineeth Dorna, Shreya Dubey, Abhishek Lalwani, David Koleczek, Mukund Rungta, Sadid Hasan, Elita Lobo: "
+        "Alternate Preference Optimization for Unlearning Factual Knowledge in Large Language Models. COLING 2025, "
+        "arXiv 2409.13474"
     ),
     "Zhong et al. 2026": (
         "Yisheng Zhong, Zhengbang Yang, Zhuangdi Zhu: DUET: Distilled LLM Unlearning from an Efficiently Contextualized "

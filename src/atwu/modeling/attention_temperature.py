@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
@@ -25,7 +26,7 @@ def attention_temperature(model: nn.Module, temperature: float) -> Iterator[None
         return
     inner = unwrap(model)
     # The scaling of an adapter's layers is a dictionary.
-    scaled = [
+    scaled: list[Any] = [
         module
         for layer in decoder_layers(inner)
         for module in layer.modules()

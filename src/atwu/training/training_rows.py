@@ -15,7 +15,7 @@ from typing import Any
 
 from atwu._cache import hash_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
-from atwu.data.alternates import Alternates, alternates
+from atwu.data.alternates import Alternates, alternates, check_alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
 from atwu.data.prompted_rows import prompted_rows
@@ -265,6 +265,7 @@ def unlearning_rows(
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
     preferred = refused = None
     if "alternates" in recipe.needs:
+        check_alternates(removed.examples or (), own="own_alternates" in recipe.needs)
         epochs = planned_epochs(config, len(removed.rows))
         preferred = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):

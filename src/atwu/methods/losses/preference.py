@@ -157,6 +157,12 @@ class DPO(ForgetLoss):
         return dpo(terms.logps, terms.reference, terms.mask, weights, terms.preferred, beta=self.beta)
 
 
+class AltPO(DPO):
+    """DPO whose preferred answers are plausible and false, written by the model itself (Mekala et al. 2024)."""
+
+    needs = (*DPO.needs, "own_alternates")
+
+
 class SimNPO(ForgetLoss):
     """See `simnpo`."""
 
