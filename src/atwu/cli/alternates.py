@@ -17,7 +17,7 @@ class AlternatesBuildCommand(NamesRows):
     """Write plausible false answers of the model itself as alternates of forget rows, for `atwu unlearn --method altpo`.
 
     Answers are sampled at temperature 1; those that say a key token of the row's answer are dropped. Read the file before
-    training: an alternate may be an odd sentence, or true in other words.
+    training: an alternate may be odd, or a paraphrase of the true answer.
 
     Example: atwu alternates build --model smollm2 --forget mine.jsonl --output alternates.jsonl
     """
