@@ -282,7 +282,7 @@ def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | No
         return "needs rows with forget_spans, or a file of words to label (forget_words)"
     if "alternates" in recipe.needs:
         try:
-            check_alternates(rows)
+            check_alternates(rows, own="own_alternates" in recipe.needs)
         except ValueError:
             return "trains on alternate answers, and these rows have none"
     return None

@@ -122,7 +122,9 @@ def precomputed_tables(
         drawn = pairs.drawn(planned_epochs(args, len(pairs)))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start)
-        references = prepare_references(start, wanted, rows.encoded, mode=args.reference, drawn=drawn, say=say)
+        references = prepare_references(
+            start, wanted, rows.encoded, mode=args.reference, drawn=drawn, prompted=rows.prompted, say=say
+        )
     forget = rows.forget.rows
     return PrecomputedTables(references, fixed, text_table(forget), prior_offsets(scorer, forget), refusal_ids)
 
