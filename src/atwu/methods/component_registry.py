@@ -63,6 +63,7 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     "rarity": fixed.Rarity,
     "word_rarity": fixed.WordRarity,
     "rare_nouns": fixed.RareNouns,
+    "key_token_model": fixed.KeyTokenModel,
     "key_tokens": fixed.KeyTokenWeights,
     "labels": fixed.Labels,
     "scorer": learned.LearnedScores,
