@@ -35,6 +35,13 @@ def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
     return rows[: int(count)]
 
 
+def whole_number(name: str, what: str, given: str) -> int:
+    """Parse a count in the name of a source or benchmark."""
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {given!r}.")
+    return int(given)
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """Sources of training rows, and rows for evaluation."""

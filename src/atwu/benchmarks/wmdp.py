@@ -7,7 +7,7 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.base import Benchmark, SourceRows, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
@@ -49,7 +49,7 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
             f"{name!r} is not wmdp:DOMAIN:SPLIT or wmdp:DOMAIN:SPLIT:N; domains are {', '.join(WMDP_DOMAINS)}, splits "
             f"{', '.join(WMDP_SPLITS)}."
         )
-    count = _count_of(name, parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
+    count = whole_number(name, "documents", parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
     tables = open_tables(WMDP_DATA) if tables is None else tables
     table = f"{parts[0]}-{parts[1]}-corpus"
     documents = [columns["text"] for _, columns in tables.first(table, count)]
@@ -89,9 +89,3 @@ def wmdp_benchmark(name: str) -> Benchmark:
         pool=kept.rows,
         checked=(*removed.checked, *kept.checked),
     )
-
-
-def _count_of(name: str, given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"{name!r}: the number of documents must be a whole number of at least 1, got {given!r}.")
-    return int(given)
