@@ -19,6 +19,7 @@ from torch import nn
 
 from atwu._extras import require
 from atwu._files import versions
+from atwu._names import lookup
 from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
@@ -89,7 +90,8 @@ def probe(
         ValueError: No row with forget_spans or with both classes, too few subjects or folds, or an unknown layer or
             position.
     """
-    check_positions(positions)
+    for position in positions:
+        lookup("position", position, dict.fromkeys(POSITIONS))
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
     annotated = labelled_rows(examples)
@@ -149,17 +151,6 @@ def labelled_rows(examples: Sequence[Example]) -> list[Example]:
             "[start, end] character positions of the labelled parts of the answer."
         )
     return rows
-
-
-def check_positions(positions: Sequence[str]) -> None:
-    """Check the names of positions.
-
-    Raises:
-        ValueError: An unknown position, or none.
-    """
-    unknown = [position for position in positions if position not in POSITIONS]
-    if unknown or not positions:
-        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {unknown[0] if unknown else 'none'!r}.")
 
 
 def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> list[Fold]:

@@ -40,7 +40,7 @@ MISSING_REASONS = {
 SIMPLE_NOUNS = "simple"
 """Noun finder that needs no spaCy model."""
 _SETTINGS = {"auxiliary_forget": "forget", "auxiliary_retain": "retain"}
-"""Settings passed to every weighting that has them; the auxiliary models are fields of `AuxiliaryLogps`."""
+"""Settings passed to every weighting that has them; the auxiliary models are keys of `AuxiliaryLogps`."""
 _AT_ONCE = 1024
 """Rows that are padded to a common length."""
 
@@ -95,7 +95,7 @@ class ScoreContext:
             forget_text=self.examples,
             retain_text=self.retain_text,
             ref_logps=lambda: [row.logps for row in self.tokens],
-            logps_of=lambda name: list(getattr(self.auxiliary, name)),
+            logps_of=lambda name: list((self.auxiliary or {})[name]),
         )
 
     def in_steps(self) -> Iterator[WeightingContext]:

@@ -52,20 +52,16 @@ class GeneralText(Metric):
 
     @classmethod
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """Return the general texts."""
         return {GENERAL_TEXT: general_text()}
 
     def read(self) -> None:
-        """Read the texts."""
         self.session.tokens(GENERAL_TEXT)
 
     def record(self) -> None:
-        """Record one probability per text."""
         found = [answer_probability(row.logps) for row in self.session.tokens(GENERAL_TEXT)]
         self.record_column(GENERAL_TEXT, "general_text_probability", found)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive the perplexity over all texts."""
         if found := sides.this.derived(perplexity, ((GENERAL_TEXT, "general_text_probability"),)):
             yield "general_text_perplexity", found

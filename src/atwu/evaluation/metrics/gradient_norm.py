@@ -80,7 +80,6 @@ class GradientNorm(Metric):
     columns = (score_column("gradient_norm", mean_of_norms),)
 
     def prepare(self) -> None:
-        """Compute the gradient norms."""
         self._norms = {
             split: gradient_norms(
                 self.session.network,

@@ -80,12 +80,10 @@ class KnowUnDo(Metric):
     )
 
     def read(self) -> None:
-        """Read both sets."""
         for split in _SUCCESS:
             self.session.tokens(split)
 
     def record(self) -> None:
-        """Record the success and the loss of every row."""
         for split, column in _SUCCESS.items():
             rows = self.session.tokens(split)
             predicted = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
@@ -97,7 +95,6 @@ class KnowUnDo(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive the perplexities."""
         for split in _SUCCESS:
             if found := sides.this.derived(loss_perplexity, [(split, _LOSS)]):
                 yield f"{split}_perplexity", found

@@ -151,12 +151,10 @@ class Memorization(Metric):
     )
 
     def read(self) -> None:
-        """Read every set."""
         for split in self.session.forget_and_retain_sets:
             self.session.tokens(split)
 
     def record(self) -> None:
-        """Record the values."""
         for split in self.session.forget_and_retain_sets:
             rows = self.session.tokens(split)
             self.record_column(split, "extraction_strength", [strength(row) for row in rows])
@@ -167,7 +165,6 @@ class Memorization(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive ES on the retain set minus ES on the forget set."""
         for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
             if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):
                 yield name, found

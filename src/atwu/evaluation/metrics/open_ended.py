@@ -16,8 +16,8 @@ from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.questions.forms import FAMILY_TEMPLATES
 from atwu.evaluation.questions.prompts import question_prompt
-from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES
 from atwu.judge.verdicts import Pair
 
 OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
@@ -210,7 +210,6 @@ class OpenEnded(Metric):
         ]
 
     def record(self) -> None:
-        """Record the values."""
         tokenizer = self.session.config.rep_tokenizer
         words = [None if text is None else float(open_words(text)) for text in self._answers]
         self.record_column(INSTRUCTIONS, "open_words", words)

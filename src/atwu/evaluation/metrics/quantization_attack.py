@@ -58,7 +58,7 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
     Raises:
         ValueError: No floating-point linear layer (the model may be quantized already).
     """
-    from atwu.evaluation.restore_weights import restored
+    from atwu.modeling.modes import restored
 
     weights = list(_matrices(model))
     if not weights:
@@ -83,7 +83,6 @@ class QuantizationAttack(WeightAttack):
     columns = attack_columns(words)
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
-        """Return both quantizations."""
         model, everything = self.session.network, range(len(self.session.sets[FORGET]))
         return {f"int{bits}": (quantized_weights(model, bits), everything) for bits in INPUTS_PER_SCALE}
 

@@ -64,7 +64,7 @@ def relearned(
     """
     import torch
 
-    from atwu.evaluation.restore_weights import restored
+    from atwu.modeling.modes import restored
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     order = _order(len(bare), min(batch_size, len(bare)), seed)
@@ -227,7 +227,6 @@ class Relearning(WeightAttack):
             )
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
-        """Return both attacks."""
         session, config = self.session, self.session.config
         train = partial(
             relearned,

@@ -150,7 +150,6 @@ class Rwku(Metric):
 
     @classmethod
     def check(cls, config: SimpleNamespace) -> None:
-        """Check that the package of the official ROUGE is installed."""
         if "official" in config.rwku_flavours:
             require("rouge", extra="rwku")
 
@@ -184,7 +183,6 @@ class Rwku(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive means over kinds of probes, and neighbours minus targets."""
         for flavour in get_args(Flavour):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue

@@ -66,11 +66,9 @@ class ScoreAurocMetric(Metric):
     )
 
     def read(self) -> None:
-        """Read the forget rows."""
         self.session.tokens(FORGET)
 
     def record(self) -> None:
-        """Record the AUROCs on the forget set."""
         from atwu.evaluation.weighting_scores import ScoreContext
 
         session = self.session

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -130,7 +130,6 @@ class Tasks(Metric):
 
     @classmethod
     def check(cls, config: SimpleNamespace) -> None:
-        """Check that the harness is installed if tasks are given."""
         if config.tasks:
             require("lm_eval", extra=_EXTRA)
 
@@ -139,14 +138,13 @@ class Tasks(Metric):
         config = self.session.config
         self._scores = harness(
             self.session.network,
-            self.session.tokenizer,  # type: ignore[arg-type]
+            cast("PreTrainedTokenizerBase", self.session.tokenizer),
             config.tasks,
             task_folder=Path(config.task_folder) if config.task_folder else None,
             limit=config.task_limit,
         )
 
     def record(self) -> None:
-        """Record the scores."""
         self.session.extra[TASKS] = self._scores
 
 

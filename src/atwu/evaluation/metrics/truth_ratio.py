@@ -222,7 +222,6 @@ class TruthRatio(Metric):
         return [_loss(row.logps) for row in self.session.read(encoded.rows, label=f"read {split}, other answers")]
 
     def record(self) -> None:
-        """Record the truth ratio with both means, and the probability among options."""
         for split, (correct, wrong) in self._losses.items():
             pairs = list(zip(correct, wrong, strict=True))
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
@@ -240,7 +239,6 @@ class TruthRatio(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive model utility over retain sets, and forget quality against the retain-only model."""
         yield from _utility(sides)
         yield from _forget_quality(sides)
 
