@@ -23,11 +23,7 @@ class SourceRows:
 
 
 def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
-    """Return the first `count` rows; None returns all.
-
-    Raises:
-        ValueError: not a number, or larger than the number of rows.
-    """
+    """Return the first `count` rows; None returns all."""
     if count is None:
         return rows
     if not count.isdecimal() or not 1 <= int(count) <= len(rows):

@@ -167,11 +167,7 @@ class Tables:
 
 
 def open_tables(published: DataSet) -> Tables:
-    """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set.
-
-    Raises:
-        FileNotFoundError: the folder has no table of the data set.
-    """
+    """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set."""
     given = os.environ.get(DATA_VARIABLE)
     if not given:
         return Tables(published)

@@ -79,10 +79,6 @@ def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
         tables: the copy to read; by default the one in ATWU_DATA.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in LUME_SPLITS:
@@ -99,10 +95,6 @@ def lume_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `lume`, or `lume:N` with only the first N documents of each task and split.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no LUME.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "lume" or len(parts) > 1:

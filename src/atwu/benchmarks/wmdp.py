@@ -38,10 +38,6 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
         tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the corpus.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in WMDP_DOMAINS or parts[1] not in WMDP_SPLITS:
@@ -66,10 +62,6 @@ def wmdp_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no WMDP, or the forget corpus of biology is not there.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "wmdp" or len(parts) not in (1, 2) or parts[0] not in WMDP_DOMAINS:

@@ -72,11 +72,7 @@ class ProbeCommand(ReadsRows):
 
 
 def parse_layers(text: str) -> list[int] | None:
-    """Parse layer numbers; None for all.
-
-    Raises:
-        ValueError: Neither a keyword nor whole numbers.
-    """
+    """Parse layer numbers; None for all."""
     if text == "all":
         return None
     if text == "last":

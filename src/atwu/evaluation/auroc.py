@@ -66,9 +66,6 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
 
     Returns:
         Mean, standard deviation, counts and single values; answers with one class only are skipped.
-
-    Raises:
-        ValueError: As for `auroc`, with the index of the answer.
     """
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):

@@ -39,11 +39,7 @@ class AuxiliaryModels:
 
 
 def find_auxiliary_models(folder: str | Path) -> AuxiliaryModels | None:
-    """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist.
-
-    Raises:
-        ValueError: The record is not valid JSON.
-    """
+    """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist."""
     file = Path(folder).expanduser() / RECORD_NAME
     record = read_json(file) if file.is_file() else None
     recipe = record.get("recipe") if isinstance(record, dict) else None

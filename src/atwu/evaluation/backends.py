@@ -130,11 +130,6 @@ class VllmGenerator:
             loading: How the checkpoint is loaded; by default in its own dtype, float32 excepted.
             max_length: Minimum number of positions to reserve, so that the engine starts only once.
             memory_share: Share of GPU memory for weights and key-value cache, in (0, 1].
-
-        Raises:
-            ImportError: vLLM is missing; the message names the pip command.
-            ValueError: An invalid share, or an adapter whose base model is unknown or whose rank vLLM does not support.
-            FileNotFoundError: A folder without safetensors weights.
         """
         self._vllm = require("vllm", extra="vllm")
         if not 0 < memory_share <= 1:

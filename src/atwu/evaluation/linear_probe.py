@@ -139,11 +139,7 @@ def probe_record(
 
 
 def labelled_rows(examples: Sequence[Example]) -> list[Example]:
-    """Return the rows with labels.
-
-    Raises:
-        ValueError: There are none.
-    """
+    """Return the rows with labels."""
     rows = [example for example in examples if example.forget_spans is not None]
     if not rows:
         raise ValueError(
@@ -158,9 +154,6 @@ def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> l
 
     Args:
         subjects: One per row; None is a subject of its own.
-
-    Raises:
-        ValueError: Fewer than 2 subjects.
     """
     names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
     groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -182,9 +175,6 @@ def cross_validate(
     Args:
         features: One array per row, shape (tokens, hidden).
         labels: One array per row, 0 or 1 per token, shape (tokens,).
-
-    Raises:
-        ValueError: The rows outside some fold have one class only.
     """
     lengths = [len(row) for row in labels]
     states, targets = np.concatenate(features), np.concatenate(labels)

@@ -149,9 +149,6 @@ def selected_metrics(
         weights: Whether the model's weights are available.
         plain: Whether the weights are not quantized.
         references: Leave out metrics that do not run on reference models.
-
-    Raises:
-        ValueError: An unknown name, or a metric whose sets or weights are missing.
     """
     metrics = all_metrics()
     have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(SPECIAL_SETS) else set())
@@ -179,11 +176,7 @@ def selected_metrics(
 
 
 def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
-    """Reject probes or tasks that no selected metric uses.
-
-    Raises:
-        ValueError: The message names the unused input and the metric that would use it.
-    """
+    """Reject probes or tasks that no selected metric uses."""
     for given in (*PROBE_SETS, TASKS):
         if given in sets and given not in names:
             selected_metrics(given, sets=sets, weights=weights)
@@ -194,21 +187,13 @@ def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights:
 
 
 def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
-    """Check that the packages the metrics need are installed.
-
-    Raises:
-        ImportError: A package is missing; the message says how to install it.
-    """
+    """Check that the packages the metrics need are installed."""
     for name in names:
         find_metric(name).check(config)
 
 
 def find_metric(name: str) -> type[Metric]:
-    """Return a metric by name.
-
-    Raises:
-        ValueError: An unknown name.
-    """
+    """Return a metric by name."""
     metrics = all_metrics()
     if name not in metrics:
         hint = did_you_mean(name, metrics)

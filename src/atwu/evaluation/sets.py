@@ -47,11 +47,7 @@ def load_evaluation_rows(
     pool: RowsInput | None,
     probes: BenchmarkProbes | None,
 ) -> EvaluationRows:
-    """Load the rows given to `evaluate`; None and empty sources are left out.
-
-    Raises:
-        ValueError: A reserved name in `extra_retain`, or as `text_rows`.
-    """
+    """Load the rows given to `evaluate`; None and empty sources are left out."""
     if reserved := sorted(set(extra_retain) & set(RESERVED_SET_NAMES)):
         raise ValueError(
             f"extra retain set {reserved[0]!r} has a reserved name; choose a name other than "

@@ -67,11 +67,7 @@ class Trace:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a trace file.
-
-    Raises:
-        ValueError: The file is not a trace.
-    """
+    """Read a trace file."""
     return read_declared(path, Trace, TRACE_SCHEMA, what="trace", made_by="atwu study run")
 
 

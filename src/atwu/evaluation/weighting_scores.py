@@ -150,11 +150,7 @@ def available(there: Collection[str]) -> list[str]:
 
 
 def check_scores(names: Iterable[str], there: Collection[str]) -> None:
-    """Check that scores can be computed.
-
-    Raises:
-        ValueError: An unknown score, or one whose inputs are missing; the message says what to give.
-    """
+    """Check that scores can be computed."""
     every = scored_weightings()
     for name in names:
         for need in _missing(lookup("score", name, every), there):
@@ -168,9 +164,6 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
 
     Returns:
         Name -> one array of shape (counted tokens,) per row, values in [0, 1].
-
-    Raises:
-        ValueError: As for `check_scores`.
     """
     names = list(dict.fromkeys(names))
     check_scores(names, context.met_needs)

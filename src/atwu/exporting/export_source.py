@@ -128,12 +128,7 @@ class Source:
 
 
 def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
-    """Read the folder of a run, without its weights.
-
-    Raises:
-        FileNotFoundError: the folder is missing or has no model, or the run is not finished.
-        ValueError, ImportError: as `check_model_name`.
-    """
+    """Read the folder of a run, without its weights."""
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         unfinished = folder.with_name(f"{folder.name}.incomplete")

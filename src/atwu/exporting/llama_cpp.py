@@ -13,11 +13,7 @@ _PLACES = ("build/bin", "bin", ".")
 
 
 def check_llama_cpp(folder: Path, kind: str) -> None:
-    """Check that a checkout can write a GGUF type.
-
-    Raises:
-        FileNotFoundError: the folder, its script, or a required `llama-quantize` is missing.
-    """
+    """Check that a checkout can write a GGUF type."""
     if not (folder / SCRIPT).is_file():
         raise FileNotFoundError(f"{folder} has no {SCRIPT}; --llama-cpp needs a checkout of llama.cpp.")
     if kind.upper() not in CONVERTED and _quantizer(folder) is None:

@@ -82,11 +82,7 @@ class Format:
                 raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
 
     def check_tokens(self, source: Source, tokenizer: Any, config: Any, rows: Sequence[Example]) -> None:
-        """Check that a GGUF file tokenizes the rows alike; needs no weights.
-
-        Raises:
-            ValueError: it does not.
-        """
+        """Check that a GGUF file tokenizes the rows alike; needs no weights."""
         if self.name != "gguf" or self.llama_cpp is not None:
             return
         try:
@@ -136,11 +132,7 @@ class ExportedFiles:
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
-    """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode.
-
-    Raises:
-        ValueError: they do not; names the first text.
-    """
+    """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode."""
     probes = (*_PROBES, "".join(f"{token} a " for token in tokenizer.get_added_vocab()))
     texts = [*probes, *((row.question or row.answer) for row in rows)]
     one, two = (

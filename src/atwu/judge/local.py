@@ -28,9 +28,6 @@ class LocalChat:
 
         Args:
             batch_tokens: Tokens per batch, prompts and replies; more is faster and needs more memory.
-
-        Raises:
-            ValueError, FileNotFoundError, ImportError: The model cannot be loaded.
         """
         check_model_name(path)
         target = pick_device(device)

@@ -72,9 +72,6 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
 
     Returns:
         The adapted model, in the same train/eval mode.
-
-    Raises:
-        ValueError: the model lacks a target or layer, peft cannot adapt a weight, or the model has adapters already.
     """
     peft = require("peft", extra="lora")
     if adapters_of(model) is not None:
@@ -118,9 +115,6 @@ def original_model(model: nn.Module) -> Iterator[nn.Module]:
     """Turn an adapted model into its original model within a context: adapters disabled, evaluation mode.
 
     On exit, gradients, `requires_grad` and the train/eval mode of every module are unchanged.
-
-    Raises:
-        ValueError: the model has no adapters, so it does not contain the original model.
     """
     adapted = adapters_of(model)
     if adapted is None:
@@ -141,10 +135,6 @@ def merge_adapters(model: nn.Module) -> Any:
     """Merge the adapters into the weights and return the plain transformers model, fully trainable.
 
     The given model cannot be used afterwards. Half-precision weights round the update to their own precision.
-
-    Raises:
-        ValueError: there are no adapters, merging would change outputs by more than rounding errors (`unmergeable`), or
-            merged weights are not finite.
     """
     adapted = adapters_of(model)
     if adapted is None:

@@ -128,11 +128,7 @@ def forward_tokens(
 
 
 def _check_length(model: nn.Module, longest: int) -> None:
-    """Check that rows fit into a model with learned positions, such as GPT-2, which would fail within its embedding.
-
-    Raises:
-        ValueError: the model has fewer positions than the longest row has tokens.
-    """
+    """Check that rows fit into a model with learned positions, such as GPT-2, which would fail within its embedding."""
     limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     if limit is None or longest <= limit:
         return

@@ -97,9 +97,6 @@ def target_logps(
         entropy_temperature: also return the entropy at this temperature > 0.
         variance: also return the variance of the log-probability at that temperature (minus its mean is the entropy).
         block_elements: maximum number of logits per block.
-
-    Raises:
-        ValueError: the temperature is not positive, or `variance` is requested without one.
     """
     if variance and entropy_temperature is None:
         raise ValueError("variance needs entropy_temperature, the temperature of its distribution.")

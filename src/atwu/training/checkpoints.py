@@ -69,9 +69,6 @@ def checkpoint_to_resume(
         key: returns the key of the run.
         main_process: whether this process removes damaged checkpoints.
         wait: waits for all processes.
-
-    Raises:
-        ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
     """
     if not asked:
         return None

@@ -180,9 +180,6 @@ def prepare_references(
         mode: `cache`, `model`, `adapters`, or `auto`.
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
         say: receives one line of plain text.
-
-    Raises:
-        ValueError: a mode that this model does not allow, or adapters that are already trained.
     """
     wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:

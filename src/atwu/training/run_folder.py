@@ -41,11 +41,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
 
 
 def output_path(path: str | Path) -> Path:
-    """Resolve an output path, following symbolic links.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """Resolve an output path, following symbolic links."""
     given = Path(path).expanduser().absolute()
     if printable(str(given)) != str(given):
         raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
@@ -130,11 +126,7 @@ class RunFolder:
         )
 
     def check_space(self, needed: int) -> None:
-        """Check that the disk has room for the result, not counting files that already exist in the work folder.
-
-        Raises:
-            OSError: less than `needed` bytes are free, or the folder is not writable.
-        """
+        """Check that the disk has room for the result, not counting files that already exist in the work folder."""
         parent = self.path.parent
         while not parent.exists():
             parent = parent.parent

@@ -103,9 +103,6 @@ def write_result(trainer: TrainedRun, folder: Path, *, settings: Mapping[str, An
         folder: folder for the result.
         settings: settings of the run, as given.
         use_up: merge into the trainer's own model, which loses its adapters, instead of into a copy.
-
-    Raises:
-        ValueError: the adapters cannot be merged.
     """
     model = _write_weights(trainer, folder, use_up=use_up)
     if model is None:

@@ -55,12 +55,7 @@ class ScoredRun(Protocol):
 
 
 def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
-    """Create the scorer before its first update; the rows determine the prior.
-
-    Raises:
-        FileNotFoundError: `scorer_from` contains no scorer.
-        ValueError: the scorer belongs to a model of another hidden size.
-    """
+    """Create the scorer before its first update; the rows determine the prior."""
     if how.scorer_from is not None:
         return scorer_of(how.scorer_from, width)
     prior = None
@@ -77,12 +72,7 @@ def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> Toke
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
-    """Load the scorer of an earlier run, for a model of the given hidden size.
-
-    Raises:
-        FileNotFoundError: the folder contains no scorer.
-        ValueError: the scorer expects another hidden size; the message names both.
-    """
+    """Load the scorer of an earlier run, for a model of the given hidden size."""
     scorer = TokenScorer.from_pretrained(folder)
     if scorer.linear.in_features != width:
         raise ValueError(

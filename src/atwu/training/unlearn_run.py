@@ -104,22 +104,14 @@ def train_run(
 
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
-    """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, OSError: see the message.
-    """
+    """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method."""
     adapter_bytes = check_training(source, config)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     _check_parts(source, config.recipe(), tokenizer)
 
 
 def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
-    """Check what would otherwise fail after loading weights or training auxiliary models.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError: the message names the option.
-    """
+    """Check what would otherwise fail after loading weights or training auxiliary models."""
     for part in recipe.components:
         if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
             part.check()

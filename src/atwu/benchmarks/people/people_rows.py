@@ -134,9 +134,6 @@ def people_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `people:tiny`, `people:small` or `people:base`.
-
-    Raises:
-        ValueError: unknown size.
     """
     size = name.partition(":")[2]
     data = people(size)

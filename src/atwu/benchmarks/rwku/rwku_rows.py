@@ -64,10 +64,6 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
             subject and file, before rows about the subjects after the `!` are dropped.
         tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA is set and has no RWKU.
-        ValueError: malformed name, unknown subject, or a file without its rows or columns.
     """
     words, kind, limit = _parse(name)
     tables = rwku_tables() if tables is None else tables
@@ -166,10 +162,6 @@ def rwku_benchmark(name: str) -> Benchmark:
     Args:
         name: `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per
             subject; FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA is set and has no RWKU.
-        ValueError: malformed name, unknown subject, subject in both sets, or incomplete file.
     """
     forget, retain, limit = _parse_benchmark(name)
     tables = rwku_tables()

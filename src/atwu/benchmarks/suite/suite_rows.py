@@ -89,11 +89,7 @@ TIER_GROUPS = ("0", "1-10", "11-15", *OTHER_TIERS.values())
 
 
 def forget_train(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
-    """Forget rows to train on; row i is paired with row i of `retain_train`.
-
-    Raises:
-        ValueError: the paired tables differ in length, or a label cannot be read.
-    """
+    """Forget rows to train on; row i is paired with row i of `retain_train`."""
     records = tables.table("forget_train")
     if len(records) != len(tables.table("retain_train")):
         raise ValueError(
@@ -104,20 +100,13 @@ def forget_train(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
 
 
 def retain_rows(tables: SuiteTables, name: str) -> tuple[RetainRow, ...]:
-    """Rows of `retain_train` or `retain_eval` with their tiers.
-
-    Raises:
-        ValueError: a label cannot be read.
-    """
+    """Rows of `retain_train` or `retain_eval` with their tiers."""
     return tuple(_retain(record) for record in tables.table(name))
 
 
 def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
-
-    Raises:
-        ValueError: a label cannot be read.
     """
     found = [query for record in tables.table("forget_eval_rephrasings") for query in _reworded(record)]
     if tables.has("adversarial"):
@@ -133,10 +122,6 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
             `retain_eval`, `forget_eval`, `forget_direct` (its direct rows, with their paraphrases), `forget_queries` (every
             wording) or `adversarial`.
         tables: the copy to read from; by default the one that ATWU_DATA points to, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "suite" or len(parts) not in (2, 3) or parts[1] not in _SPLITS:
@@ -162,10 +147,6 @@ def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmar
     Args:
         name: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
         tables: the copy to read from; by default the one that ATWU_DATA points to, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the topic or one of its tables.
-        ValueError: a malformed name, or a table that is not as published.
     """
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:

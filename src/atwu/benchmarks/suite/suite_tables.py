@@ -64,10 +64,6 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
         topic: one of `SUITE_TOPICS`, or the name of a sub-folder.
         folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
             folder itself), or the Hub's when that is not set.
-
-    Raises:
-        FileNotFoundError: the folder has no such topic.
-        ValueError: the Hub is asked for a topic that SUITE does not have.
     """
     given = folder or os.environ.get(DATA_VARIABLE)
     if not given:

@@ -100,10 +100,6 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
         name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
             rows; the original model is then trained on these and the forget rows.
         tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the forget or the retain split.
-        ValueError: unknown split, too many retain rows, or a table that differs from the published one.
     """
     split, limited, given = name.partition(":")[2].partition(":")
     if split not in FORGET_SPLITS:
@@ -156,9 +152,6 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
 
     A word counts if it is in the paraphrased answer and not in the question or any wrong answer, ignoring case. Key
     tokens that the paraphrase expresses differently, or that a wrong answer shares, are missed, so some rows have none.
-
-    Raises:
-        ValueError: the row has no paraphrased answer or no wrong answers.
     """
     if row.paraphrased_answer is None or not row.wrong_answers:
         raise ValueError(

@@ -87,9 +87,6 @@ def answer_probability(logps: ArrayLike) -> float | None:
 
     Returns:
         The length-normalized probability, 0.0 if a token has probability zero; None without tokens (skip the row).
-
-    Raises:
-        ValueError: A value is NaN or above zero.
     """
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:

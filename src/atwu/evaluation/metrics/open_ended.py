@@ -76,11 +76,7 @@ def words(text: str) -> list[str]:
 
 
 def nltk_words(text: str) -> list[str]:
-    """Split with NLTK's `word_tokenize`: Punkt sentences, Penn Treebank words.
-
-    Raises:
-        ValueError: Punkt's data is missing.
-    """
+    """Split with NLTK's `word_tokenize`: Punkt sentences, Penn Treebank words."""
     from nltk import word_tokenize
 
     try:

@@ -54,9 +54,6 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
     As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
     precision.
     int8 has one scale per output channel, int4 one per 128 inputs.
-
-    Raises:
-        ValueError: No floating-point linear layer (the model may be quantized already).
     """
     from atwu.modeling.modes import restored
 

@@ -60,9 +60,6 @@ def official_rouge_l_recall(reference: str, output: str) -> float | None:
 
     Returns:
         The recall; None if the reference has no word (skip the probe).
-
-    Raises:
-        ImportError: Without the extra `rwku`.
     """
     expected, output_text = _sentences(reference), _sentences(output) or NO_ANSWER
     if not expected:

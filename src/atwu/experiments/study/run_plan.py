@@ -108,11 +108,7 @@ class PlanExecution:
         return run.folder.exists() and self._jobs.known(run.folder) != self.job(run)
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
-        """Check the existing files of runs, and clear failures that may not happen again.
-
-        Raises:
-            ValueError: a run was made or started with other settings than the plan's, and `overwrite` is off.
-        """
+        """Check the existing files of runs, and clear failures that may not happen again."""
         for run in runs:
             failure = run.folder / FAILED_NAME
             if failure.is_file() and (self._overwrite or not read_json(failure)["final"]):

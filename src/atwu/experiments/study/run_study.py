@@ -102,11 +102,7 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
-    """Return the judge options of one of several processes, with its share of the cost limit.
-
-    Raises:
-        ValueError: unknown judge or incompatible options.
-    """
+    """Return the judge options of one of several processes, with its share of the cost limit."""
     if judging.max_cost is not None:
         judging = replace(judging, max_cost=judging.max_cost / slots)
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models

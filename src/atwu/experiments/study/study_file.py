@@ -122,12 +122,7 @@ def library() -> dict[str, str]:
 
 
 def read_study(source: str | Path) -> Study:
-    """Read a study: a YAML file, or a built-in one by name.
-
-    Raises:
-        FileNotFoundError: neither a file nor a built-in study.
-        ValueError: unknown key, method or option; the message says what is allowed.
-    """
+    """Read a study: a YAML file, or a built-in one by name."""
     path = Path(source)
     if not path.is_file():
         path = BUILT_IN / f"{source}.yaml"
@@ -199,11 +194,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 
 def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
-    """Combine every method with every combination of the varied options.
-
-    Raises:
-        ValueError: unknown methods, no methods, or two variants with the same label.
-    """
+    """Combine every method with every combination of the varied options."""
     load_plugins()
     listed = list(METHODS) if methods == ALL else methods
     if not isinstance(listed, list) or not listed:

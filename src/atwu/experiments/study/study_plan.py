@@ -106,11 +106,7 @@ class StudyPlan:
         return next((other for other in self.runs if other.folder == run.scorer_from), None)
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
-        """Drop variants, and metrics of the setting, that the benchmark's rows do not support.
-
-        Raises:
-            ValueError: the rows do not support metrics or a probe that the study itself requests.
-        """
+        """Drop variants, and metrics of the setting, that the benchmark's rows do not support."""
         if self.study.probe:
             require("sklearn", extra="probe")
         if self.study.probe and not any(row.forget_spans for row in benchmark.forget):

@@ -28,9 +28,6 @@ def search_space(
 
     Returns:
         Option of `UnlearnConfig` -> range, in the order learning_rate, forget_weight, retain_weight, the rest.
-
-    Raises:
-        ValueError: unknown names, or incompatible components.
     """
     decided = recipe(method, **parts)
     space = {"learning_rate": Range(*learning_rate)}
@@ -49,9 +46,6 @@ def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dic
 
     Returns:
         One or two points with a number for every option of `search_space`.
-
-    Raises:
-        ValueError: unknown names, or incompatible components.
     """
     decided = recipe(method, **parts)
     row = METHODS[method]

@@ -150,12 +150,7 @@ class Trials:
 def open_trials(
     prepared: PreparedSearch, *, folder: str | Path, progress: bool = False, say: Say = logger.info
 ) -> Iterator[Trials]:
-    """Open the trials of a new or continued search; locks them against other commands.
-
-    Raises:
-        ValueError: the storage cannot be opened, contains another search of that name, or is used by another command.
-        ImportError: Optuna is not installed (extra `tune`).
-    """
+    """Open the trials of a new or continued search; locks them against other commands."""
     search = prepared.search
     own = Path(folder) / "trials" / search.label.replace("/", "_")
     with lock_folder(own):
@@ -168,11 +163,7 @@ def open_trials(
 
 
 def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
-    """Open the search in its storage, creating it if needed.
-
-    Raises:
-        ValueError: the storage contains another search of that name.
-    """
+    """Open the search in its storage, creating it if needed."""
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is shown by this package
     url = storage_url(search.storage, folder)
@@ -228,11 +219,7 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
 
 
 def stored_trials(study: Any) -> dict[int, FinishedTrial]:
-    """Return the finished trials in the storage, by number.
-
-    Raises:
-        ValueError: the values of a trial are not those that were stored.
-    """
+    """Return the finished trials in the storage, by number."""
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):

@@ -58,9 +58,6 @@ def second_stage(
     """Return the search for the learning rate alone, with all other values from the first stage's best trial.
 
     Its first trial uses the first stage's learning rate; the objective is the setting's by default.
-
-    Raises:
-        ValueError: the first stage did not search the learning rate.
     """
     assert first.best is not None
     options = first.search.run_options(first.best.point)
@@ -154,9 +151,6 @@ def plan_tuning(
         setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or people-tiny.
         output: folder; by default runs/tune-SETTING for the setting of the presets.
         storage: storage of trials; by default an SQLite file in the output, else in that of the first stage.
-
-    Raises:
-        ValueError: unknown names, settings that cannot run, or options that a preset cannot store.
     """
     if (study is None) == (not methods):
         raise ValueError("give either --method, or --study with a study whose variants to tune.")
@@ -233,10 +227,6 @@ def tune_methods(
     """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
 
     Presets of a method are written when its searches are finished.
-
-    Raises:
-        ValueError: the rows do not support a requested method, workers do not know it, or the settings cannot run.
-        ImportError: Optuna (extra `tune`) or a package of the objective is not installed.
     """
     require("optuna", extra="tune")  # before an original model is trained
     check_storage(tuning.storage)

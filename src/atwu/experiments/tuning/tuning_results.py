@@ -53,11 +53,7 @@ def drop_preset(folder: Path, name: str) -> None:
 
 
 def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
-    """Check that a preset can store the shared options, before the first trial.
-
-    Raises:
-        ValueError: a value that is not a number, text, true or false.
-    """
+    """Check that a preset can store the shared options, before the first trial."""
     for name, value in _for_preset({**setting.training, **options}).items():
         if not isinstance(value, str | int | float | bool):
             raise ValueError(
