@@ -27,7 +27,6 @@ from atwu.methods.recipe import recipe
 from atwu.modeling.device import product_speed
 from atwu.training.preset_files import read_preset
 
-MOST_RUNS = 10_000
 PUBLISHED_VALUES = "published values"
 NO_TUNING = "published values, with the same learning rate for all: no method was tuned at this setting"
 
@@ -177,7 +176,7 @@ def plan(
 
     Raises:
         ValueError: invalid options (the message names the variant), an unknown label, a preset folder without presets
-            of this study or for a study that takes none, or more than `MOST_RUNS` runs.
+            of this study or for a study that takes none.
     """
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
@@ -188,11 +187,6 @@ def plan(
     if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
         raise ValueError(
             f"{presets} contains no preset LABEL.yaml or METHOD.yaml of this study; atwu tune --study writes them."
-        )
-    if (count := len(study.variants) * len(study.seeds)) > MOST_RUNS:
-        raise ValueError(
-            f"{len(study.variants)} variants times {len(study.seeds)} seeds give {count} runs; at most "
-            f"{MOST_RUNS} are allowed."
         )
     try:
         EvaluateConfig(**setting.evaluation)

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
+_FACTS = ("seconds", "forget", "retain", "reason")
+"""Fields of a finished trial that Optuna stores as its attribute."""
 
 Searches = Generator["Trials"]
 """Searches of one method, in sequence: the next is requested when the last one is finished."""
@@ -127,8 +129,7 @@ class Trials:
         optuna, trial = require("optuna", extra="tune"), self._running.pop(found.number)
         states = optuna.trial.TrialState
         try:
-            facts = {name: getattr(found, name) for name in ("seconds", "forget", "retain", "reason")}
-            trial.set_user_attr("result", facts | {"hash": found.content_hash})
+            trial.set_user_attr("result", {name: getattr(found, name) for name in _FACTS})
             self._study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
         except optuna.exceptions.UpdateFinishedTrialError:
             raise self._taken() from None
@@ -223,15 +224,9 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        facts = dict(trial.user_attrs.get("result", {}))
-        value, stored = trial.value if trial.state == states.COMPLETE else None, facts.pop("hash", None)
-        finished = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
-        if stored != finished.content_hash:
-            raise ValueError(
-                f"trial {trial.number} of {study.study_name} was changed in the storage, or stored by an older "
-                "version; restore the storage from a backup, or start the search anew with another --storage or "
-                "--output."
-            )
+        facts = {name: trial.user_attrs["result"][name] for name in _FACTS}
+        value = trial.value if trial.state == states.COMPLETE else None
+        found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
     return found
 
 

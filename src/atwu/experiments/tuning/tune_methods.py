@@ -39,7 +39,7 @@ from atwu.experiments.tuning.search import (
 from atwu.experiments.tuning.trial import check_search, original_result, prepare_search
 from atwu.experiments.tuning.trial_storage import check_storage, storage_url
 from atwu.experiments.tuning.trials import Searches, Trials, open_trials, search_all
-from atwu.experiments.tuning.tuning_results import check_preset, drop_preset, write_results
+from atwu.experiments.tuning.tuning_results import check_preset, write_results
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
@@ -269,7 +269,7 @@ def tune_methods(
             if results[0].best is None:  # its budget is used up; other methods continue
                 label = results[0].search.label
                 failed[variant.label] = f"all trials of {label} were pruned; there is no learning rate to transfer."
-                drop_preset(folder, name)
+                (folder / f"{name}.yaml").unlink(missing_ok=True)  # of an earlier search
                 return
             count, goal = tuning.transfer_trials, tuning.objective
             with opened(second_stage(results[0], there, trials=count, objective=goal)) as trials:
