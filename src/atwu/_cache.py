@@ -109,7 +109,7 @@ def _read(path: Path, name: str) -> dict[str, Tensor] | None:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            tensors = {key: file.get_tensor(key) for key in file.offset_keys()}
     except (SafetensorError, OSError):
         return None
     whole = metadata.get("key") == name and metadata.get("digest") == tensor_digest(tensors)

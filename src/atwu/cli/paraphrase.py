@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, check_rows_file, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
 
 
@@ -44,9 +43,7 @@ class ParaphraseCommand(NamesRows):
         from atwu.judge.open_judge import open_asker
         from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
 
-        check_writable(self.output, overwrite=self.overwrite)
-        if self.output.suffix != ".jsonl":
-            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        check_rows_file(self.output, overwrite=self.overwrite)
         asker = open_asker(self.judging, what="model")
         rows = open_rows(self.data, limit=self.limit)
         if self.judging.estimate:

@@ -60,7 +60,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
 
     class Formatter(ParagraphRichHelpFormatter):
         help_markup = text_markup = False
-        group_name_formatter = staticmethod(lambda name: name[:1].upper() + name[1:])  # type: ignore[assignment]
+        group_name_formatter = str
 
     options = cli_options_of(command)
     hidden = not all(option.common for option in options)

@@ -20,7 +20,7 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import progress_bar
-from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
+from atwu.errors import BudgetReachedError, NonFiniteLossError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
 from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
@@ -158,7 +158,7 @@ class PlanExecution:
         def finish(name: str, value: Any, error: Exception | None) -> None:
             if error is not None:
                 self._failed(begun[name], error)
-            if isinstance(error, BudgetReached):
+            if isinstance(error, BudgetReachedError):
                 waiting.clear()
             bar.update()
 
