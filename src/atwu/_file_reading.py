@@ -28,12 +28,7 @@ _MARK = b"\xef\xbb\xbf"
 
 
 def file_bytes(path: str | Path) -> bytes:
-    """Read a regular file, without a byte-order mark.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the path is a folder, a pipe or a device.
-    """
+    """Read a regular file, without a byte-order mark."""
     return _regular(path).read_bytes().removeprefix(_MARK)
 
 
@@ -66,21 +61,12 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def file_text(path: str | Path) -> str:
-    """Read a regular file as UTF-8 text.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: not a regular file, or not UTF-8; the message names the line.
-    """
+    """Read a regular file as UTF-8 text."""
     return decoded(file_bytes(path), path)
 
 
 def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
-    """Decode bytes of a file as UTF-8.
-
-    Raises:
-        ValueError: not UTF-8; the message names the line, counted from `first_line`.
-    """
+    """Decode bytes of a file as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -122,9 +108,6 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
         what: name of the source, for errors.
         first_line: number of its first line.
         foreign: accept what Python writes and other programs read: duplicate keys, NaN, Infinity and any number.
-
-    Raises:
-        ValueError: invalid JSON or duplicate keys; the message starts with `what` and the line.
     """
     try:
         return json.loads(text, **({} if foreign else _STRICTLY))
@@ -139,20 +122,12 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
 
 
 def read_json(path: str | Path) -> Any:
-    """Parse a file as JSON.
-
-    Raises:
-        FileNotFoundError, ValueError: see `file_text` and `parse_json`.
-    """
+    """Parse a file as JSON."""
     return parse_json(file_text(path), what=path)
 
 
 def read_object(path: str | Path) -> dict[str, Any]:
-    """Parse a file of another program as a JSON object, with everything that Python's parser accepts.
-
-    Raises:
-        FileNotFoundError, ValueError: see `file_text` and `parse_json`; or the file holds something else.
-    """
+    """Parse a file of another program as a JSON object, with everything that Python's parser accepts."""
     value = parse_json(file_text(path), what=path, foreign=True)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}.")
@@ -160,11 +135,7 @@ def read_object(path: str | Path) -> dict[str, Any]:
 
 
 def read_upgraded_json(path: str | Path) -> Any:
-    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys.
-
-    Raises:
-        FileNotFoundError, ValueError: see `read_json`.
-    """
+    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys."""
     value = read_json(path)
     return upgrade(value) if isinstance(value, dict) else value
 
@@ -244,9 +215,6 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
     Args:
         text: the YAML text.
         what: name of the source, for errors.
-
-    Raises:
-        ValueError: invalid YAML or duplicate keys; the message starts with `what` and the line.
     """
     try:
         return _checked_numbers(yaml.load(text, Loader=_Loader))
@@ -260,11 +228,7 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Parse a file as YAML.
-
-    Raises:
-        FileNotFoundError, ValueError: see `file_text` and `parse_yaml`.
-    """
+    """Parse a file as YAML."""
     return parse_yaml(file_text(path), what=path)
 
 
@@ -295,11 +259,6 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
         what: what the file is, for errors.
         made_by: the command that writes such a file.
         older: advice about files of an earlier schema.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the content does not match the type; the message names the file, the key, the value and what is
-            allowed.
     """
     path = Path(path)
     if not path.is_file():
@@ -324,12 +283,7 @@ def type_adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = "") -> _T:
-    """Validate plain data against a declared type.
-
-    Raises:
-        ValueError: the data does not match; the message starts with `what`, then the key, the value and what is
-            allowed.
-    """
+    """Validate plain data against a declared type."""
     from pydantic import ValidationError
 
     try:
