@@ -65,9 +65,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     """Return the tensors for `key`: read them from `folder` if the file is intact, otherwise compute and write them.
 
     Args:
-        folder: folder of the cache files; created if needed.
         key: everything that can change the tensors, as plain JSON; also names the file.
-        build: computes the tensors.
 
     Returns:
         CPU tensors by name, mapped from the file.

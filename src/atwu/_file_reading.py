@@ -104,8 +104,6 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
     """Parse JSON.
 
     Args:
-        text: the JSON text.
-        what: name of the source, for errors.
         first_line: number of its first line.
         foreign: accept what Python writes and other programs read: duplicate keys, NaN, Infinity and any number.
     """
@@ -210,12 +208,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, *, what: str | Path) -> Any:
-    """Parse YAML into plain data.
-
-    Args:
-        text: the YAML text.
-        what: name of the source, for errors.
-    """
+    """Parse YAML into plain data."""
     try:
         return _checked_numbers(yaml.load(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -252,11 +245,9 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
     """Read a JSON file into a declared type.
 
     Args:
-        path: the file.
         kind: the type; a dataclass sets pydantic's options in `__pydantic_config__`, which also apply to nested
             dataclasses.
         schema: the required value of the key `schema`.
-        what: what the file is, for errors.
         made_by: the command that writes such a file.
         older: advice about files of an earlier schema.
     """

@@ -55,7 +55,6 @@ class Tables:
         """Open a copy.
 
         Args:
-            published: the published shape of the data set.
             folder: folder of the files; None for the Hub.
         """
         self.published = published

@@ -23,8 +23,6 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
 
     Args:
         command: a dataclass, see `atwu.cli.cli_options`.
-        words: the arguments.
-        name: name of the command.
 
     Raises:
         UsageError: an unknown option, an invalid value, or a missing one.

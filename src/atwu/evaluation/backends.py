@@ -66,7 +66,6 @@ class TransformersGenerator:
 
         Args:
             model: Causal language model; a PEFT wrapper works too.
-            tokenizer: Its fast tokenizer.
             max_length: Maximum length of prompt and generated text together, in tokens; None: the model's own limit.
             batch_tokens: Tokens per batch; more is faster on a GPU and needs more memory.
             fingerprint: Fingerprint of the model, if known; avoids reading the weights.

@@ -145,7 +145,6 @@ def selected_metrics(
 
     Args:
         names: Metric names, "all" for every metric whose sets are given, or None for the default metrics.
-        sets: Names of the sets that are given.
         weights: Whether the model's weights are available.
         plain: Whether the weights are not quantized.
         references: Leave out metrics that do not run on reference models.

@@ -96,7 +96,6 @@ class Asker:
 
         Args:
             parse: Parser of replies; raises ValueError for unreadable ones.
-            version: Version of the rubric.
 
         Returns:
             One answer per request, in order.

@@ -66,8 +66,6 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
 
     Args:
         model: a causal language model, quantized or not; changed in place.
-        lora: settings of the adapters.
-        seed: seed of their initial values.
         revision: revision of the model, saved with the adapters.
 
     Returns:

@@ -45,10 +45,8 @@ def decode(
     """Continue each prompt until an end token, or up to its cap.
 
     Args:
-        model: in evaluation mode, on its device.
         prompts: token ids, at least one each.
         caps: at least 1 each.
-        ends: end tokens.
         pad: any token that no prompt ends with.
         noise: added to the logits; None decodes greedily.
 

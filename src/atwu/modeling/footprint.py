@@ -64,7 +64,6 @@ def footprint(
         model: on the meta device, changed in place; trained parameters require gradients.
         lengths: tokens of each row of one forward pass.
         autocast: dtype of matrix products, if not that of the weights.
-        device: type of the device that the model will run on.
 
     If the pass depends on data, as in most mixtures of experts, activations are estimated by `RULE`.
     """

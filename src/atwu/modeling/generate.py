@@ -133,8 +133,6 @@ class _GumbelNoise:
 
     Args:
         seeds: seeds of all rows of the batch.
-        temperature: divisor of the logits.
-        ends: end tokens.
         places: indices of the unfinished rows.
         width: width of their prompts.
     """

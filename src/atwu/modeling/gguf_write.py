@@ -77,10 +77,7 @@ def write_gguf(
     Args:
         model: plain Llama model (`check_gguf`).
         tokenizer: its BPE tokenizer.
-        path: file to write.
         kind: one of `GGUF_TYPES`, for matrices; rows whose length is no multiple of 32 are stored as F16, vectors as F32.
-        name: display name of the model.
-        progress: show a progress bar.
     """
     import gguf
     import numpy as np

@@ -91,7 +91,6 @@ def target_logps(
 
     Args:
         hidden: states that predict the targets, shape (tokens, hidden).
-        head: the output layer.
         targets: token ids, shape (tokens,).
         predictions: also return the greedy token.
         entropy_temperature: also return the entropy at this temperature > 0.

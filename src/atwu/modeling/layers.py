@@ -116,7 +116,6 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
     Args:
         model: the causal model without wrappers.
-        layer: index of the layer.
         into: receives one tensor with gradient per forward pass.
         stop: let later layers return their input unchanged, since their output is not needed.
     """

@@ -58,9 +58,7 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     Short names and GGUF files are converted into the cache here.
 
     Args:
-        name: folder or Hub name.
         base: base model of an adapter folder, instead of the recorded one.
-        weights: whether weights are required.
     """
     check_as_written(Path(expand_home(name)))
     if is_adapter(name):
@@ -110,7 +108,6 @@ def base_of(name: str, *, base: str | None = None) -> str:
     """Return the folder or Hub name to load for a name; for an adapter folder, that of its base model.
 
     Args:
-        name: adapter folder, model folder or Hub name.
         base: base model of an adapter folder, instead of the recorded one.
     """
     if not is_adapter(name):

@@ -197,7 +197,6 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     Corrects what transformers misreads: it appends an extra `<|endoftext|>`, and ignores `add_space_prefix`.
 
     Args:
-        path: the file.
         size: vocabulary size of the model.
     """
     from gguf import GGUFReader

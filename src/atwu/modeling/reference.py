@@ -124,8 +124,6 @@ def compute_reference(
 
     Args:
         model: the original model; its train/eval mode is restored.
-        rows: encoded rows.
-        spec: quantities to return.
         batch_tokens: tokens per forward pass, without padding.
         autocast: autocast context of the training steps.
         progress: label of a progress bar, or None for none.
@@ -171,10 +169,7 @@ def reference_of_batch(
     """Compute the reference of one micro-batch with a model (a frozen copy, or the trained one with adapters disabled).
 
     Args:
-        model: the original model.
         batches: the `forget`, `retain` and `alternate` batches that `specs` needs.
-        specs: quantities to compute for each batch.
-        layout: see `forward_tokens`.
     """
     names = [name for name, spec in specs.items() if not spec.is_empty]
     layer = next((spec.layer for spec in specs.values() if spec.layer is not None), None)

@@ -144,10 +144,8 @@ class UnlearnConfig(_UnlearnFields):
 
     `method` names a row of the method table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
     components, by name or by a plain function (`atwu.methods.component_registry`). Every option of a component (`beta`,
-    `scorer_every`, ...:
-    see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published values, unset settings
-    those of
-    `configuration`.
+    `scorer_every`, ...: see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published
+    values, unset settings those of `configuration`.
 
     Args:
         output_dir: folder for the checkpoints of the trainer.

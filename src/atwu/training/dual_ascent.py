@@ -31,12 +31,7 @@ class LimitedRun(Protocol):
 
 
 class DualAscent(TrainerCallback):
-    """Callback that changes the retain weight after every optimizer step, and its state.
-
-    Args:
-        trainer: trainer of the run.
-        limited: the run's retain loss.
-    """
+    """Callback that changes the retain weight after every optimizer step, and its state."""
 
     def __init__(self, trainer: LimitedRun, limited: LimitedNLL) -> None:
         self._trainer, self._limited = trainer, limited

@@ -104,18 +104,7 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    """Compute the tables that training steps use, from the original model.
-
-    Args:
-        start: the original model.
-        rows: rows of the run.
-        pairs: the same rows, paired.
-        args: the configuration.
-        recipe: the method.
-        scorer: the token scorer, whose prior gives offsets.
-        refusal_ids: refusal tokens that are the target of the forget loss.
-        say: receives one line of text per stage.
-    """
+    """Compute the tables that training steps use, from the original model."""
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:

@@ -154,12 +154,7 @@ def log_line(step: int, logs: Mapping[str, Any]) -> str:
 
 
 class Interrupted(TrainerCallback):
-    """Save a checkpoint after the step in which any process received a signal, then end the run.
-
-    Args:
-        sum_over_processes: sums a tensor over all processes.
-        wait: waits for all processes.
-    """
+    """Save a checkpoint after the step in which any process received a signal, then end the run."""
 
     def __init__(self, sum_over_processes: Callable[[Tensor], Tensor], wait: Callable[[], object]) -> None:
         self._sum, self._wait = sum_over_processes, wait

@@ -174,12 +174,8 @@ def prepare_references(
     """Choose where reference values come from, report the choice, and compute them if they are cached.
 
     Args:
-        start: the original model.
-        wanted: requested values of each set.
-        sets: the rows of each set.
         mode: `cache`, `model`, `adapters`, or `auto`.
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
-        say: receives one line of plain text.
     """
     wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:

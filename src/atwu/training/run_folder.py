@@ -75,7 +75,6 @@ class RunFolder:
     """Folder of a run, under way or finished.
 
     Args:
-        path: the folder of the finished run.
         overwrite: replace a finished run and discard an unfinished one.
 
     Raises:

@@ -99,9 +99,6 @@ def write_result(trainer: TrainedRun, folder: Path, *, settings: Mapping[str, An
     process continues with them.
 
     Args:
-        trainer: after training.
-        folder: folder for the result.
-        settings: settings of the run, as given.
         use_up: merge into the trainer's own model, which loses its adapters, instead of into a copy.
     """
     model = _write_weights(trainer, folder, use_up=use_up)

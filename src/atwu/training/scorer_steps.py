@@ -86,7 +86,6 @@ class ScorerSteps(TrainerCallback):
     """Callback that trains a run's scorer on data from the model's steps.
 
     Args:
-        trainer: trainer of the run.
         scorer: scorer to train, unless the procedure is `frozen`.
 
     Raises:

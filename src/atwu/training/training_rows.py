@@ -102,7 +102,6 @@ def encode_dataset(
             `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
-        max_length: maximum length of a row in tokens.
         system: as for `Encoder`; encoded rows stay unchanged.
         words: file of words to label, for rows without labels.
         forms: forms of a question in which each row is encoded, instead of only as it is written.
@@ -132,7 +131,6 @@ def text_rows(rows: RowsInput, *, what: str) -> RowSet:
 
     Args:
         rows: as for `encode_dataset`.
-        what: name of the set in messages.
     """
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
@@ -201,7 +199,6 @@ def unlearning_rows(
     Args:
         forget: forget rows, as `encode_dataset` takes them.
         retain: retain rows; ignored if the recipe does not need them.
-        config: configuration of the run.
         tokenizer: the model's; not needed for encoded rows.
     """
     recipe = config.recipe()

@@ -75,7 +75,6 @@ def loss_at_perturbed_weights(
     Args:
         kept: a loss at the original weights, or None.
         forget: computes the forget loss at the current weights.
-        weights: trained weights.
         moves: one perturbation per weight.
     """
     with perturbed_weights(weights, moves):

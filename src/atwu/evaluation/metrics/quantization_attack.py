@@ -52,8 +52,7 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
     """Quantize the weight matrix of every linear layer in place; restore the model on leaving.
 
     As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
-    precision.
-    int8 has one scale per output channel, int4 one per 128 inputs.
+    precision. int8 has one scale per output channel, int4 one per 128 inputs.
     """
     from atwu.modeling.modes import restored
 

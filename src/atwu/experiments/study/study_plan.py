@@ -302,12 +302,7 @@ def folder_name(label: str, seed: int) -> str:
 def study_record(
     plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the content of `study.json`.
-
-    Args:
-        runs: the runs in its tables.
-        failed: reasons by name.
-    """
+    """Return the content of `study.json`."""
     return {
         "schema": "atwu.study/2",
         "name": plan.study.name,

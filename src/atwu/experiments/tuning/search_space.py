@@ -21,7 +21,6 @@ def search_space(
     does not search NPO's beta.
 
     Args:
-        method: a name from `METHODS`.
         learning_rate: lowest and highest learning rate, which depend on model and benchmark.
         layers: number of decoder layers, for RMU's layer index; None for models with at least 13.
         parts: weighting, forget_loss and retain_loss that replace the method's.

@@ -147,7 +147,6 @@ def plan_tuning(
 
     Args:
         study: tune the variants of this study, instead of methods.
-        options: fixed options of all runs.
         setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or people-tiny.
         output: folder; by default runs/tune-SETTING for the setting of the presets.
         storage: storage of trials; by default an SQLite file in the output, else in that of the first stage.
