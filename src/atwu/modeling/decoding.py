@@ -58,9 +58,10 @@ def decode(
     limits = torch.tensor(caps, device=ids.device)  # of the unfinished rows
     rows = list(range(len(prompts)))
     generated: list[list[int]] = [[]] * len(prompts)
+    generate: Any = model.generate  # a property for mypy
     while rows:
         leave = _Leaving(width, torch.tensor(sorted(ends), device=ids.device), limits)
-        output: Any = model.generate(  # type: ignore[operator]
+        output: Any = generate(
             input_ids=ids,
             attention_mask=mask,
             generation_config=bare_config(

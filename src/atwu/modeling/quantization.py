@@ -18,10 +18,12 @@ _BLOCK = 64
 """Weights that share a scale in NF4."""
 
 
-def check_quantization(quantize: str) -> None:
-    """Check that this quantization is available."""
+def check_quantization(quantize: str, *, loading: bool = False) -> None:
+    """Check that this quantization is available, or that weights can be quantized so while they are loaded."""
     if quantize not in BIT_WIDTHS:
         raise ValueError(f"quantize must be one of {', '.join(BIT_WIDTHS)}, got {quantize!r}.")
+    if loading and not torch.cuda.is_available():
+        raise ValueError(f"quantize={quantize!r} needs a CUDA device, but none is available; load without quantize.")
     require("bitsandbytes", extra="quantize")
 
 

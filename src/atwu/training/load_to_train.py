@@ -23,7 +23,6 @@ from atwu.modeling.layers import decoder_layers, output_matrices
 from atwu.modeling.load import (
     DTYPES,
     check_model_name,
-    check_quantize,
     check_vocabulary,
     is_adapter,
     load_config,
@@ -32,6 +31,7 @@ from atwu.modeling.load import (
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs
+from atwu.modeling.quantization import check_quantization
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
@@ -102,7 +102,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
             )
         if config.use_cpu:
             raise ValueError(f"quantize={config.quantize!r} needs a CUDA device; leave out use_cpu or quantize.")
-        check_quantize(config.quantize)
+        check_quantization(config.quantize, loading=True)
     if config.save_adapter and not named:
         raise ValueError(
             "save_adapter needs a named base model; it does not work with a new model or an adapter folder. Leave "

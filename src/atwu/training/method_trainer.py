@@ -22,7 +22,7 @@ from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.layers import train_only_down_projections
+from atwu.modeling.layers import text_config, train_only_down_projections
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
 from atwu.training.dual_ascent import DualAscent
@@ -139,7 +139,7 @@ class MethodTrainer(TokenTrainer):
         self.scoring: ScorerSteps | None = None
         """Training of the scorer."""
         if (scores := self.recipe.scores) is not None:
-            width = self.loaded.model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
+            width = text_config(self.loaded.model).hidden_size
             self.scorer = (scorer or initial_scorer(scores, width, rows)).to(args.device)
             self.scoring = ScorerSteps(self, self.scorer)
             self.stateful.append(self.scoring)

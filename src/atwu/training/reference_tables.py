@@ -28,6 +28,7 @@ from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.head import OutputHead
+from atwu.modeling.layers import text_config
 from atwu.modeling.reference import (
     Reference,
     ReferenceSpec,
@@ -241,7 +242,7 @@ def _choose(
 
 
 def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapping[str, Sequence[EncodedRow]]) -> int:
-    width = int(start.model.config.get_text_config().hidden_size) if hasattr(start.model, "config") else 1  # type: ignore[union-attr, operator]
+    width = int(text_config(start.model).hidden_size) if hasattr(start.model, "config") else 1
     item = next(start.model.parameters()).element_size()
     total = 0
     for name, what in wanted.items():

@@ -21,8 +21,8 @@ from atwu.training.precompute import PrecomputedTables
 from atwu.training.training_rows import UnlearningRows
 
 
-class ScoredRun(Protocol):
-    """What the training of a scorer reads of its trainer."""
+class MethodRun(Protocol):
+    """What callbacks of a method read of its trainer (`MethodTrainer`)."""
 
     args: Any
     model: Any
@@ -62,10 +62,11 @@ def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> Toke
     if how.scorer_prior == "rarity":
         assert rows.retain is not None
         prior = TokenCounts.of(rows.retain.rows)
+    position: Any = how.hidden_position
     return TokenScorer(
         width,
         bias=how.scorer_bias,
-        hidden_position=how.hidden_position,  # type: ignore[arg-type]
+        hidden_position=position,
         prior=prior,
         prior_strength=how.scorer_prior_strength,
     )
@@ -92,7 +93,7 @@ class ScorerSteps(TrainerCallback):
         ValueError: the joint procedure with a sharded model.
     """
 
-    def __init__(self, trainer: ScoredRun, scorer: TokenScorer) -> None:
+    def __init__(self, trainer: MethodRun, scorer: TokenScorer) -> None:
         assert trainer.recipe.scores is not None
         self._trainer, self._scorer, self._how = trainer, scorer, trainer.recipe.scores
         if trainer.sharded and self._how.scorer_procedure == "joint":
