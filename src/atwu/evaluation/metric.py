@@ -121,8 +121,10 @@ class Metric:
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Yield (name, value) of metrics that need several sets or a reference model."""
-        return iter(())
+        """Yield (name, value) of columns that need several sets or a reference model; here, of those with `of`."""
+        for column in cls.columns:
+            if found := sides.this.derived(column.formula, column.of):
+                yield column.name, found
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:

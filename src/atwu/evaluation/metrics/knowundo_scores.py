@@ -7,9 +7,6 @@ on what has to be unlearned, retention success the accuracy on what has to stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from atwu.data.arrays import FloatArray
@@ -17,9 +14,6 @@ from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, Column, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.membership import loss_score
 from atwu.evaluation.metrics.memorization import exact_memorization
-
-if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 _SUCCESS = {FORGET: "unlearn_success", RETAIN: "retention_success"}
 _LOSS = "answer_loss"
@@ -74,6 +68,7 @@ class KnowUnDo(Metric):
                 direction="down" if split == RETAIN else "none",
                 range=(1.0, None),
                 digits=2,
+                of=((split, _LOSS),),
             )
             for split in (FORGET, RETAIN)
         ),
@@ -92,9 +87,3 @@ class KnowUnDo(Metric):
             ]
             self.record_column(split, column, percent)
             self.record_column(split, _LOSS, [loss_score(row.logps[row.content]) for row in rows])
-
-    @classmethod
-    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        for split in _SUCCESS:
-            if found := sides.this.derived(loss_perplexity, [(split, _LOSS)]):
-                yield f"{split}_perplexity", found

@@ -9,7 +9,6 @@ token (TOFU, Maini et al. 2024).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,6 @@ from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateC
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.teacher_forced import TokenRow
 
 _ROUNDING = 1e-3
@@ -136,7 +134,12 @@ class Memorization(Metric):
             "probability per token of the true answer (geometric mean)",
         ),
         AggregateColumn(
-            "ES_delta", es_delta, "ES Δ", "ES on the retain set minus ES on the forget set", range=(-1.0, 1.0)
+            "ES_delta",
+            es_delta,
+            "ES Δ",
+            "ES on the retain set minus ES on the forget set",
+            range=(-1.0, 1.0),
+            of=((RETAIN, "extraction_strength"), (FORGET, "extraction_strength")),
         ),
         AggregateColumn(
             "ES_delta_floored",
@@ -144,6 +147,7 @@ class Memorization(Metric):
             "ES Δ floored",
             "ES floored on the retain set minus ES floored on the forget set",
             range=(-1.0, 1.0),
+            of=((RETAIN, "extraction_strength_floored"), (FORGET, "extraction_strength_floored")),
         ),
     )
 
@@ -159,12 +163,6 @@ class Memorization(Metric):
             exact = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
             self.record_column(split, "exact_memorization", exact)
             self.record_column(split, "probability", [answer_probability(row.logps) for row in rows])
-
-    @classmethod
-    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
-            if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):
-                yield name, found
 
 
 def strength(row: TokenRow, *, floor: bool = False) -> float | None:
