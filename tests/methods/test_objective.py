@@ -111,6 +111,22 @@ def test_order_of_rows_and_longer_prompts_change_nothing(tiny_llama, batch):
     torch.testing.assert_close(one, other)
 
 
+def test_kl_rows_is_the_mean_of_the_rows_own_kl(tiny_llama, batch):
+    model, reference = tiny_llama().double().eval(), tiny_llama(1).double().eval()
+    forget, retain = batch(rows=2), batch(rows=2, seed=1)
+    retain["labels"][0, :-1] = -100  # one token counts in the first row
+
+    def retain_loss(name, rows):
+        taken = {key: value[rows] for key, value in retain.items()}
+        return atwu.unlearning_loss(
+            model, forget, taken, method="grad_diff", retain_loss=name, reference=reference
+        ).retain.item()
+
+    alone = [retain_loss("kl", slice(index, index + 1)) for index in range(2)]
+    assert retain_loss("kl_rows", slice(None)) == pytest.approx(sum(alone) / 2, rel=1e-9)
+    assert retain_loss("kl", slice(None)) != pytest.approx(sum(alone) / 2, rel=1e-2)
+
+
 def test_entropy_weights_sum_to_the_row_length(tiny_llama, batch):
     forget = batch(rows=4, seed=7)
     out = atwu.unlearning_loss(

@@ -4,18 +4,23 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
+    CHANGE_SCALES,
+    EXPECTED_SCALE_CHECKS,
     LR_DECREASE,
     LR_LEAK,
     MAX_AT_GOAL,
+    MAX_EVALUATIONS,
+    PATIENCE,
     AdaptiveController,
     ControllerGoals,
     ControllerRows,
-    EvaluationRecord,
 )
+from atwu.request.training_history import EvaluationRecord
 
 GOAL, LIMIT, CHECK = 0.03, 0.15, 40.0
 KNOWN = (0.9, 0.0)
@@ -23,22 +28,31 @@ KNOWN = (0.9, 0.0)
 
 
 class Scripted(AdaptiveController):
-    """A controller whose measurements and leaks are given, one evaluation after another."""
+    """A controller whose measurements and leaks are given, one evaluation after another.
 
-    def __init__(self, measured: Sequence[tuple[float, float]], leaks: Sequence[float] = ()) -> None:
+    Args:
+        forgets_from: smallest change of the weight, of that at the end, at which the rows are forgotten.
+    """
+
+    def __init__(
+        self, measured: Sequence[tuple[float, float]], leaks: Sequence[float] = (), *, forgets_from: float = 1.0
+    ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(model.weight)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         trainer = SimpleNamespace(
             model=model,
             optimizer=optimizer,
             lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
             scorer=None,
-            sharded=True,
+            sharded=False,
+            args=SimpleNamespace(world_size=1),
             stateful=[],
             state=SimpleNamespace(max_steps=1000),
             paused_seconds=0.0,
         )
         self.measured, self.leaks, self.said = list(measured), list(leaks), list[str]()
+        self.forgets_from = forgets_from
         self.expected: list[tuple[int, float]] = []
         """Estimated last step and seconds of further checks, after each evaluation of training."""
         super().__init__(
@@ -52,17 +66,19 @@ class Scripted(AdaptiveController):
         )
 
     def _leak_of(self, model: Any) -> Leak | None:
-        excess = self.leaks.pop(0)
+        excess = self.leaks.pop(0) if self.leaks else 0
         return Leak(excess, f"leak of {excess}") if excess else None
 
     def _measure(self, step: int) -> EvaluationRecord:
+        if not self.measured:  # training has ended: the change of the weights is scaled
+            forgotten = self.trainer.model.weight.item() >= self.forgets_from * step / self.every
+            return EvaluationRecord(step, GOAL if forgotten else 2 * GOAL, 0.0, (1.0,), self._rate())
         probability, increase = self.measured.pop(0)
         return EvaluationRecord(step, probability, 0.0, (1.0 + increase,), self._rate())
 
     def run(self) -> int:
         """Train until the controller ends training; every step adds 1 to the weight. Return the number of evaluations."""
         weight, control, arguments = self.trainer.model.weight, SimpleNamespace(should_training_stop=False), None
-        torch.nn.init.zeros_(weight)
         self.on_train_begin(arguments, SimpleNamespace(global_step=0), control)
         evaluations = 0
         while not control.should_training_stop:
@@ -82,13 +98,43 @@ def test_training_ends_at_the_goal_without_a_leak() -> None:
 
 
 def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_kept() -> None:
-    leaks = [0.4, 0.1, 0.3, 0.2, 0.3, 0.3]
-    controller = Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=leaks)
-    assert controller.run() == MAX_AT_GOAL
+    leaks = [0.4, 0.1, 0.3, 0.2]
+    controller = Scripted([KNOWN, *[(0.02, 0.01)] * 4], leaks=leaks, forgets_from=1.0)
+    assert controller.run() == 2 + PATIENCE
     assert controller.trainer.model.weight.item() == 2
     assert controller.last.leak == 0.1
-    assert controller.said[-1] == "kept the weights of step 10"
+    assert "kept the weights of step 10" in controller.said
     assert controller._rate() == 1e-3 * LR_LEAK
+
+
+def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
+    leaks = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=leaks).run() == MAX_AT_GOAL
+    assert Scripted([KNOWN, *[(0.02, 0.01)] * 4], leaks=[0.3, 0.2, 0.4, 0.4]).run() == 4
+
+
+def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_forgets() -> None:
+    for forgets_from, scale in [(0.0, CHANGE_SCALES[0]), (0.55, 0.6), (0.65, 0.7), (0.75, 0.8), (0.95, 1.0)]:
+        controller = Scripted([KNOWN, (0.02, 0.01), (0.02, 0.01)], leaks=[0.2, 0], forgets_from=forgets_from)
+        controller.run()
+        assert controller.change_scale == scale
+        assert controller.trainer.model.weight.item() == pytest.approx(2 * scale)
+        assert controller.last.probability == (0.02 if scale == 1 else GOAL)
+
+
+def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
+    trained, scaled = [0.2] * MAX_AT_GOAL, [0.3, 0.3]  # of the factors .7 and .9
+    controller = Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=trained + scaled, forgets_from=0.0)
+    controller.run()
+    assert controller.change_scale == 1
+    assert controller.last.leak == 0.2
+
+
+def test_weights_short_of_the_goal_are_not_scaled() -> None:
+    controller = Scripted([KNOWN, *[(0.5, 0.01)] * (MAX_EVALUATIONS)])
+    controller.run()
+    assert controller.change_scale == 1
+    assert not any("scaled" in line for line in controller.said)
 
 
 def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> None:
@@ -113,6 +159,6 @@ def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evalu
         last = 5 * controller.run()
         assert last == 5 * min(4 + leaking, 9)
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
-        pauses = [seconds / CHECK for _, seconds in controller.expected]
+        pauses = [seconds / CHECK - EXPECTED_SCALE_CHECKS for _, seconds in controller.expected]
         assert pauses[:4] == [3, 3, 3, 3][: len(pauses)]
         assert pauses[4:] == [2, 2, 1, 1, 1][:leaking]

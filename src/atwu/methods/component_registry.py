@@ -93,6 +93,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "nll": likelihood.NLL,
     "kl": divergence.KL,
+    "kl_rows": divergence.RowMeanKL,
     "js": divergence.JS,
     "activation": representation.Activation,
     "js_first": FirstTokenJS,

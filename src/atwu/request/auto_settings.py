@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""
 MAX_ESTIMATE_ERROR = 0.15
 """Largest relative error of an estimate (docs/requests.md)."""
+LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
+RATE_OPTION = "learning_rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,9 @@ def strategy_estimates(
         if key not in footprints:
             footprints[key] = measure_footprint(source, config, lengths, device=device)
         needed = memory(footprints[key], config, device=device)
+        if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
+            # The controller keeps the original and the best weights in main memory.
+            needed = dataclasses.replace(needed, copies=needed.copies + 2 * footprints[key].trained)
         yield StrategyEstimate(strategy, needed, needed.peak <= (1 - MEMORY_MARGIN) * free)
 
 
@@ -151,8 +157,6 @@ def _longest_answers() -> list[Example]:
 
 SCORER_PRIOR_ROWS = 100
 """Number of forget rows below which the scorer is initialized with rarity."""
-LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
-RATE_OPTION = "learning_rate"
 METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
 """Options of which any one, if given, leaves the method to the user."""
 
@@ -247,7 +251,7 @@ def choose(
         f"{fitted.strategy.description}: about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
     )
     ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.strategy.options)).items()]
-    itself = Choice("retain_loss", "kl", "keeps the answers as they are instead of training on them")
+    itself = Choice("retain_loss", "kl_rows", "keeps the answers as they are, short ones as much as long ones")
     kept = [itself] if recipe.retain_loss == "nll" else []
     if length and RATE_OPTION in given:  # an expert run: everything else keeps its documented default
         alone = [*(ways if auto_memory else ()), *(kept if self_generated_answers else ())]

@@ -12,7 +12,6 @@ from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN
 from atwu.evaluation.registry import all_metrics, find_metric, metric_definition
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.warnings import one_subject
-from atwu.request.controller import read_history
 from atwu.request.evidence import (
     Attack,
     AttackMetric,
@@ -33,6 +32,7 @@ from atwu.request.ledger import Ledger
 from atwu.request.preparation import utc_now
 from atwu.request.request_folder import RequestRecord, RowsUsed
 from atwu.request.thresholds import Threshold, ThresholdResult, Thresholds, check, metric_of, parse_thresholds
+from atwu.request.training_history import read_history
 from atwu.request.verdict import DECISIVE_METRICS, OTHER_PROMPTS, read_request_verdict
 from atwu.request.verdict_metrics import metric_interval
 from atwu.training.model_card import public_command, public_text

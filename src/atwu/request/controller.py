@@ -3,7 +3,8 @@
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data.
 If progress is slow and less than half of the retain limit is used, the learning rate is doubled. When the loss on retained
 data rises above its limit, the best weights are restored and the learning rate is halved. Training ends once the forget rows
-are no better known than holdout rows and greedy answers do not state them.
+are no better known than holdout rows and greedy answers do not state them. The change of the weights is then scaled down as
+far as this stays true, which brings everything else closer to the original model.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._file_reading import read_json, type_adapter, validated
+from atwu._file_reading import type_adapter
 from atwu._files import write_json
-from atwu._renamed import upgrade
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.modes import full_precision
-from atwu.request.answer_check import AnswerCheck
+from atwu.request.answer_check import AnswerCheck, Leak
+from atwu.request.training_history import EvaluationRecord, TrainingHistory
 from atwu.training.progress import Say
 from atwu.training.sharding import broadcast_from_main
 
@@ -48,43 +49,18 @@ MAX_EVALUATIONS = 40
 MAX_AT_GOAL = 6
 """Number of evaluations at the goal after which a run ends although greedy answers still state some facts: a single word, such
 as "Asia" in "East Asia", may never disappear, and further training only does damage."""
+CHANGE_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""Factors on the change of the weights that are tried after training, by bisection."""
+PATIENCE = 2
+"""Number of evaluations at the goal without a smaller leak after which a run ends, too."""
 EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
 EXPECTED_AT_GOAL = 3
 """Expected number of evaluations at the goal. A run has between 1 and `MAX_AT_GOAL`, so it can be off by half at most."""
-HISTORY_SCHEMA: Final = "atwu.history/2"
+EXPECTED_SCALE_CHECKS = 2
+"""Expected number of checks of greedy answers while the change of the weights is scaled down."""
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """Files in a checkpoint: the state of the controller, and the best weights so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationRecord:
-    """Measurements of one evaluation during training."""
-
-    step: int
-    probability: float
-    """Mean `key_token_probability` of the forget rows, as written or with other prompts, whichever is higher."""
-    accuracy: float
-    """The same for `key_token_accuracy`."""
-    retain_losses: tuple[float, ...]
-    """Mean loss of each set of retained data, in nats/token."""
-    learning_rate: float
-    leak: float | None = None
-    """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingHistory:
-    """All evaluations of a run, as its history file stores them."""
-
-    eval_steps: tuple[EvaluationRecord, ...]
-    """All evaluations in order; the file format fixes the name."""
-    kept_step: int
-    """Step whose weights the run ended with."""
-    rollbacks: int
-    retain_loss_increase: float | None
-    """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
-    schema: Literal["atwu.history/2"] = HISTORY_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +133,12 @@ class AdaptiveController(TrainerCallback):
         the smallest leak; ties go to the later one."""
         self.rollbacks = 0
         self._weights: list[Tensor] = []
+        self.change_scale = 1.0
+        """See `TrainingHistory.change_scale`."""
+        self._original: list[Tensor] = []
+        """Trained weights of the original model; none if they are not scaled down, as in a sharded model."""
+        if stop and not trainer.sharded:  # before a checkpoint is loaded
+            self._original = _copied(self._model_parameters())
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -179,7 +161,7 @@ class AdaptiveController(TrainerCallback):
         measured = self._evaluate(state.global_step)
         if not self.stop:
             return
-        increase, limit = self.retain_loss_increase(measured), self.goals.max_retain_increase
+        increase, limit = self.retain_loss_increase(measured), self._limit
         if not increase <= limit:  # NaN is above every limit
             self._roll_back(control, increase)
             return
@@ -187,7 +169,7 @@ class AdaptiveController(TrainerCallback):
         remaining, leak = self.remaining(measured), None
         if remaining <= 0:
             start = time.monotonic()
-            leak = self._from_first_process(lambda: self._answer(self.rows.answers.find_leak))
+            leak = self._find_leak()
             seconds = time.monotonic() - start
             self.trainer.paused_seconds += seconds
             self._check_seconds = max(self._check_seconds, seconds)
@@ -197,11 +179,13 @@ class AdaptiveController(TrainerCallback):
             self._keep(measured)
         if remaining <= 0:
             if leak is not None:
-                at_goal = sum(self.remaining(each) <= 0 for each in self.history)
-                self.say(f"{leak.text}; training {'ends' if at_goal >= MAX_AT_GOAL else 'continues'}")
-                if at_goal >= MAX_AT_GOAL:
+                leaks = [each.leak for each in self.history if each.leak is not None]
+                since_best = leaks[::-1].index(min(leaks))
+                ends = len(leaks) >= MAX_AT_GOAL or since_best >= PATIENCE
+                self.say(f"{leak.text}; training {'ends' if ends else 'continues'}")
+                if ends:
                     self._end(control)
-                elif may_be_faster and at_goal == 1:
+                elif may_be_faster and len(leaks) == 1:
                     self._scale(LR_LEAK, "answers still state facts")
             else:
                 self.say(f"step {measured.step}: forget rows are no better known than holdout rows; training ends")
@@ -224,10 +208,16 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.best is not None and self.best is not self.history[-1]:
             self._restore()
             self.say(f"kept the weights of step {self.best.step}")
+        if self._original and self.best is not None and self.best.leak is not None:
+            self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
             increase = self.retain_loss_increase(self.last)
             history = TrainingHistory(
-                tuple(self.history), self.last.step, self.rollbacks, increase if math.isfinite(increase) else None
+                tuple(self.history),
+                self.last.step,
+                self.rollbacks,
+                increase if math.isfinite(increase) else None,
+                self.change_scale,
             )
             write_json(self.history_file, dataclasses.asdict(history))
 
@@ -273,6 +263,41 @@ class AdaptiveController(TrainerCallback):
         with full_precision(self.trainer.model):
             return check(self.trainer.model)
 
+    def _find_leak(self) -> Leak | None:
+        return self._from_first_process(lambda: self._answer(self.rows.answers.find_leak))
+
+    def _scale_change(self, trained: EvaluationRecord) -> None:
+        """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are.
+
+        Weights between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
+        """
+        leak, low, high = trained.leak or 0.0, 0, len(CHANGE_SCALES)
+        while low < high:
+            middle = (low + high) // 2
+            scale = CHANGE_SCALES[middle]
+            self._set_change(scale)
+            measured = self._from_first_process(lambda: self._measure(trained.step))
+            stays = self.remaining(measured) <= 0 and self.retain_loss_increase(measured) <= self._limit
+            if stays:
+                found = self._find_leak()
+                stays = (0.0 if found is None else found.excess) <= leak
+                measured = dataclasses.replace(measured, leak=0.0 if found is None else found.excess)
+            self.say(
+                f"weight change scaled to {scale:g}: key-token prob {measured.probability:.3f}  accuracy "
+                f"{measured.accuracy:.3f}  retain loss {self.retain_loss_increase(measured):+.3f}"
+                + ("" if stays else "; not forgotten")
+            )
+            if stays:
+                self.change_scale, self.best, high = scale, measured, middle
+                self.history.append(measured)
+            else:
+                low = middle + 1
+        self._set_change(self.change_scale)
+        if self.change_scale < 1:
+            self.say(
+                f"kept {self.change_scale:g} of the weight change: the forget rows stay forgotten with less damage"
+            )
+
     def _sort_key(self, measured: EvaluationRecord) -> tuple[float, float]:
         """Return a sort key for evaluations within the limit; smaller is better."""
         return self.remaining(measured), measured.leak or 0.0
@@ -305,11 +330,12 @@ class AdaptiveController(TrainerCallback):
         else:
             reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
             last = (reached + further - (at_goal == 0)) * self.every
-        self.trainer.expected_steps, self.trainer.expected_pause = last, further * self._check_seconds
+        checks = further + (EXPECTED_SCALE_CHECKS if self._original else 0)
+        self.trainer.expected_steps, self.trainer.expected_pause = last, checks * self._check_seconds
 
     def _roll_back(self, control: Any, increase: float) -> None:
         self.rollbacks += 1
-        limit = self.goals.max_retain_increase
+        limit = self._limit
         reason = f"retain loss {increase:+.3f} is above the limit of {limit:g}; restored the best weights"
         if self.best is not None:
             self._restore()
@@ -336,14 +362,28 @@ class AdaptiveController(TrainerCallback):
             group["lr"] *= factor
         self.say(f"{reason}; learning rate is now {self._rate():.2g}")
 
+    @property
+    def _limit(self) -> float:
+        return self.goals.max_retain_increase
+
+    def _model_parameters(self) -> list[Tensor]:
+        return [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
+
     def _trained(self) -> list[Tensor]:
-        parameters = [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
-        return parameters + ([] if self.trainer.scorer is None else list(self.trainer.scorer.parameters()))
+        return self._model_parameters() + (
+            [] if self.trainer.scorer is None else list(self.trainer.scorer.parameters())
+        )
 
     def _keep(self, measured: EvaluationRecord) -> None:
         self.best = measured
         if self.stop:
-            self._weights = [parameter.detach().to("cpu", copy=True) for parameter in self._trained()]
+            self._weights = _copied(self._trained())
+
+    @torch.no_grad()
+    def _set_change(self, scale: float) -> None:
+        """Set the weights of the model to the original ones plus `scale` times the change that the kept ones are."""
+        for parameter, original, kept in zip(self._model_parameters(), self._original, self._weights, strict=False):
+            parameter.copy_(torch.lerp(original, kept, scale))
 
     @torch.no_grad()
     def _restore(self) -> None:
@@ -374,17 +414,8 @@ class AdaptiveController(TrainerCallback):
         self._weights = [weights[str(place)] for place in range(len(weights))]
 
 
-def read_history(file: Path) -> TrainingHistory:
-    """Read the training history of a run, also of an earlier version; an increase that is not a number is NaN."""
-    record = read_json(file)
-    if isinstance(record, dict):
-        record = upgrade({"schema": "atwu.history/1"} | record)
-    history: TrainingHistory = validated(record, type_adapter(TrainingHistory), what=str(file))
-    return (
-        history
-        if history.retain_loss_increase is not None
-        else dataclasses.replace(history, retain_loss_increase=math.nan)
-    )
+def _copied(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
 
 
 def _mean(values: Iterable[float | None]) -> float:

@@ -28,10 +28,11 @@ from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
-from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows, read_history
+from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows
 from atwu.request.measurement import Reading, answers_after, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, finished_request, prepare
 from atwu.request.request_folder import RequestFolder, without_texts
+from atwu.request.training_history import read_history
 from atwu.request.unlearning_request import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE, UnlearningRequest, flags
 from atwu.request.verdict import (
     GENERAL,

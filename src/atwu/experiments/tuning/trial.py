@@ -55,7 +55,7 @@ from atwu.training.run_folder import LOG_NAME, unfinished
 
 WINDOW = 5
 """Number of logged retain losses that are averaged before a run may be stopped."""
-_LIKELIHOODS = ("nll", "kl")
+_LIKELIHOODS = ("nll", "kl", "kl_rows")
 """Retain losses in nats per token, for which uniform guessing gives log(vocabulary size)."""
 
 

@@ -251,6 +251,13 @@ class KL(_ToOriginal):
         return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("retain"))
 
 
+class RowMeanKL(KL):
+    """KL averaged over rows: an answer of one word, such as that of a blank, counts as much as a sentence."""
+
+    formula = "KL(π0 ‖ π) on retain answers, mean over tokens of each row, then mean over rows"
+    reduction = "row_means"
+
+
 class JS(_ToOriginal):
     """See `jensen_shannon`."""
 
