@@ -82,12 +82,7 @@ class Tables:
         return expected.rows if self.folder is not None or expected.counted_on_hub else None
 
     def table(self, name: str) -> tuple[Record, ...]:
-        """Return the records of a table.
-
-        Raises:
-            FileNotFoundError: the folder lacks the file.
-            ValueError: rows, columns or lists differ from those published, or the Hub does not answer.
-        """
+        """Return the records of a table."""
         if name not in self._read:
             records = tuple(self._records(name))
             self._check_rows(name, len(records))

@@ -50,7 +50,6 @@ class AnnotateCommand(NamesRows):
     judging: Annotator
 
     def run(self) -> None:
-        """Annotate, preview some rows, and write them."""
         from atwu.data.row_parsing import write_rows
 
         check_rows_file(self.output, overwrite=self.overwrite)

@@ -29,7 +29,6 @@ class FormsBuildCommand(NamesRows):
     overwrite: bool = cli_option("Replace --output if it exists.", False)
 
     def run(self) -> None:
-        """Write the rows and print their number by form."""
         from collections import Counter
 
         from atwu.data.question_forms import FORMS, read_forms, rows_in_forms

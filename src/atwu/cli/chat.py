@@ -26,7 +26,6 @@ class ChatCommand:
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Read messages and print answers."""
         from atwu.data.schema import Message
         from atwu.evaluation.backends import TransformersGenerator
         from atwu.evaluation.generations import Decoding, Prompt, generate_all

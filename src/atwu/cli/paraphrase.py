@@ -38,7 +38,6 @@ class ParaphraseCommand(NamesRows):
     judging: Paraphraser
 
     def run(self) -> None:
-        """Paraphrase, check and write the rows."""
         from atwu.data.row_parsing import write_rows
         from atwu.judge.open_judge import open_asker
         from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases

@@ -37,7 +37,6 @@ class ProbeCommand(ReadsRows):
     batch_tokens: int = cli_option("Tokens per forward pass.", 4096, least=1)
 
     def run(self) -> None:
-        """Train the probes, print and write the results."""
         from atwu._extras import require
         from atwu._files import write_json
         from atwu.evaluation.linear_probe import labelled_rows, probe, probe_record

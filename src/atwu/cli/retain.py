@@ -32,7 +32,6 @@ class RetainBuildCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Build the retain set, write it and print its composition."""
         from atwu.data.row_parsing import write_rows
         from atwu.modeling.open_model import open_model
         from atwu.request.retain_set import build_retain

@@ -188,7 +188,6 @@ class UnlearnCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Run the request and print the verdict."""
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
         from atwu.request.unlearning_request import RequestOptions
@@ -248,7 +247,6 @@ class FinetuneCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Train the model."""
         from atwu.training.config import FinetuneConfig
         from atwu.training.unlearn_run import ModelSource, run_finetune
 

@@ -139,7 +139,6 @@ def probe_record(
 
 
 def labelled_rows(examples: Sequence[Example]) -> list[Example]:
-    """Return the rows with labels."""
     rows = [example for example in examples if example.forget_spans is not None]
     if not rows:
         raise ValueError(

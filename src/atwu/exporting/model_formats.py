@@ -69,11 +69,7 @@ class Format:
         return f"gguf {self.kind}" if self.name == "gguf" else self.name
 
     def check(self, source: Source, config: Any) -> None:
-        """Check that the source supports this format, as far as possible without weights.
-
-        Raises:
-            ValueError, FileNotFoundError, ImportError: see the message.
-        """
+        """Check that the source supports this format, as far as possible without weights."""
         if self.name == "adapter" and not is_adapter(str(source.path)):
             raise ValueError(
                 f"{source.path} has full weights and no adapters (atwu unlearn --lora-r 16 --save-adapter saves adapters); "
@@ -177,11 +173,7 @@ def check_llama_cpp(folder: Path, kind: str) -> None:
 
 
 def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
-    """Convert a saved model to GGUF with a type of llama.cpp.
-
-    Raises:
-        ValueError: llama.cpp failed; the last line of its output.
-    """
+    """Convert a saved model to GGUF with a type of llama.cpp."""
     written = CONVERTED.get(kind.upper())
     first = path if written else path.with_suffix(".f32.gguf")
     script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile", str(first)]

@@ -58,9 +58,6 @@ class LocalChat:
         """Answer all requests in batches, longest first.
 
         A prompt that does not fit the model gets an error; a reply ends at the model's maximum length.
-
-        Raises:
-            ValueError: A temperature above 0; nothing is generated.
         """
         for request in requests:
             if request.temperature > 0:

@@ -36,7 +36,6 @@ class PromptedJudge:
         self.asker = asker
 
     def with_new_counters(self) -> PromptedJudge:
-        """Return the same judge with new counters."""
         return PromptedJudge(self.asker.with_new_counters())
 
     @property

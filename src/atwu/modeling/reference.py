@@ -60,11 +60,7 @@ class Reference:
     """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        """Return the distributions of the original model for one set of rows.
-
-        Raises:
-            ValueError: they were not computed.
-        """
+        """Return the distributions of the original model for one set of rows."""
         teacher = self.forget if rows == "forget" else self.retain
         if teacher is None:
             raise ValueError("the method needs the reference of the original model, which is missing.")

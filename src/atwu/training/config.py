@@ -55,11 +55,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             option.value(getattr(self, option.name), strict=True)
 
     def lora(self) -> Lora | None:
-        """Return the LoRA settings, or None to train all weights.
-
-        Raises:
-            ValueError: invalid rank, alpha, dropout or module names.
-        """
+        """Return the LoRA settings, or None to train all weights."""
         if self.lora_r == 0:
             return None
         targets = None

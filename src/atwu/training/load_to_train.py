@@ -195,9 +195,6 @@ def load_to_train(
 
     Args:
         model: the same model, if it is in memory; its weights are trained in place.
-
-    Raises:
-        ValueError: the weights cannot be trained.
     """
     check_adapter_options(config)
     model = load_source(source, config, say, model=model)

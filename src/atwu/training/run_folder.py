@@ -142,11 +142,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the folder for an unlearning request; on leaving, remove it unless there is something to resume.
-
-        Raises:
-            FileExistsError: another process works in it.
-        """
+        """Lock the folder for an unlearning request; on leaving, remove it unless there is something to resume."""
         self._hold()
         self._kept.add(REQUEST_FOLDER)
         try:
@@ -165,11 +161,7 @@ class RunFolder:
         return (self._state() or {}).get("stage") == "trained"
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Create or reopen the work folder; existing files in it belong to a run with the same key.
-
-        Raises:
-            FileExistsError: the folder contains another unfinished run and `overwrite` is off, or a run in progress.
-        """
+        """Create or reopen the work folder; existing files in it belong to a run with the same key."""
         key = json.loads(json.dumps(dict(key), default=str))
         self._hold()
         if not self.overwrite and (known := self._known()) is not None:

@@ -295,12 +295,7 @@ class TokenTrainer(Trainer):
             push(folder, self.args)
 
     def push_to_hub(self, commit_message: str | None = None, *more: Any, **further: Any) -> Any:
-        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning.
-
-        Raises:
-            TypeError: any other argument of transformers' method; `hub_*` of the training arguments set the
-                destination.
-        """
+        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning."""
         if more or further:
             raise TypeError(
                 f"push_to_hub does not take {', '.join([*map(str, more), *further])}: the model card is generated, "

@@ -76,9 +76,6 @@ def train_run(
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
         say: receives status messages, one line each, in the main process.
-
-    Raises:
-        ValueError, FileNotFoundError, FileExistsError, OSError: the message says why; nothing was changed.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     recipe = config.recipe()

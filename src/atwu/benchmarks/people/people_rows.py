@@ -117,11 +117,7 @@ class PeopleRows:
 
 
 def people_rows(name: str) -> SourceRows:
-    """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`.
-
-    Raises:
-        ValueError: unknown size or split, or N larger than the split.
-    """
+    """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`."""
     parts = name.split(":", 3)
     if len(parts) < 3 or parts[2] not in PEOPLE_SPLITS:
         raise ValueError(f"{name!r} is not people:SIZE:SPLIT[:N]; the splits are {', '.join(PEOPLE_SPLITS)}.")

@@ -74,10 +74,6 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         The rows. `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has
         `forgetNN_perturbed` or word labels. The first 400 rows of `full` and of the retain splits have them too, except
         labels.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: unknown name, or a table that differs from the published one or does not match another.
     """
     split, count = _parsed(name)
     tables = open_tables(TOFU) if tables is None else tables

@@ -62,9 +62,6 @@ def plan_study(
         configurations: configurations under which all variants run (`atwu.methods.recipe`).
         paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
         only: labels of the variants to run; empty for all. Other variants that cannot run are dropped.
-
-    Raises:
-        ValueError, FileNotFoundError: unknown name or invalid option.
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
@@ -83,9 +80,6 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 
     Args:
         without_rows: keep the plan unchanged if the rows are not available.
-
-    Raises:
-        ValueError, OSError: the rows are not available, or do not support the study.
     """
     checked: tuple[str, ...] = ()
     try:
@@ -125,11 +119,6 @@ def run_study(
     Args:
         whole: plan from `supported_plan`.
         judging: judge options of each process (`shared_judge`).
-
-    Raises:
-        ValueError: the folder contains runs with other settings, another command is using it, or workers do not know a
-            method.
-        ImportError: a metric needs a package that is not installed.
     """
     folder, runs = whole.folder, whole.now.runs
     if begun := [run for run in runs if not run.finished]:

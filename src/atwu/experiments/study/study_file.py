@@ -70,11 +70,7 @@ class Study:
     """Setting -> seeds, if they differ from `seeds`."""
 
     def at(self, setting: str) -> Study:
-        """Return the study with its seeds at a setting.
-
-        Raises:
-            ValueError: `seeds` or `published` names an unknown setting.
-        """
+        """Return the study with its seeds at a setting."""
         known = dict.fromkeys(
             [*BENCHMARK_SETTINGS, setting, *([] if self.setting is None else [self.setting.name]), "default"]
         )
@@ -87,11 +83,7 @@ class Study:
         return replace(self, seeds=_seeds(count), setting_seeds={})
 
     def under(self, configurations: Sequence[str]) -> Study:
-        """Return the study with every variant under one configuration, or under each of several.
-
-        Raises:
-            ValueError: unknown configuration, or a variant that sets its own.
-        """
+        """Return the study with every variant under one configuration, or under each of several."""
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
         if own := [variant.label for variant in self.variants if configurations and "configuration" in variant.options]:

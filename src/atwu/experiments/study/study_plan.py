@@ -173,10 +173,6 @@ def plan(
     Args:
         presets: folder with the user's preset files, METHOD.yaml.
         only: labels of the variants to run; other variants that cannot run are dropped.
-
-    Raises:
-        ValueError: invalid options (the message names the variant), an unknown label, a preset folder without presets
-            of this study or for a study that takes none.
     """
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]

@@ -140,9 +140,6 @@ class Search:
 
         Args:
             layers: number of decoder layers of the original model, for RMU's layer index.
-
-        Raises:
-            ValueError: unknown names, or nothing left to search.
         """
         parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first

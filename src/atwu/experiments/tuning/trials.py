@@ -121,11 +121,7 @@ class Trials:
         return f"{self._search.label}, trial {number}", task
 
     def finish(self, found: FinishedTrial) -> None:
-        """Store the outcome of a trial.
-
-        Raises:
-            ValueError: another command is using the same storage.
-        """
+        """Store the outcome of a trial."""
         optuna, trial = require("optuna", extra="tune"), self._running.pop(found.number)
         states = optuna.trial.TrialState
         try:
