@@ -66,9 +66,6 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
 
     Args:
         key: everything that can change the tensors, as plain JSON; also names the file.
-
-    Returns:
-        CPU tensors by name, mapped from the file.
     """
     from safetensors.torch import save_file
 

@@ -71,7 +71,7 @@ def probe(
     system: str | None = None,
     progress: bool = True,
 ) -> list[ProbeResult]:
-    """Cross-validate a linear probe on each requested layer and position.
+    """Cross-validate a linear probe on each requested layer and position, in that order.
 
     The model runs once over the rows. Selecting the best layer by its held-out AUROC makes that value slightly
     optimistic.
@@ -82,9 +82,6 @@ def probe(
             fewer subjects than folds, each subject is held out once.
         seed: Seed of the assignment of subjects to folds.
         l2: Weight of the ridge penalty >= 0; larger values reduce overfitting.
-
-    Returns:
-        One result per layer and position, in that order.
 
     Raises:
         ValueError: No row with forget_spans or with both classes, too few subjects or folds, or an unknown layer or

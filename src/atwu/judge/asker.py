@@ -92,13 +92,10 @@ class Asker:
         version: str,
         description: str = "judge",
     ) -> list[_T | Unscored]:
-        """Return an answer to every request; equal requests are sent once.
+        """Return an answer to every request, in order; equal requests are sent once.
 
         Args:
             parse: Parser of replies; raises ValueError for unreadable ones.
-
-        Returns:
-            One answer per request, in order.
 
         Raises:
             BudgetReachedError: Continuing could exceed the budget.

@@ -62,14 +62,11 @@ class Lora:
 
 
 def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = None) -> PeftModel:
-    """Attach new adapters to a model; its own weights are frozen and its output does not change.
+    """Attach new adapters to a model; its own weights are frozen, and its output and mode do not change.
 
     Args:
         model: a causal language model, quantized or not; changed in place.
         revision: revision of the model, saved with the adapters.
-
-    Returns:
-        The adapted model, in the same train/eval mode.
     """
     peft = require("peft", extra="lora")
     if adapters_of(model) is not None:

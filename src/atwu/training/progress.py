@@ -38,16 +38,13 @@ def remaining_seconds(times: Sequence[float], steps: Sequence[int], *, step: int
     """Estimate the remaining time of training from the time per step between the first and the last of some steps.
 
     The steps are those that end with an evaluation, where there are evaluations, so that both kinds of time are in the
-    estimate and the overhead of the first steps is not.
+    estimate and the overhead of the first steps is not. None before the second of these steps.
 
     Args:
         times: when these steps ended, in seconds.
         steps: their numbers.
         step: the last step that is done.
         total: the expected number of steps.
-
-    Returns:
-        Seconds; None before the second of these steps.
     """
     if len(steps) < 2:
         return None

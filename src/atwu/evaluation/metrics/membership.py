@@ -37,36 +37,26 @@ _LEAST_VARIANCE = 1e-6
 
 
 def loss_score(logps: ArrayLike) -> float | None:
-    """Mean negative log-likelihood (Yeom et al. 2018), in nats.
+    """Mean negative log-likelihood (Yeom et al. 2018), in nats; None without tokens.
 
     Args:
         logps: Log-probability of every answer token **including the terminal token**, shape (tokens,).
-
-    Returns:
-        The loss; None without tokens (skip the row).
     """
     values = np.asarray(logps, dtype=np.float64)
     return -float(values.mean()) if values.size else None
 
 
 def zlib_score(loss: float | None, text: str) -> float | None:
-    """Loss per byte of zlib-compressed text (Carlini et al. 2021).
-
-    Returns:
-        The ratio; None without a loss or for an empty text.
-    """
+    """Loss per byte of zlib-compressed text (Carlini et al. 2021); None without a loss or for an empty text."""
     return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
 
 
 def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
-    """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
+    """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024); None without tokens.
 
     Args:
         logps: Log-probability of every answer token **without the terminal token**, shape (tokens,).
         k: Share of tokens to average, in (0, 1], rounded down to at least one token; 1 gives the loss.
-
-    Returns:
-        The score; None without tokens.
     """
     values = np.asarray(logps, dtype=np.float64)
     if not 0 < k <= 1:
@@ -85,9 +75,6 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         mu: Mean log-probability under the next-token distribution, same shape.
         sigma2: Its variance, same shape; at least 1e-6 is used.
         k: As for `min_k`.
-
-    Returns:
-        The score; None without tokens.
     """
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
     if not values.shape == means.shape == variances.shape:

@@ -26,7 +26,7 @@ _ROUNDING = 1e-3
 
 
 def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: bool) -> float | None:
-    """Share of the answer that greedy decoding reproduces, given the part before it.
+    """Share of the answer that greedy decoding reproduces, given the part before it; None without tokens.
 
     ES = 1 - k* / T, with T the number of answer tokens and k* the 1-based index of the last wrong prediction, 0 if all
     are correct (definition of the ATWU paper). Range [0, 1]; lower is better on the forget set, higher on retain sets.
@@ -37,9 +37,6 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
         labels: Answer tokens without the terminal token, shape (tokens,).
         floor: True bounds the value below by 1 / T, as open-unlearning's loop and published tables do (an answer of one
             wrong token then gives 1). False is the formula as written.
-
-    Returns:
-        The extraction strength; None without tokens (skip the row).
 
     Raises:
         ValueError: Different lengths, or more than one answer.
@@ -53,12 +50,9 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
 
 
 def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | None:
-    """Share of answer tokens predicted correctly under teacher forcing (Tirumala et al. 2022).
+    """Share of answer tokens predicted correctly under teacher forcing (Tirumala et al. 2022); None without tokens.
 
     Arguments as for `extraction_strength`. Range [0, 1]; lower is better on the forget set, higher on retain sets.
-
-    Returns:
-        The share; None without tokens (skip the row).
     """
     correct = _correct(predictions, labels)
     return float(correct.mean()) if correct.size else None
@@ -76,15 +70,12 @@ def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def answer_probability(logps: ArrayLike) -> float | None:
-    """Geometric mean of the token probabilities of one answer, exp((1 / T) * sum_t log p_t).
+    """Geometric mean of the token probabilities of one answer, exp((1 / T) * sum_t log p_t); None without tokens.
 
     Range [0, 1]; lower is better on the forget set, higher on retain sets.
 
     Args:
         logps: Natural log-probability of every answer token **including the terminal token**, shape (tokens,).
-
-    Returns:
-        The length-normalized probability, 0.0 if a token has probability zero; None without tokens (skip the row).
     """
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:

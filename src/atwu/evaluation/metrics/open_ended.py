@@ -48,9 +48,6 @@ def repetitiveness(text: str, *, tokenizer: str = "words") -> float:
     Args:
         tokenizer: A name from `TOKENIZERS`. Published values use NLTK's words, which split contractions.
 
-    Returns:
-        The score, >= 0; 0 for an empty text.
-
     Raises:
         ValueError: Tokenizer `nltk` without its data.
     """

@@ -51,15 +51,12 @@ def to_prompt(probe: RwkuProbe) -> Prompt:
 
 
 def official_rouge_l_recall(reference: str, output: str) -> float | None:
-    """ROUGE-L recall as RWKU reports it (Jin et al. 2024), range [0, 1], by the package `rouge`.
+    """ROUGE-L recall as RWKU reports it (Jin et al. 2024), range [0, 1], by the package `rouge`; None without words.
 
     The package splits texts into sentences at every full stop ("J. K." is two), joins the common subsequences of all
     pairs of sentences and counts distinct words: |words in any of them| / |distinct words of the reference|. So word
     order matters only within a sentence, and a repeated word counts once. One quirk is corrected: white space between
     full stops is not a word. An output without words is scored as `NO_ANSWER`.
-
-    Returns:
-        The recall; None if the reference has no word (skip the probe).
     """
     expected, output_text = _sentences(reference), _sentences(output) or NO_ANSWER
     if not expected:
