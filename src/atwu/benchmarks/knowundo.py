@@ -66,7 +66,6 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `knowundo:DOMAIN:SPLIT`, or with `:N` only its first N rows.
-        tables: the copy to read; by default that of `knowundo_tables`.
     """
     prefix, *parts = name.split(":")
     if (

@@ -78,7 +78,6 @@ def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
-        tables: the copy to read; by default the one in ATWU_DATA.
     """
     prefix, *parts = name.split(":")
     if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in LUME_SPLITS:

@@ -56,7 +56,6 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `MUSE_SPLITS`: training texts in chunks,
             texts of the membership attack, or questions.
-        tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
     """
     prefix, *parts = name.split(":")
     if prefix != "muse" or len(parts) not in (2, 3) or parts[0] not in CORPORA:

@@ -65,7 +65,6 @@ class LoadedRows:
     rows: Sequence[Example]
     """The rows, in memory or, for large data sets, on disk."""
     source: str
-    """The source name."""
     warnings: tuple[str, ...]
     """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
 

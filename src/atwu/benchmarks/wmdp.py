@@ -37,7 +37,6 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
-        tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
     """
     prefix, *parts = name.split(":")
     if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in WMDP_DOMAINS or parts[1] not in WMDP_SPLITS:

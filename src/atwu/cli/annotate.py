@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from atwu.judge.annotation import AnnotatedRows
 
 PREVIEW_ROWS = 3
-"""Number of annotated rows to print."""
 
 
 @dataclass(frozen=True, kw_only=True)

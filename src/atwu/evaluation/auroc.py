@@ -49,9 +49,6 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
 
     Returns:
         The area under the ROC curve; None if all labels are equal.
-
-    Raises:
-        ValueError: Different lengths, a NaN score, or a label that is not 0 or 1.
     """
     values, positive = _checked(scores, labels)
     positives, negatives = int(positive.sum()), int((~positive).sum())

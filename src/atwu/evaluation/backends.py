@@ -85,11 +85,7 @@ class TransformersGenerator:
         return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. A text also ends at `max_length`.
-
-        Raises:
-            ValueError: A prompt cannot be encoded or is too long; nothing is generated.
-        """
+        """See `Generator.generate`. A text also ends at `max_length`."""
         encoded = self._ids.of(prompts)
         generate(
             self.model,

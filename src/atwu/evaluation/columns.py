@@ -83,4 +83,3 @@ class Column:
 AggregateColumn = partial(Column, sets=(OVERALL,))
 """A column for values that need several sets or a reference model."""
 Percent = partial(Column, range=(0.0, 100.0), digits=1)
-"""A column in percent."""

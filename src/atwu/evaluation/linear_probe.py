@@ -82,10 +82,6 @@ def probe(
             fewer subjects than folds, each subject is held out once.
         seed: Seed of the assignment of subjects to folds.
         l2: Weight of the ridge penalty >= 0; larger values reduce overfitting.
-
-    Raises:
-        ValueError: No row with forget_spans or with both classes, too few subjects or folds, or an unknown layer or
-            position.
     """
     for position in positions:
         lookup("position", position, dict.fromkeys(POSITIONS))

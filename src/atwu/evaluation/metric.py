@@ -49,7 +49,6 @@ class Metric:
     runs_on_references: ClassVar[bool] = True
     """Whether it also runs on the reference models (original and retain-only)."""
     settings: ClassVar[tuple[MetricSetting, ...]] = ()
-    """Settings that the metric adds."""
     uses: ClassVar[tuple[str, ...]] = ()
     """Shared settings, and settings of other metrics, that change its values."""
     columns: ClassVar[tuple[Column, ...]] = ()
@@ -71,11 +70,7 @@ class Metric:
 
     @classmethod
     def check(cls, config: SimpleNamespace) -> None:
-        """Check that required packages are installed, before any work starts.
-
-        Raises:
-            ImportError: A package is missing; the message says how to install it.
-        """
+        """Check that required packages are installed, before any work starts."""
 
     def read(self) -> None:
         """Run teacher-forced passes. They precede generation, so that bad rows or weights fail early."""

@@ -50,9 +50,7 @@ class Session:
     store: GenerationStore | None
     """Cache of generations."""
     original: EvalResult | None
-    """Result of the original model."""
     probes: BenchmarkProbes | None
-    """Probes of a benchmark."""
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""
     progress: bool

@@ -25,7 +25,6 @@ class EvaluationRows:
     apart: tuple[str, ...] = SPECIAL_SETS
     """Names of the sets that are neither forget nor retain sets."""
     warnings: list[str] = field(default_factory=list)
-    """Warnings about the rows."""
 
     @property
     def every(self) -> Sets:

@@ -55,7 +55,6 @@ class Trace:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     weighting: str
-    """Name of the weighting."""
     steps: tuple[int, ...]
     """Optimizer steps at which weights were recorded; the first is 0."""
     rows: tuple[TracedRow, ...]

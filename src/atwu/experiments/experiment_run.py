@@ -58,7 +58,6 @@ TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
 """Reference models that runs are compared with."""
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
-"""Options that name files and folders."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Number of rows whose token weights are recorded during a run."""

@@ -41,7 +41,6 @@ class Models:
     target: str
     """Original model: folder or Hub name."""
     retain_only: str | None
-    """Retain-only model, if there is one."""
 
 
 def setting_rows(setting: BenchmarkSetting) -> Benchmark:

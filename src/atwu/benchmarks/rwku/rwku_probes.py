@@ -39,7 +39,6 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
     """Read the probes of some subjects.
 
     Args:
-        tables: a copy of RWKU, as `rwku_tables` returns it.
         subjects: names as in the files, with accents, such as `CANONICAL_FORGET`; order does not matter.
         caps: maximum number of probes per kind, chosen evenly spaced. A kind without a limit is used in full.
     """

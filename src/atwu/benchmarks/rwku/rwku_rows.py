@@ -63,7 +63,6 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
     Args:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
             subject and file, before rows about the subjects after the `!` are dropped.
-        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
     """
     words, kind, limit = _parse(name)
     tables = rwku_tables() if tables is None else tables

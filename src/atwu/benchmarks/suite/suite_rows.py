@@ -121,7 +121,6 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
         name: `suite:TOPIC:SPLIT` or `suite:TOPIC:SPLIT:N` for its first N rows. SPLIT is `forget_train`, `retain_train`,
             `retain_eval`, `forget_eval`, `forget_direct` (its direct rows, with their paraphrases), `forget_queries` (every
             wording) or `adversarial`.
-        tables: the copy to read from; by default the one that ATWU_DATA points to, or the Hub's.
     """
     prefix, *parts = name.split(":")
     if prefix != "suite" or len(parts) not in (2, 3) or parts[1] not in _SPLITS:
@@ -146,7 +145,6 @@ def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmar
 
     Args:
         name: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
-        tables: the copy to read from; by default the one that ATWU_DATA points to, or the Hub's.
     """
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:

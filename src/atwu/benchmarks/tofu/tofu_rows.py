@@ -68,7 +68,6 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `tofu:SPLIT`, or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
-        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
 
     Returns:
         The rows. `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has
@@ -95,7 +94,6 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     Args:
         name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
             rows; the original model is then trained on these and the forget rows.
-        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
     """
     split, limited, given = name.partition(":")[2].partition(":")
     if split not in FORGET_SPLITS:

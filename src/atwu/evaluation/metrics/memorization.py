@@ -37,9 +37,6 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
         labels: Answer tokens without the terminal token, shape (tokens,).
         floor: True bounds the value below by 1 / T, as open-unlearning's loop and published tables do (an answer of one
             wrong token then gives 1). False is the formula as written.
-
-    Raises:
-        ValueError: Different lengths, or more than one answer.
     """
     correct = _correct(predictions, labels)
     wrong, total = np.flatnonzero(~correct), len(correct)

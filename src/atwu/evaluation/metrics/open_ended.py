@@ -47,9 +47,6 @@ def repetitiveness(text: str, *, tokenizer: str = "words") -> float:
 
     Args:
         tokenizer: A name from `TOKENIZERS`. Published values use NLTK's words, which split contractions.
-
-    Raises:
-        ValueError: Tokenizer `nltk` without its data.
     """
     tokens = TOKENIZERS[tokenizer](text)
     return 100 * sum(weight * ngram_entropy(tokens, n) for n, weight in _WEIGHTS.items()) / len(_WEIGHTS)

@@ -65,11 +65,6 @@ def harness(
     Returns:
         Name -> value of the first metric that the harness lists for the task, in the order of `tasks`, accuracies in
         percent. A group has the rows of all its tasks. No interval if the harness gives no standard error.
-
-    Raises:
-        ImportError: Without the extra `lm-eval`.
-        ValueError: An unknown task (the message names similar ones), or an invalid folder.
-        RuntimeError: On a process of a distributed run that gets no result from the harness.
     """
     evaluator = require("lm_eval.evaluator", extra=_EXTRA)
     adapter = require("lm_eval.models.huggingface", extra=_EXTRA).HFLM
