@@ -103,7 +103,6 @@ class EvaluateCommand(NamesRows):
     result: ResultFile
 
     def run(self) -> None:
-        """Evaluate, print and write the result."""
         if self.listing:
             from atwu.evaluation.registry import listing
 

@@ -188,7 +188,6 @@ class UnlearnCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Run the request and print the verdict."""
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
             raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
@@ -248,7 +247,6 @@ class FinetuneCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Train the model."""
         from atwu.training.config import FinetuneConfig
         from atwu.training.unlearn_run import ModelSource, run_finetune
 

@@ -68,7 +68,6 @@ class TransformersGenerator:
 
         Args:
             model: Causal language model; a PEFT wrapper works too.
-            tokenizer: Its fast tokenizer.
             max_length: Maximum length of prompt and generated text together, in tokens; None: the model's own limit.
             batch_tokens: Tokens per batch; more is faster on a GPU and needs more memory.
             fingerprint: Fingerprint of the model, if known; avoids reading the weights.
@@ -88,11 +87,7 @@ class TransformersGenerator:
         return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. A text also ends at `max_length`.
-
-        Raises:
-            ValueError: A prompt cannot be encoded or is too long; nothing is generated.
-        """
+        """See `Generator.generate`. A text also ends at `max_length`."""
         encoded = self._ids.of(prompts)
         generate(
             self.model,
@@ -132,11 +127,6 @@ class VllmGenerator:
             loading: How the checkpoint is loaded; by default in its own dtype, float32 excepted.
             max_length: Minimum number of positions to reserve, so that the engine starts only once.
             memory_share: Share of GPU memory for weights and key-value cache, in (0, 1].
-
-        Raises:
-            ImportError: vLLM is missing; the message names the pip command.
-            ValueError: An invalid share, or an adapter whose base model is unknown or whose rank vLLM does not support.
-            FileNotFoundError: A folder without safetensors weights.
         """
         self._vllm = require("vllm", extra="vllm")
         if not 0 < memory_share <= 1:

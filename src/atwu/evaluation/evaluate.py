@@ -218,12 +218,7 @@ def _result(
     fingerprint: str,
     settings: Mapping[str, Any],
 ) -> EvalResult:
-    """Build the result of a session whose metrics are recorded.
-
-    Args:
-        references: Results of the original and retain-only models, if given.
-        model: Name of the model in the result.
-    """
+    """Build the result of a session whose metrics are recorded."""
     values = {split: _row_values(session, split) for split in session.sets}
     original, retain_only = references.get("original"), references.get("retain-only")
     sides = ModelComparison(

@@ -147,14 +147,10 @@ def selected_metrics(
 
     Args:
         names: Metric names, "all" for every metric whose sets are given, or None for the default metrics.
-        sets: Names of the sets that are given.
         weights: Whether the model's weights are available.
         plain: Whether the weights are not quantized.
         references: Leave out metrics that do not run on reference models.
         reference_models: Whether the weights of the original and the retain-only model are available.
-
-    Raises:
-        ValueError: An unknown name, or a metric whose sets or weights are missing.
     """
     metrics = all_metrics()
     have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(SPECIAL_SETS) else set())
@@ -184,11 +180,7 @@ def selected_metrics(
 
 
 def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
-    """Reject probes or tasks that no selected metric uses.
-
-    Raises:
-        ValueError: The message names the unused input and the metric that would use it.
-    """
+    """Reject probes or tasks that no selected metric uses."""
     for given in (*PROBE_SETS, TASKS):
         if given in sets and given not in names:
             selected_metrics(given, sets=sets, weights=weights)
@@ -199,21 +191,13 @@ def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights:
 
 
 def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
-    """Check that the packages the metrics need are installed.
-
-    Raises:
-        ImportError: A package is missing; the message says how to install it.
-    """
+    """Check that the packages the metrics need are installed."""
     for name in names:
         find_metric(name).check(config)
 
 
 def find_metric(name: str) -> type[Metric]:
-    """Return a metric by name.
-
-    Raises:
-        ValueError: An unknown name.
-    """
+    """Return a metric by name."""
     metrics = all_metrics()
     if name not in metrics:
         hint = did_you_mean(name, metrics)

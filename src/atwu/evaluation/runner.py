@@ -25,7 +25,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.training.progress import Say
 
 
-class _EstimateOnly(Exception):  # noqa: N818
+class _EstimateOnlyError(Exception):
     """Stops an evaluation before judging, if only the cost estimate is wanted."""
 
 
@@ -144,7 +144,7 @@ class EvaluationRunner:
                 **self.options,
                 **options,
             )
-        except _EstimateOnly:
+        except _EstimateOnlyError:
             return None
 
     def _announce(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
@@ -156,7 +156,7 @@ class EvaluationRunner:
             self._estimates.append(estimate(claims, pairs))
             self.say(f"judge: {self._estimates[-1]}")
         if self.estimate_only:
-            raise _EstimateOnly
+            raise _EstimateOnlyError
 
 
 def reference_models(references: Mapping[str, str], loading: ModelLoadArgs) -> ReferenceModels | None:

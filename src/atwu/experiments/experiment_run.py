@@ -59,7 +59,6 @@ TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
 """Reference models that runs are compared with."""
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
-"""Options that name files and folders."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Number of rows whose token weights are recorded during a run."""
@@ -218,11 +217,7 @@ def _judge(judging: JudgeOptions, command: str) -> Judge:
 
 
 def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any], *, seed: int) -> UnlearnConfig:
-    """Build the configuration of a run: the setting's options, then the method's own.
-
-    Raises:
-        ValueError: unknown or invalid options.
-    """
+    """Build the configuration of a run: the setting's options, then the method's own."""
     values = {"learning_rate": setting.learning_rate, **setting.training, **options}
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
 
@@ -236,11 +231,7 @@ def format_options(options: Mapping[str, Any]) -> str:
 def check_workers(
     executor: Executor, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
 ) -> None:
-    """Check that worker processes know all methods and components of the runs.
-
-    Raises:
-        ValueError: a worker does not know one that this script has registered.
-    """
+    """Check that worker processes know all methods and components of the runs."""
     parts = (
         name
         for each in options

@@ -28,9 +28,6 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
         report: loading report of transformers (`output_loading_info`). Tensors that a model class declares as ignorable, such
             as rotary buffers, are not in it.
         source: name of the checkpoint in errors.
-
-    Raises:
-        ModelFileError: tensors are missing, belong to no layer, or have another shape.
     """
     if wrong := sorted(report.get("mismatched_keys") or ()):
         name, found, expected = wrong[0]
@@ -53,11 +50,7 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
 
 
 def check_finite(model: nn.Module, source: str) -> None:
-    """Check the weights of a model, by sums, which take a fraction of the time that reading them took.
-
-    Raises:
-        ModelFileError: a weight or a rotary frequency is NaN or infinite.
-    """
+    """Check the weights of a model, by sums, which take a fraction of the time that reading them took."""
     for name, parameter in model.named_parameters():
         if parameter.is_meta or not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
             continue  # quantized, or not in memory
@@ -75,11 +68,7 @@ def check_finite(model: nn.Module, source: str) -> None:
 
 
 def check_generation(model: Any, source: str) -> None:
-    """Check the end tokens of the generation settings.
-
-    Raises:
-        ModelFileError: an end token is not a token of the model.
-    """
+    """Check the end tokens of the generation settings."""
     given = None if model.generation_config is None else model.generation_config.eos_token_id
     size = int(model.config.get_text_config().vocab_size)
     for token in given if isinstance(given, list) else [given]:
@@ -123,11 +112,7 @@ def check_spaces(tokenizer: Any, source: str) -> None:
 
 
 def check_output(model: Any, source: str) -> None:
-    """Check that a model computes numbers: settings of its config.json may make them NaN.
-
-    Raises:
-        ModelFileError: it fails, or a logit is NaN.
-    """
+    """Check that a model computes numbers: settings of its config.json may make them NaN."""
     with torch.no_grad(), explain_damage(source, "config.json"):
         logits = model(input_ids=torch.tensor([[0, 1]], device=model.device)).logits  # the first has rotary angle 0
     if logits.isnan().any():

@@ -43,10 +43,6 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
     Args:
         source: folder or Hub name.
         file: the file that is read.
-
-    Raises:
-        ModelFileError: replaces the library's error.
-        OSError: the Hub has no such file, or is not reachable.
     """
     import torch
     from safetensors import SafetensorError
@@ -72,11 +68,7 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
 
 
 def check_files(folder: str | Path) -> None:
-    """Check settings, chat template and the headers of weights of a model folder; other names are not checked.
-
-    Raises:
-        ValueError: a file is no JSON object or not UTF-8, or a value cannot be meant; the message names the file.
-    """
+    """Check settings, chat template and the headers of weights of a model folder; other names are not checked."""
     from safetensors import safe_open
 
     folder = Path(folder)
@@ -105,11 +97,7 @@ def check_files(folder: str | Path) -> None:
 
 
 def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
-    """Whether the weight files of a folder hold exactly these tensors, bit by bit; tied ones may be stored once.
-
-    Raises:
-        ModelFileError: a file cannot be read.
-    """
+    """Whether the weight files of a folder hold exactly these tensors, bit by bit; tied ones may be stored once."""
     from safetensors import safe_open
 
     left, stored = dict(weights), set[int]()
@@ -128,11 +116,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a small safetensors file.
-
-    Raises:
-        ModelFileError: the file cannot be read, weights are integers, or a value is NaN or infinite.
-    """
+    """Read a small safetensors file."""
     from safetensors.torch import load_file
 
     with explain_damage(path.parent, path.name):

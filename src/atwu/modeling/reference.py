@@ -63,11 +63,7 @@ class Reference:
     """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        """Return the distributions of the original model for one set of rows.
-
-        Raises:
-            ValueError: they were not computed.
-        """
+        """Return the distributions of the original model for one set of rows."""
         teacher = self.forget if rows == "forget" else self.retain
         if teacher is None:
             raise ValueError("the method needs the reference of the original model, which is missing.")
@@ -127,8 +123,6 @@ def compute_reference(
 
     Args:
         model: the original model; its train/eval mode is restored.
-        rows: encoded rows.
-        spec: quantities to return.
         batch_tokens: tokens per forward pass, without padding.
         autocast: autocast context of the training steps.
         progress: label of a progress bar, or None for none.
@@ -175,10 +169,7 @@ def reference_of_batch(
     """Compute the reference of one micro-batch with a model (a frozen copy, or the trained one with adapters disabled).
 
     Args:
-        model: the original model.
         batches: the `forget`, `retain` and `alternate` batches that `specs` needs.
-        specs: quantities to compute for each batch.
-        layout: see `forward_tokens`.
     """
     layer = next((spec.layer for spec in specs.values() if spec.layer is not None), None)
     deep = any(spec.logps or spec.states for spec in specs.values())

@@ -30,6 +30,7 @@ from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.head import OutputHead
+from atwu.modeling.layers import text_config
 from atwu.modeling.reference import (
     Reference,
     ReferenceSpec,
@@ -184,16 +185,9 @@ def prepare_references(
     """Choose where reference values come from, report the choice, and compute them if they are cached.
 
     Args:
-        start: the original model.
-        wanted: requested values of each set.
-        sets: the rows of each set.
         mode: `cache`, `model`, `adapters`, or `auto`.
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
         prompted: forget rows that the original model reads instead of those in `sets` (`prompted_rows`).
-        say: receives one line of plain text.
-
-    Raises:
-        ValueError: a mode that this model does not allow, or adapters that are already trained.
     """
     wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:
@@ -261,7 +255,7 @@ def _choose(
 
 
 def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapping[str, Sequence[EncodedRow]]) -> int:
-    width = int(start.model.config.get_text_config().hidden_size) if hasattr(start.model, "config") else 1  # type: ignore[union-attr, operator]
+    width = int(text_config(start.model).hidden_size) if hasattr(start.model, "config") else 1
     item = next(start.model.parameters()).element_size()
     total = 0
     for name, what in wanted.items():

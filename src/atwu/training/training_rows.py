@@ -106,13 +106,9 @@ def encode_dataset(
             `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
-        max_length: maximum length of a row in tokens.
         system: as for `Encoder`; encoded rows stay unchanged.
         words: file of words to label, for rows without labels.
         forms: forms of a question in which each row is encoded, instead of only as it is written.
-
-    Raises:
-        ValueError: no rows, a malformed row, no tokenizer, or forms of rows without text; or as `load_rows`.
     """
     if isinstance(rows, RowSet):
         return rows
@@ -139,10 +135,6 @@ def text_rows(rows: RowsInput, *, what: str) -> RowSet:
 
     Args:
         rows: as for `encode_dataset`.
-        what: name of the set in messages.
-
-    Raises:
-        ValueError: no rows, a malformed row, or rows given only as tokens; or as `load_rows`.
     """
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
@@ -211,11 +203,7 @@ def unlearning_rows(
     Args:
         forget: forget rows, as `encode_dataset` takes them.
         retain: retain rows; ignored if the recipe does not need them.
-        config: configuration of the run.
         tokenizer: the model's; not needed for encoded rows.
-
-    Raises:
-        ValueError: rows or columns that the recipe needs are missing; or as `encode_dataset`.
     """
     recipe = config.recipe()
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
@@ -288,9 +276,6 @@ def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Ma
     """Append rows that are trained on as they are written; each replaces the form of a row that has the same prompt.
 
     A row as it was given is never replaced.
-
-    Raises:
-        ValueError: the first rows were given as tokens.
     """
     if rows.examples is None:
         raise ValueError("extra_forget adds text; pass the forget rows as text, not encoded.")

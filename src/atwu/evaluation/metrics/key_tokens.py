@@ -15,7 +15,6 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.questions.prompts import question_prompt
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
@@ -98,18 +97,16 @@ class KeyTokens(Metric):
             self.session.tokens(split)
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return every row's own question."""
         return self.session.question_prompts
 
     def record(self) -> None:
-        """Record the values."""
         teacher_forced = {"key_token_probability": key_token_probability, "key_token_accuracy": key_token_accuracy}
         for split, rows in self.session.forget_and_retain_sets.items():
             for name, formula in teacher_forced.items() if self.session.model is not None else ():
                 read = self.session.tokens(split)
                 self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
             if any(row.messages for row in rows):
-                answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
+                answers = self.session.question_answers(split)
                 recalls = [
                     None if text is None else key_token_recall(row, text)
                     for row, text in zip(rows, answers, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 from atwu.evaluation.registry import short_name
 from atwu.evaluation.result import EvalResult
 from atwu.report.board import Board, BoardStudy
-from atwu.report.figures import trade_off, trade_off_judged
+from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.metric_labels import is_attack
 from atwu.report.metric_table import format_range
 from atwu.report.page.page_templates import render_template
