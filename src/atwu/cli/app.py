@@ -24,6 +24,7 @@ COMMANDS = {
     "unlearn": "train:UnlearnCommand",
     "plan": "plan:PlanCommand",
     "retain build": "retain:RetainBuildCommand",
+    "alternates build": "alternates:AlternatesBuildCommand",
     "forms build": "build_forms:FormsBuildCommand",
     "export": "export:ExportCommand",
     "chat": "chat:ChatCommand",

@@ -26,7 +26,6 @@ class ChatCommand:
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Read messages and print answers."""
         from atwu.evaluation.side_by_side import SideBySide
 
         names = {name: name for name in (self.model, self.compare) if name}

@@ -84,23 +84,6 @@ def test_a_damaged_storage_is_reported_before_any_trial(how, tmp_path):
         tune_methods(tuning, InProcessExecutor())
 
 
-@pytest.mark.parametrize(("old", "new"), [('"values":[1.0]', '"values":[3.0]'), ('"retain":0.5', '"retain":0.9')])
-def test_a_changed_trial_is_not_used(old, new, tmp_path):
-    """Optuna's journal has no checksums: a changed digit would change the best settings."""
-
-    def evaluate(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
-        return FinishedTrial(place, point, 1.0, retain=0.5)
-
-    path = tmp_path / "mine.journal"
-    search = Search("grad_diff", find_setting("people-tiny"), trials=2, storage=str(path)).decided()
-    run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=r"trial 0 of .* was changed in the storage"):
-        run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
-
-
 @pytest.mark.parametrize(
     "content", [b"{}\n", b"[3]\n{}\n", b"<html>\n<html>\n", b"\xff\xfe\n{}\n", b'{"op_code": 4}\n']
 )

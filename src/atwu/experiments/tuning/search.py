@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import short_hash
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import find_metric
@@ -61,11 +60,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
-    """Return the name of an objective, by default the setting's.
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """Return the name of an objective, by default the setting's."""
     if name is None:
         metric = setting.objective[1]
         name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.key[1])), metric)
@@ -93,11 +88,6 @@ class FinishedTrial:
     """Retain term of the objective."""
     reason: str | None = None
     """Why it was pruned."""
-
-    @property
-    def content_hash(self) -> str:
-        """Hash of all fields, stored beside them: a storage of Optuna has no checksums."""
-        return short_hash(dataclasses.asdict(self))
 
 
 class PrunedError(Exception):
@@ -150,9 +140,6 @@ class Search:
 
         Args:
             layers: number of decoder layers of the original model, for RMU's layer index.
-
-        Raises:
-            ValueError: unknown names, or nothing left to search.
         """
         parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first

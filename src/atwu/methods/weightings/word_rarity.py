@@ -19,7 +19,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.methods.weightings.rarity import mid_ranks
 
-_UNIT = re.compile(r"\w+|[^\w\s]")
+UNIT = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,19 @@ def rare_nouns(rarity: FloatArray, nouns: FloatArray, in_question: Sequence[bool
 
 def words_of_tokens(row: EncodedRow, answer: str) -> list[str | None]:
     """Return the lower-case word in which each counted token begins; None for the terminal token and for white space."""
-    units = list(_UNIT.finditer(answer))
-    starts = [unit.start() for unit in units]
-    words: list[str | None] = []
+    words = UNIT.findall(answer)
+    return [None if place is None else words[place].lower() for place in word_places(row, answer)]
+
+
+def word_places(row: EncodedRow, answer: str) -> list[int | None]:
+    """Return the index, among the words and punctuation marks of the answer, of the word of each token, as above."""
+    starts = [unit.start() for unit in UNIT.finditer(answer)]
+    places: list[int | None] = []
     for offset in row.counted(row.answer_offsets):
         piece = "" if offset is None else answer[slice(*offset)]
         first = 0 if offset is None else offset[0] + len(piece) - len(piece.lstrip())
-        words.append(units[bisect_right(starts, first) - 1][0].lower() if piece.strip() else None)
-    return words
+        places.append(bisect_right(starts, first) - 1 if piece.strip() else None)
+    return places
 
 
 def question_words(example: Example) -> set[str]:
@@ -94,4 +99,4 @@ def question_words(example: Example) -> set[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [word.lower() for word in _UNIT.findall(text)]
+    return [word.lower() for word in UNIT.findall(text)]
