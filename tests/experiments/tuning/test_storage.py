@@ -92,3 +92,20 @@ def test_a_damaged_journal_is_rejected_by_name(content, tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"mine\.journal is damaged"):
         open_storage(str(path))
+
+
+@pytest.mark.parametrize(("old", "new"), [('"values":[1.0]', '"values":[3.0]'), ('"retain":0.5', '"retain":0.9')])
+def test_a_changed_trial_is_not_used(old, new, tmp_path):
+    """Optuna's journal has no checksums: a changed digit would change the best settings."""
+
+    def evaluate(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
+        return FinishedTrial(place, point, 1.0, retain=0.5)
+
+    path = tmp_path / "mine.journal"
+    search = Search("grad_diff", find_setting("people-tiny"), trials=2, storage=str(path)).decided()
+    run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=r"trial 0 of .* was changed in the storage"):
+        run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})

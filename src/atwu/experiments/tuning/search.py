@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import find_metric
@@ -88,6 +89,11 @@ class FinishedTrial:
     """Retain term of the objective."""
     reason: str | None = None
     """Why it was pruned."""
+
+    @property
+    def content_hash(self) -> str:
+        """Hash of all fields, stored beside them: a storage of Optuna has no checksums."""
+        return short_hash(dataclasses.asdict(self))
 
 
 class PrunedError(Exception):

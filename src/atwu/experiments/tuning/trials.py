@@ -125,7 +125,8 @@ class Trials:
         optuna, trial = require("optuna", extra="tune"), self._running.pop(found.number)
         states = optuna.trial.TrialState
         try:
-            trial.set_user_attr("result", {name: getattr(found, name) for name in _FACTS})
+            facts = {name: getattr(found, name) for name in _FACTS}
+            trial.set_user_attr("result", facts | {"hash": found.content_hash})
             self._study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
         except optuna.exceptions.UpdateFinishedTrialError:
             raise self._taken() from None
@@ -216,13 +217,23 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
 
 
 def stored_trials(study: Any) -> dict[int, FinishedTrial]:
-    """Return the finished trials in the storage, by number."""
+    """Return the finished trials in the storage, by number.
+
+    Raises:
+        ValueError: a trial was changed.
+    """
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        facts = {name: trial.user_attrs["result"][name] for name in _FACTS}
-        value = trial.value if trial.state == states.COMPLETE else None
-        found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
+        facts = dict(trial.user_attrs.get("result", {}))
+        value, stored = trial.value if trial.state == states.COMPLETE else None, facts.pop("hash", None)
+        finished = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
+        if stored != finished.content_hash:
+            raise ValueError(
+                f"trial {trial.number} of {study.study_name} was changed in the storage, or stored by an older "
+                "version; restore the storage from a backup, or start the search anew with another --storage or "
+                "--output."
+            )
     return found
 
 
