@@ -85,9 +85,9 @@ def test_layers_on_the_command_line():
 def test_wrong_input_is_rejected_before_the_model_is_read(folder, tmp_path):
     bare = tmp_path / "bare.jsonl"
     bare.write_text('{"question": "Who keeps bees?", "answer": "Zada Finch."}\n')
-    for arguments, message in (
-        (("--data", bare), "none of the 1 rows has forget_spans"),
-        (("--position", "next"), "--position must be one of own, pred, both"),
-        (("--output", tmp_path / "nowhere" / "probe.json"), "does not exist"),
+    for arguments, code, message in (
+        (("--data", bare), 1, "none of the 1 rows has forget_spans"),
+        (("--position", "next"), 2, "--position must be one of own, pred, both"),
+        (("--output", tmp_path / "nowhere" / "probe.json"), 1, "does not exist"),
     ):
-        assert message in run(folder, *arguments, code=1)
+        assert message in run(folder, *arguments, code=code)

@@ -31,7 +31,7 @@ REFUSED = [
     ("stale", {}, "rows.*--forget FILE"),
     ("lost", {}, "--forget FILE"),
     ("qwen", {}, "GGUF.*qwen2.*[Ll]lama"),
-    ("words", {}, "GGUF.*Whitespace"),
+    ("words", {}, "Punctuation and"),
 ]
 
 
@@ -65,7 +65,8 @@ def test_impossible_exports_are_rejected_before_weights_are_read(
         file.write_text(json.dumps(told))
     if name == "words":
         tokenizer = json.loads((folder / "tokenizer.json").read_text())
-        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        steps = [{"type": "Punctuation", "behavior": "Isolated"}, tokenizer["pre_tokenizer"]]
+        tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     options = {"form": "gguf", "output": "out"} | more
     with pytest.raises((ValueError, OSError), match=message) as caught:

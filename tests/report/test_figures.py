@@ -167,7 +167,11 @@ def test_drawing_does_not_change_the_users_matplotlib_settings(records) -> None:
 def test_figures_without_data_give_a_reason(records) -> None:
     bare = [
         dataclasses.replace(
-            run, run=None, log=(), trace=None, result=dataclasses.replace(run.result, sets={}, overall={}, cost={})
+            run,
+            run=None,
+            log=(),
+            trace=None,
+            result=dataclasses.replace(run.result, sets={}, overall={}, cost={}, rows={}),
         )
         for run in records.runs
     ]
