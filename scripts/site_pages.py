@@ -1,7 +1,7 @@
 """Generated pages of the site.
 
-The home page comes from README.md, command pages from their help, API pages from the exports, notebook pages from their
-cells; and every repository file that a page links to gets a page.
+The home page comes from README.md, the board from recorded results, command pages from their help, API pages from the
+exports, notebook pages from their cells; and every repository file that a page links to gets a page.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import io
+import json
 import os
 import posixpath
 import re
@@ -45,6 +46,8 @@ def on_files(files: Files, config: Any) -> Files:
     for place, (origin, text) in made.items():
         files.append(File.generated(config, place, content=resolved(text, origin)))
         written.append((place, origin, text))
+    for name, content in board().items():
+        files.append(File.generated(config, f"board/{name}", content=content))
     for source in sorted({source for _, origin, text in written for source in outside(text, origin)}):
         files.append(File.generated(config, page_of(source), content=shown(source)))
     return files
@@ -140,6 +143,17 @@ def commands() -> str:
             run_cli([*name.split(), "--help-all"])
         lines += [f"## atwu {name}", "", "```text", re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue()).strip(), "```", ""]
     return "\n".join(lines)
+
+
+def board() -> dict[str, str]:
+    """Build the board of the recorded studies and the submissions."""
+    from atwu.report.board import BOARD_NAME, FACTS_NAME, read_board
+    from atwu.report.page.board_page import render_board
+
+    results = ROOT / "benchmarks/results"
+    studies = [path.parent for path in sorted(results.glob(f"*/{FACTS_NAME}"))]
+    made = read_board([*studies, *sorted(results.glob(f"*/{BOARD_NAME}"))])
+    return {"index.html": render_board(made), BOARD_NAME: json.dumps(made.to_json())}
 
 
 def licences() -> str:

@@ -70,6 +70,8 @@ ELSEWHERE = {
     r"atwu unlearn .*--thresholds": "tests/request/test_evidence.py",
     r"atwu evidence (unlearned|requests)": "tests/request/test_evidence.py",
     r"atwu export (unlearned|requests)": "tests/exporting/test_export.py",
+    r"atwu board build": "tests/report/test_board.py",
+    r"atwu playground": "tests/report/test_playground.py",
     r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
 """Commands that need more than a test has (data, servers, machines, minutes), and the file that covers them."""

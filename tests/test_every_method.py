@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -26,6 +27,7 @@ def rows_of(model, batch):
         rows.append(
             {
                 "table": torch.stack([table[row, t - 1] for t in places]),
+                "logits": torch.stack([out.logits[row, t - 1] for t in places]),
                 "ids": torch.stack([labels[t] for t in places]),
                 "before": torch.stack([out.hidden_states[-1][row, t - 1] for t in places]),
                 "layer": torch.stack([tapped(model, batch)[row, t] for t in places]),
@@ -80,6 +82,14 @@ def onehot(token):
     return torch.nn.functional.one_hot(token, 64).double()
 
 
+def kl(p0, p):
+    return sum(a.exp() * (a - b) for a, b in zip(p0, p, strict=True))
+
+
+def huber(values, others):
+    return sum(min(d, 1) * (d - min(d, 1) / 2) for d in (values - others).abs())
+
+
 def first_half(values):
     return values[0] if len(values) == 1 else values[0] / 2 + sum(values[1:]) / (len(values) - 1) / 2
 
@@ -100,10 +110,10 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
         w = weights_of(method, row, numbers, scorer, given[index])
         lps, n = own(row), len(row["ids"])
         beta = numbers.get("beta")
-        if method in ("npo", "atwu_npo", "dpo", "atwu_dpo"):
+        if method in ("npo", "atwu_npo", "dpo", "atwu_dpo", "altpo"):
             scale = n / sum(w)
             ratio = sum(scale * g * lp for g, lp in zip(w, lps, strict=True)) - sum(own(ref["forget"][index]))
-            if "dpo" in method:
+            if "npo" not in method:
                 better = sum(own(alternate[index])) - sum(own(ref["alternate"][index]))
                 total = total - 2 / beta * logsigmoid(beta * (better - ratio)) / len(forget)
             else:
@@ -145,6 +155,11 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             forgotten = sum(g * lp.exp() for g, lp in zip(w, lps, strict=True)) / n
             learned = sum(lp.exp() for lp in template) / len(template)
             total = total + (torch.tanh(forgotten) - torch.tanh(learned)) / 2 / len(forget)
+        elif method == "duet":
+            total = total + huber(row["logits"][0], ref["prompted"][index]["logits"][0]) / len(forget)
+        elif method == "asu":
+            divergences = [kl(p0, p) for p0, p in zip(ref["smoothed"][index]["table"], row["table"], strict=True)]
+            total = total + sum(divergences) / n / len(forget)
         elif method == "ceu":
             for t in range(int(numbers["kept_start"]), n):
                 logits = row["table"][t].detach().clone()
@@ -165,7 +180,7 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0
@@ -185,6 +200,8 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 + sum(js(a.exp(), b.exp()) for a, b in zip(row["table"], ref["retain"][index]["table"], strict=True))
                 / count
             )
+        elif method == "duet":
+            kept = kept + huber(row["logits"][0], ref["retain"][index]["logits"][0]) / len(retain)
         elif method == "idk_ap":
             gap = sum(own(row)) - sum(own(rows["retain_alternate"][index]))
             kept = kept - logsigmoid(numbers["answer_beta"] * gap) / numbers["answer_beta"] / len(retain)
@@ -204,6 +221,11 @@ def setting(tiny_llama, batch):
             parameter += 0.05 * noise
     batches = {"forget": batch(rows=3, seed=1), "retain": batch(rows=3, seed=2), "alternate": batch(rows=3, seed=3)}
     batches["retain_alternate"] = batch(rows=3, seed=4)
+    before = {"input_ids": torch.tensor([5, 6, 7]), "labels": torch.tensor([-100] * 3)}
+    batches["prompted"] = {
+        name: torch.cat([before.get(name, torch.ones(3, dtype=rows.dtype)).expand(3, -1), rows], dim=1)
+        for name, rows in batches["forget"].items()
+    }
     return model, reference, batches
 
 
@@ -224,6 +246,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         scorer=scorer,
         alternate=batches["alternate"],
         retain_alternate=batches["retain_alternate"],
+        prompted=batches["prompted"],
         refusal_ids=REFUSAL,
         **options,
     )
@@ -233,6 +256,10 @@ def test_value_and_gradient_equal_plain_code(method, setting):
     rows = {name: rows_of(model, rows) for name, rows in batches.items()}
     with torch.no_grad():
         ref = {name: rows_of(reference, rows) for name, rows in batches.items()}
+        smoothed = copy.deepcopy(reference)
+        for layer in smoothed.model.layers:
+            layer.self_attn.q_proj.weight /= numbers.get("attention_temperature", 1.0)
+        ref["smoothed"] = rows_of(smoothed, batches["forget"])
     given = [
         [fixed[row, t] for t in range(1, 12) if labels[t] != -100]
         for row, labels in enumerate(batches["forget"]["labels"])
@@ -258,6 +285,20 @@ def test_retain_losses_vanish_at_the_original_model(retain_loss, setting):
         model, batches["forget"], batches["retain"], method="grad_diff", retain_loss=retain_loss, reference=model
     )
     assert out.retain.item() == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("given", "problem"), [(None, "reads a prompt"), ("retain", "different answers")])
+def test_a_teacher_needs_the_same_answers_behind_its_prompt(given, problem, setting):
+    model, _, batches = setting
+    with pytest.raises(ValueError, match=problem):
+        atwu.unlearning_loss(
+            model,
+            batches["forget"],
+            batches["retain"],
+            method="duet",
+            reference=model,
+            prompted=given and batches[given],
+        )
 
 
 @pytest.mark.parametrize(("method", "beta"), [("npo", 0.1), ("dpo", 0.2), ("atwu_npo", 0.5), ("atwu_dpo", 0.1)])
@@ -369,6 +410,7 @@ def test_padding_changes_nothing(setting):
                     reference=reference,
                     alternate=padded["alternate"],
                     retain_alternate=padded["retain_alternate"],
+                    prompted=padded["prompted"],
                     refusal_ids=REFUSAL,
                     token_weights=fixed if masked else None,
                 ).loss.item()

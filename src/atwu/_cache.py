@@ -65,12 +65,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     """Return the tensors for `key`: read them from `folder` if the file is intact, otherwise compute and write them.
 
     Args:
-        folder: folder of the cache files; created if needed.
         key: everything that can change the tensors, as plain JSON; also names the file.
-        build: computes the tensors.
-
-    Returns:
-        CPU tensors by name, mapped from the file.
     """
     from safetensors.torch import save_file
 
@@ -109,7 +104,7 @@ def _read(path: Path, name: str) -> dict[str, Tensor] | None:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            tensors = {key: file.get_tensor(key) for key in file.offset_keys()}
     except (SafetensorError, OSError):
         return None
     whole = metadata.get("key") == name and metadata.get("digest") == tensor_digest(tensors)

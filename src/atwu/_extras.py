@@ -22,9 +22,6 @@ def require(module: str, *, extra: str) -> Any:
         module: dotted module name, such as `sklearn.pipeline`.
         extra: the extra of this package that installs it, such as `probe`.
 
-    Returns:
-        The imported module.
-
     Raises:
         ImportError: the package is missing or cannot be imported; the message names the pip command.
     """

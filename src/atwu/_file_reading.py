@@ -11,10 +11,9 @@ import functools
 import json
 import re
 import stat
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import yaml
 
@@ -29,12 +28,7 @@ _MARK = b"\xef\xbb\xbf"
 
 
 def file_bytes(path: str | Path) -> bytes:
-    """Read a regular file, without a byte-order mark.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the path is a folder, a pipe or a device.
-    """
+    """Read a regular file, without a byte-order mark."""
     return _regular(path).read_bytes().removeprefix(_MARK)
 
 
@@ -67,21 +61,12 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def file_text(path: str | Path) -> str:
-    """Read a regular file as UTF-8 text.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: not a regular file, or not UTF-8; the message names the line.
-    """
+    """Read a regular file as UTF-8 text."""
     return decoded(file_bytes(path), path)
 
 
 def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
-    """Decode bytes of a file as UTF-8.
-
-    Raises:
-        ValueError: not UTF-8; the message names the line, counted from `first_line`.
-    """
+    """Decode bytes of a file as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,18 +78,12 @@ def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
 
 
 def printable(text: str) -> str:
-    """Remove control characters, bidirectional controls and lone surrogates from a text."""
-    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
-    return "".join("\ufffd" if _unprintable(char) else char for char in plain)
+    """Replace control characters and lone surrogates, which a terminal obeys and a file cannot hold."""
+    return _UNPRINTABLE.sub("\ufffd", _LINE_END.sub("\n", text))
 
 
-def _unprintable(char: str) -> bool:
-    if char in "\n\t" or char.isprintable():
-        return False
-    return unicodedata.category(char) in ("Cc", "Cs") or char in "\ufffe\uffff" or char in _TURNING
-
-
-_TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_LINE_END = re.compile("\r\n?|[\u2028\u2029]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 @contextlib.contextmanager
@@ -125,20 +104,15 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
     """Parse JSON.
 
     Args:
-        text: the JSON text.
-        what: name of the source, for errors.
         first_line: number of its first line.
         foreign: accept what Python writes and other programs read: duplicate keys, NaN, Infinity and any number.
-
-    Raises:
-        ValueError: invalid JSON or duplicate keys; the message starts with `what` and the line.
     """
     try:
         return json.loads(text, **({} if foreign else _STRICTLY))
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ValueError(f"{what}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from None
-    except _Refused as error:
+    except _RefusedError as error:
         place = "" if "\n" in text.strip() else f", line {first_line}"
         raise ValueError(f"{what}{place}: {error}.") from None
     except RecursionError:
@@ -146,20 +120,12 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
 
 
 def read_json(path: str | Path) -> Any:
-    """Parse a file as JSON.
-
-    Raises:
-        FileNotFoundError, ValueError: see `file_text` and `parse_json`.
-    """
+    """Parse a file as JSON."""
     return parse_json(file_text(path), what=path)
 
 
 def read_object(path: str | Path) -> dict[str, Any]:
-    """Parse a file of another program as a JSON object, with everything that Python's parser accepts.
-
-    Raises:
-        FileNotFoundError, ValueError: see `file_text` and `parse_json`; or the file holds something else.
-    """
+    """Parse a file of another program as a JSON object, with everything that Python's parser accepts."""
     value = parse_json(file_text(path), what=path, foreign=True)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}.")
@@ -167,16 +133,12 @@ def read_object(path: str | Path) -> dict[str, Any]:
 
 
 def read_upgraded_json(path: str | Path) -> Any:
-    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys.
-
-    Raises:
-        FileNotFoundError, ValueError: see `read_json`.
-    """
+    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys."""
     value = read_json(path)
     return upgrade(value) if isinstance(value, dict) else value
 
 
-class _Refused(Exception):  # noqa: N818
+class _RefusedError(Exception):
     """Valid syntax with a value that is not accepted."""
 
 
@@ -185,25 +147,25 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Refused(f"the key {twice[:60]!r} appears twice in one object")
+        raise _RefusedError(f"the key {twice[:60]!r} appears twice in one object")
     return found
 
 
 def _whole(digits: str) -> int:
     if len(digits) > 20 or abs(number := int(digits)) > LARGEST:
-        raise _Refused(f"the number {digits[:20]}{'...' if len(digits) > 20 else ''} is too large")
+        raise _RefusedError(f"the number {digits[:20]}{'...' if len(digits) > 20 else ''} is too large")
     return number
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if abs(number) == float("inf"):
-        raise _Refused(f"the number {digits[:20]} is too large")
+        raise _RefusedError(f"the number {digits[:20]} is too large")
     return number
 
 
 def _no_number(name: str) -> float:
-    raise _Refused(f"{name} is not a number")
+    raise _RefusedError(f"{name} is not a number")
 
 
 _STRICTLY: Mapping[str, Any] = {
@@ -215,20 +177,22 @@ _STRICTLY: Mapping[str, Any] = {
 
 # YAML
 
-# The C loader is about ten times faster; importing the method table reads a dozen presets.
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+if TYPE_CHECKING:
+    _Base = yaml.SafeLoader
+else:  # the C loader is about ten times faster; importing the method table reads a dozen presets
+    _Base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_Base):  # type: ignore[misc]
+class _Loader(_Base):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping whose keys are different texts; PyYAML would keep the last of equal keys."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode) or not isinstance(name := self.construct_object(key), str):
-                raise _Refused(f"line {line}: the key {str(key.value)[:60]} is not text; put it in quotes")
+                raise _RefusedError(f"line {line}: the key {str(key.value)[:60]} is not text; put it in quotes")
             if name in lines:
-                raise _Refused(f"line {line}: the key {name[:60]!r} already appears on line {lines[name]}")
+                raise _RefusedError(f"line {line}: the key {name[:60]!r} already appears on line {lines[name]}")
             lines[name] = line
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
@@ -244,15 +208,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, *, what: str | Path) -> Any:
-    """Parse YAML into plain data.
-
-    Args:
-        text: the YAML text.
-        what: name of the source, for errors.
-
-    Raises:
-        ValueError: invalid YAML or duplicate keys; the message starts with `what` and the line.
-    """
+    """Parse YAML into plain data."""
     try:
         return _checked_numbers(yaml.load(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -260,16 +216,12 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         said = " ".join(str(error.problem or error.context).split())
         raise ValueError(f"{what}{place}: not valid YAML, {said[:200]}.") from None
-    except (_Refused, yaml.YAMLError, ValueError) as error:
+    except (_RefusedError, yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{what}: {' '.join(str(error).split())[:200]}.") from None
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Parse a file as YAML.
-
-    Raises:
-        FileNotFoundError, ValueError: see `file_text` and `parse_yaml`.
-    """
+    """Parse a file as YAML."""
     return parse_yaml(file_text(path), what=path)
 
 
@@ -280,9 +232,9 @@ def _checked_numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_checked_numbers(inner) for inner in value]
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise _Refused(f"the number {str(value)[:20]}... is too large")
+        raise _RefusedError(f"the number {str(value)[:20]}... is too large")
     if not isinstance(value, str | int | float | None):
-        raise _Refused(f"{str(value)[:60]!r} is {type(value).__name__}, which is not supported")
+        raise _RefusedError(f"{str(value)[:60]!r} is {type(value).__name__}, which is not supported")
     return value
 
 
@@ -293,18 +245,11 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
     """Read a JSON file into a declared type.
 
     Args:
-        path: the file.
         kind: the type; a dataclass sets pydantic's options in `__pydantic_config__`, which also apply to nested
             dataclasses.
         schema: the required value of the key `schema`.
-        what: what the file is, for errors.
         made_by: the command that writes such a file.
         older: advice about files of an earlier schema.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the content does not match the type; the message names the file, the key, the value and what is
-            allowed.
     """
     path = Path(path)
     if not path.is_file():
@@ -316,8 +261,8 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
         raise ValueError(
             f"{path} has the schema {str(name)[:60]!r}, expected {schema!r}.{older} Create it again with {made_by}."
         )
-    read: _T = validated(found, type_adapter(kind), what=str(path), hint=f"Create it again with {made_by}.")  # type: ignore[arg-type]
-    return read
+    adapter: TypeAdapter[_T] = type_adapter(cast(Any, kind))
+    return validated(found, adapter, what=str(path), hint=f"Create it again with {made_by}.")
 
 
 @functools.cache
@@ -329,12 +274,7 @@ def type_adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = "") -> _T:
-    """Validate plain data against a declared type.
-
-    Raises:
-        ValueError: the data does not match; the message starts with `what`, then the key, the value and what is
-            allowed.
-    """
+    """Validate plain data against a declared type."""
     from pydantic import ValidationError
 
     try:

@@ -123,14 +123,7 @@ def plain_modes(*paths: Path) -> None:
 
 
 def check_writable(path: Path | None, *, overwrite: bool) -> None:
-    """Check that a file can be written, before anything is computed; None is accepted.
-
-    Raises:
-        FileExistsError: the file exists and `overwrite` is off.
-        IsADirectoryError: the path is a folder.
-        FileNotFoundError: the parent folder does not exist.
-        OSError: the path is a device, or its folder is read-only.
-    """
+    """Check that a file can be written, before anything is computed; None is accepted."""
     if path is None:
         return
     if path.is_dir():

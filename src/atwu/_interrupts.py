@@ -91,7 +91,6 @@ def end_process(number: int, done: str = "") -> NoReturn:
     """End the process for a signal: stop its child processes, then print one line.
 
     Args:
-        number: the signal.
         done: what was saved because of it.
     """
     if "multiprocessing" in sys.modules:

@@ -76,9 +76,6 @@ def check_as_written(folder: Path, *, weights: bool = True) -> None:
     """Check a folder against its manifest, if it has one; once per process while its files do not change.
 
     A run without a manifest gives a warning.
-
-    Raises:
-        ValueError: the folder is damaged; the message says how.
     """
     if (folder / MANIFEST_NAME).is_file():
         times = tuple(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()))

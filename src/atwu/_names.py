@@ -13,11 +13,7 @@ _LISTED = 40
 
 
 def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """Return `table[name]`.
-
-    Raises:
-        ValueError: unknown name; the message lists the choices, or the closest ones of a large table.
-    """
+    """Return `table[name]`."""
     if isinstance(name, str) and name in table:
         return table[name]
     shown = str(name)[:60]

@@ -52,7 +52,6 @@ class Option:
         """Check a value and convert it to the type of the option.
 
         Args:
-            given: the value.
             where: how errors name the option, if not by its name.
             strict: whether a number in quotes, a number for text, and one value for a list are errors, as in Python; on a
                 command line and in YAML they are not.
@@ -123,8 +122,6 @@ def options_of(source: type, made: type[OptionT], *, mixed: bool = True) -> tupl
     """Return the fields of a dataclass that have metadata and a plain type as options.
 
     Args:
-        source: the dataclass.
-        made: class of the options.
         mixed: whether to include fields that also accept other types, such as a dict.
     """
     hints = hints_of(source)

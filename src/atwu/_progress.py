@@ -27,13 +27,10 @@ def progress_bar(
     """Create a progress bar, or a text logger with the same methods as tqdm, on standard error.
 
     Args:
-        rows: iterable to count, if the bar counts by itself.
-        total: number of items.
         desc: name of the task, one or two words.
         unit: name of an item, in the singular.
         shown: False shows nothing.
         leave: keep a finished bar on the terminal.
-        initial: number of items already done.
         remaining: estimates the remaining seconds, None while it cannot; by default from the mean time per item.
     """
     desc = desc or "progress"

@@ -14,7 +14,7 @@ class NonFiniteLossError(AtwuError):
     """The loss became NaN or infinite; the last checkpoint is intact."""
 
 
-class BudgetReached(AtwuError):  # noqa: N818
+class BudgetReachedError(AtwuError):
     """No more requests were sent, because the next one could exceed the cost limit."""
 
     def __init__(self, *, spent: float, limit: float, unjudged: int) -> None:

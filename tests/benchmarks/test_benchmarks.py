@@ -13,8 +13,7 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure
-from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.tofu_rows import TOFU
+from atwu.benchmarks.tofu.tofu_rows import TOFU, tofu_benchmark
 from atwu.data.schema import Example
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from atwu.benchmarks.rwku import rwku_tables as module
-from atwu.benchmarks.rwku.rwku_benchmark import rwku_benchmark
-from atwu.benchmarks.rwku.rwku_rows import rwku_rows
+from atwu.benchmarks.rwku.rwku_rows import rwku_benchmark, rwku_rows
 from atwu.data.schema import Example
 
 ORLA, TAVI = "Orla Venn", "Tavi Brook"
@@ -108,7 +107,7 @@ def test_miniature() -> None:
 
 
 def test_row_limits_select_evenly_spaced_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atwu.benchmarks.rwku.rwku_benchmark.CAPS", {"qa": 2, "neighbour_qa": 1})
+    monkeypatch.setattr("atwu.benchmarks.rwku.rwku_rows.CAPS", {"qa": 2, "neighbour_qa": 1})
     found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
     assert len(found.forget) == 2
     assert [row.answer for row in found.retain] == ["in Kelbury"]

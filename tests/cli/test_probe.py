@@ -87,7 +87,7 @@ def test_wrong_input_is_rejected_before_the_model_is_read(folder, tmp_path):
     bare.write_text('{"question": "Who keeps bees?", "answer": "Zada Finch."}\n')
     for arguments, message in (
         (("--data", bare), "none of the 1 rows has forget_spans"),
-        (("--position", "next"), "position must be one of own, pred, both"),
+        (("--position", "next"), "--position must be one of own, pred, both"),
         (("--output", tmp_path / "nowhere" / "probe.json"), "does not exist"),
     ):
         assert message in run(folder, *arguments, code=1)

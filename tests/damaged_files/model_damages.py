@@ -233,7 +233,7 @@ def of_models() -> Iterator[Damage]:
     yield from fields("model", "config.json", "model_type", values=(..., None, "nothing", 3, [], "gpt2", "bert", "t5"))
     yield from fields("model", "config.json", "architectures", values=(..., None, "text", 3, [], ["Nothing"], [3]))
     yield from fields("model", "config.json", "hidden_act", values=(..., None, "nothing", 3, []))
-    yield from fields("model", "config.json", "rms_norm_eps", values=(None, "text", -1, -1.0, 10**9, []))
+    yield from fields("model", "config.json", "rms_norm_eps", values=(..., None, "text", -1, -1.0, 10**9, []))
     yield from fields(
         "model", "config.json", "rope_parameters", values=(..., None, "text", 3, [], {}, {"rope_type": "nothing"})
     )
@@ -273,6 +273,7 @@ def of_models() -> Iterator[Damage]:
             ),
             "scalar": lambda weights: weights | {layer: torch.tensor(1.0)},
             "no elements": lambda weights: weights | {layer: torch.zeros(0)},
+            "integers": lambda weights: weights | {layer: weights[layer].mul(100).to(torch.int8)},
             "fewer embeddings": lambda weights: weights | {(n := "model.embed_tokens.weight"): weights[n][:10].clone()},
         },
     )
@@ -284,7 +285,11 @@ def of_models() -> Iterator[Damage]:
         values=(..., None, "text", 3, [3], {}, {"type": "nothing"}),
     )
     yield from fields(
-        "model", "tokenizer.json", "pre_tokenizer", "decoder", values=("text", 3, [3], {}, {"type": "nothing"})
+        "model",
+        "tokenizer.json",
+        "pre_tokenizer",
+        "decoder",
+        values=(..., None, "text", 3, [3], {}, {"type": "nothing"}),
     )
     yield from fields(
         "model", "tokenizer.json", "model/vocab/Question", "model/vocab/a", values=(-1, 10**9, "text", 1.5)
@@ -339,6 +344,7 @@ def of_adapters() -> Iterator[Damage]:
             "one renamed": lambda weights: {n.replace("q_proj", "q"): v for n, v in weights.items()},
             "other shape": lambda weights: weights | {first(weights): torch.zeros(3, 4)},
             "added": lambda weights: weights | {"base_model.model.nothing.weight": torch.zeros(3)},
+            "integers": lambda weights: weights | {first(weights): weights[first(weights)].to(torch.int32)},
         },
     )
 
@@ -363,6 +369,7 @@ def of_scorers() -> Iterator[Damage]:
             "tensor missing": lambda found: {n: v for n, v in found.items() if n != "linear.weight"},
             "added": lambda found: found | {"nothing": torch.zeros(3)},
             "other shape": lambda found: found | {"linear.weight": torch.zeros(1, 3)},
+            "integers": lambda found: found | {"linear.weight": found["linear.weight"].to(torch.int32)},
             "prior of floats": lambda found: found | {"prior_counts": torch.zeros(3)},
             "prior below 0": lambda found: found | {"prior_counts": torch.tensor([-1])},
         },

@@ -153,14 +153,26 @@ def test_texts_have_no_special_tokens_no_spaces_around_and_end_before_a_stop_str
     assert said("Kelbury").text == said().text
 
 
-def test_without_a_template_an_answer_ends_before_the_next_question(
-    small: TransformersGenerator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (" It was Tova Renn.\nQuestion: Who?\nAnswer: Nobody", " It was Tova Renn."),
+        (" It was Tova Renn.\n\nAnswer: It was Tova Renn.", " It was Tova Renn."),
+        ("\nAnswer: Tova Renn.", "\nAnswer: Tova Renn."),
+        ("\nQuestion: Who?", ""),
+    ],
+)
+def test_without_a_template_an_answer_ends_before_the_next_turn(
+    small: TransformersGenerator, monkeypatch: pytest.MonkeyPatch, written: str, kept: str
 ) -> None:
     tokenizer = small._ids.tokenizer
-    ids = tuple(tokenizer(" It was Tova Renn.\nQuestion: Who?\nAnswer: Nobody")["input_ids"])
-    monkeypatch.setattr(backends, "generate", lambda *given, on_batch, **more: on_batch([(0, ids, 64)]))
+    monkeypatch.setattr(
+        backends,
+        "generate",
+        lambda *given, on_batch, **more: on_batch([(0, tuple(tokenizer(written)["input_ids"]), 64)]),
+    )
     (said,) = generate_all(small, [ask("Who wrote it?")], Decoding())
-    assert said == Generation("It was Tova Renn.", len(tokenizer(" It was Tova Renn.")["input_ids"]) + 1)
+    assert said == Generation(kept.strip(), 64 if kept == written else len(tokenizer(kept)["input_ids"]) + 1)
 
 
 def test_samples_differ_and_do_not_depend_on_other_prompts(small: TransformersGenerator) -> None:

@@ -172,4 +172,4 @@ def test_inputs_that_cannot_be_probed_are_rejected(world):
     fails("fold.*label 0", [rows[0], empty[1], empty[2]])
     fails("0 .*2 .* 3", layers=[3])
     fails("folds.* 2.* 1", folds=1)
-    fails("position.*own, pred.*both.*'next'", positions=["next"])
+    fails("position 'next'; choose from own, pred, both", positions=["next"])

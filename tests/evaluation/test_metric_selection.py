@@ -57,7 +57,7 @@ def test_a_setting_of_several_values_takes_a_list(value):
 
 def test_all_selects_every_metric_that_the_sets_support():
     every_set = ["forget", "retain", "holdout", "rwku", "lume", "muse", "tasks"]
-    assert selected_metrics("all", sets=every_set, weights=True) == list(all_metrics())
+    assert selected_metrics("all", sets=every_set, weights=True, reference_models=True) == list(all_metrics())
     kept = selected_metrics("all", sets=["retain"], weights=True)
     assert kept == [
         "memorization",
@@ -80,7 +80,7 @@ def test_all_selects_every_metric_that_the_sets_support():
         "sampling",
     ]
     rounded = selected_metrics("all", sets=every_set, weights=True, plain=False)
-    assert set(all_metrics()) - set(rounded) == {"gradient_norm", "relearning", "quantization"}
+    assert set(all_metrics()) - set(rounded) == {"uds", "gradient_norm", "relearning", "quantization"}
 
 
 def test_metrics_run_in_table_order_and_references_are_not_attacked():

@@ -14,7 +14,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels, auxiliary_models_of, find_auxiliary_models
+from atwu.evaluation.auxiliary_logps import AuxiliaryModels, auxiliary_models_of, find_auxiliary_models
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import (
     ScoreContext,
@@ -80,9 +80,10 @@ def worked():
         # "She met Orla." and "She."
         retain=[encoded_row([10, 11, 12, 14, 2], [None] * 5), encoded_row([10, 14, 2], [None] * 3)],
         retain_text=[Example.from_qa("Who?", "She met Orla."), Example.from_qa("Who?", "She.")],
-        auxiliary=AuxiliaryLogps(
-            [np.log([0.9, 0.95, 0.8, 0.99, 0.5, 0.5])], [np.log([0.88, 0.1, 0.6, 0.98, 0.5, 0.5])]
-        ),
+        auxiliary={
+            "forget": [np.log([0.9, 0.95, 0.8, 0.99, 0.5, 0.5])],
+            "retain": [np.log([0.88, 0.1, 0.6, 0.98, 0.5, 0.5])],
+        },
     )
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from atwu.evaluation.restore_weights import restored
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.modes import restored
 from atwu.modeling.scratch import scratch_model
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.errors import BudgetReached, WorkerError
+from atwu.errors import BudgetReachedError, WorkerError
 from atwu.experiments.executors import InProcessExecutor, ProcessExecutor, Task, run_in_worker
 from atwu.experiments.experiment_run import check_workers
 from atwu.experiments.open_executor import open_executor
@@ -56,13 +56,13 @@ def test_errors_are_sent_as_exceptions_or_as_text():
         raise LocalError("broken")
 
     def too_dear() -> None:
-        raise BudgetReached(spent=1.0, limit=1.0, unjudged=3)
+        raise BudgetReachedError(spent=1.0, limit=1.0, unjudged=3)
 
     with pytest.raises(FileNotFoundError):
         run_in_worker(Task(fail), 1)
     with pytest.raises(RuntimeError, match=r"^LocalError: broken$"):
         run_in_worker(Task(local), 1)
-    with pytest.raises(BudgetReached) as spent:
+    with pytest.raises(BudgetReachedError) as spent:
         run_in_worker(Task(too_dear), 1)
     assert spent.value.unjudged == 3
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from atwu.data.schema import Message
-from atwu.errors import BudgetReached
+from atwu.errors import BudgetReachedError
 from atwu.judge.asker import FIRST_REPLIES, SLICE, Asker
 from atwu.judge.budget import Budget, Prices
 from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
@@ -46,7 +46,7 @@ def test_prices_of_prompt_and_reply_are_applied_separately(cache):
 def test_unreadable_replies_are_charged_and_the_limit_holds(server, cache):
     budget = Budget(0.003, PRICES)
     asking = asker(OpenAIChat("tiny", base_url=f"{server}/always-null-billed/v1"), cache, budget)
-    with pytest.raises(BudgetReached, match=r"\b8 answers"):
+    with pytest.raises(BudgetReachedError, match=r"\b8 answers"):
         asking.ask(requests(8), json.loads, version="v")
     assert stats(server, "always-null-billed")[0] == 10
     assert (budget.spent, asking.usage.usd) == pytest.approx((10 * CALL, 10 * CALL))
@@ -57,7 +57,7 @@ def test_retries_of_one_request_stay_within_the_limit(server, cache):
     """Six attempts would be made."""
     budget = Budget(0.001, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/v1")
-    with pytest.raises(BudgetReached, match=r"\b1 answers"):
+    with pytest.raises(BudgetReachedError, match=r"\b1 answers"):
         asker(chat, cache, budget).ask(requests(1, "BEHAVE:always-null-billed one "), json.loads, version="v")
     assert budget.spent == pytest.approx(3 * CALL)
 
@@ -66,7 +66,7 @@ def test_attempts_without_reported_usage_are_charged_at_their_maximum_cost(serve
     budget = Budget(0.0008, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/always-timeout/v1", timeout=0.2)
     asking = asker(chat, cache, budget)
-    with pytest.raises(BudgetReached):
+    with pytest.raises(BudgetReachedError):
         asking.ask(requests(1), json.loads, version="v")
     assert stats(server, "always-timeout")[0] == 2
     assert (budget.spent, asking.usage.usd) == pytest.approx((2 * CALL, 2 * CALL))

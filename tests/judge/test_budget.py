@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.schema import Message
-from atwu.errors import BudgetReached
+from atwu.errors import BudgetReachedError
 from atwu.judge.asker import SLICE, Asker, Unscored
 from atwu.judge.budget import Budget, CostEstimate, Prices, estimate_cost, prompt_tokens, text_tokens
 from atwu.judge.chat_model import ChatRequest, OnReply, Reply
@@ -105,7 +105,7 @@ def test_estimates_adapt_to_a_tokenizer_that_needs_more_tokens():
 def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
     cache, asked = ReplyCache(tmp_path / "replies.sqlite"), requests(200)
     first = Bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
-    with pytest.raises(BudgetReached) as stop:
+    with pytest.raises(BudgetReachedError) as stop:
         Asker(first, cache, budget=Budget(0.015, PRICES), progress=False).ask(asked, json.loads, version="v")
     sent = sum(map(len, first.slices))
     assert max(map(len, first.slices)) == SLICE
@@ -127,7 +127,7 @@ def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
 def test_no_request_is_sent_if_none_fits_the_budget(tmp_path):
     model = Bill(26, 50)
     asker = Asker(model, ReplyCache(tmp_path / "replies.sqlite"), budget=Budget(0.0, PRICES), progress=False)
-    with pytest.raises(BudgetReached, match=r"USD 0\.0000.*\b6 answers"):
+    with pytest.raises(BudgetReachedError, match=r"USD 0\.0000.*\b6 answers"):
         asker.ask(requests(3) * 2, json.loads, version="v")
     assert model.slices == []
     assert asker.ask([], json.loads, version="v") == []
@@ -149,7 +149,7 @@ def test_repeated_requests_are_charged_to_the_same_budget(tmp_path):
 
     model = Bill(26, 100)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(0.001, PRICES), progress=False)
-    with pytest.raises(BudgetReached, match=r"\b2 answers"):
+    with pytest.raises(BudgetReachedError, match=r"\b2 answers"):
         asker.ask(requests(2), unreadable, version="v")
     assert [len(part) for part in model.slices] == [2, 2]
 
@@ -171,7 +171,7 @@ def test_the_limit_is_never_exceeded(tmp_path_factory, limit, prompt, completion
     model = Bill(prompt, completion)
     try:
         Asker(model, cache, budget=budget, progress=False).ask(requests(10), json.loads, version="v")
-    except BudgetReached:
+    except BudgetReachedError:
         assert budget.spent + 0.0002065 > limit * (1 - 1e-9)
     assert budget.spent <= limit * (1 + 1e-9)
     assert cache.count() == sum(map(len, model.slices))

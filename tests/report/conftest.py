@@ -85,6 +85,8 @@ def result(
             forget[f"extraction_strength@{attack}"] = ColumnValues((*start, *back), "down")
             said = hits(left + more, name, attack, "J")[len(start) :]
             forget[f"J_P@{attack}"] = ColumnValues((*start, *said), "down", digits=1)
+    for layer, erased in enumerate((0.2, 0.6, 0.9) if attacked else ()):
+        forget[f"uds_layer_{layer}"] = ColumnValues((None, *noisy(erased, name, layer)[1:]), "up", shown=False)
     forget["mia_loss"] = ColumnValues(noisy(1 - left, name, "mia"), "none", shown=False)
     retain = {
         "extraction_strength": ColumnValues(noisy(kept, name, "ES_R"), "up"),

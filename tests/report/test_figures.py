@@ -262,6 +262,13 @@ def test_progression_is_the_mean_over_seeds(drawn, records) -> None:
     assert "series-npo--forget" not in lines
 
 
+def test_erasure_is_the_mean_over_seeds_and_rows_with_a_value(drawn, records) -> None:
+    lines = {line.get_gid(): line.get_ydata() for line in drawn["erasure_by_layer"].figure.axes[0].lines}
+    rows = [run.result.rows["forget"].metrics for run in records.of("atwu")]
+    wanted = [fmean(v for each in rows for v in each[f"uds_layer_{layer}"] if v is not None) for layer in range(3)]
+    assert lines["series-atwu--erasure"] == pytest.approx(wanted)
+
+
 def test_training_curves_are_means_over_seeds_in_bins(records) -> None:
     steps, values = curve(records.of("atwu"), "retain_loss", 10)
     assert steps[:2] == pytest.approx([2.5, 6.5])

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from atwu.report.board import Board, BoardStudy, StudyFacts
 from atwu.report.colour_scale import contrast
+from atwu.report.page.board_page import render_board
 from atwu.report.page.report_page import write_report_page
 from atwu.report.report_records import Records
 from atwu.report.report_table import leading_metric
@@ -372,3 +374,29 @@ def test_the_printed_page_shows_everything(page: Any) -> None:
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert not any(box.get_attribute("open") for box in page.find_elements(By.TAG_NAME, "details"))
     assert len(page.print_page()) > 20_000
+
+
+def test_the_board_filters_methods_and_benchmarks(
+    browser: Any, build_records: Callable[..., Records], tmp_path: Path
+) -> None:
+    studies = [
+        BoardStudy(StudyFacts(name, "pebble-1b", "atwu study run"), build_records(seeds=[0]).results)
+        for name in ("Pebbles", "Stones")
+    ]
+    (tmp_path / "board.html").write_text(render_board(Board(tuple(studies))), encoding="utf-8")
+    browser.get((tmp_path / "board.html").as_uri())
+    browser.find_element(By.ID, "find").send_keys("WG")
+    shown = [
+        row.get_attribute("data-label")
+        for row in browser.find_elements(By.CSS_SELECTOR, ".ranked tr")
+        if row.is_displayed()
+    ]
+    assert shown == ["wga"] * 3
+    assert browser.find_element(By.ID, "found").text == "1 of 3 shown"
+    browser.find_element(By.CSS_SELECTOR, "select.choice").send_keys("Stones")
+    assert [browser.find_element(By.ID, name).is_displayed() for name in ("overview", "study-1", "study-2")] == [
+        True,
+        False,
+        True,
+    ]
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")

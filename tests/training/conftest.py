@@ -41,7 +41,10 @@ def make_rows(count: int, offset: int = 0) -> list[Example]:
         start = answer.index(town)
         rows.append(
             Example.from_qa(
-                f"Where was {name} (no. {index + offset}) born?", answer, forget_spans=((start, start + len(town)),)
+                f"Where was {name} (no. {index + offset}) born?",
+                answer,
+                forget_spans=((start, start + len(town)),),
+                alternate=f"{name} was born in Pellworth.",
             )
         )
     return rows
@@ -51,7 +54,8 @@ def write_rows(path: Path, rows: list[Example]) -> Path:
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             spans = [list(span) for span in row.forget_spans or ()]
-            file.write(json.dumps({"question": row.question, "answer": row.answer, "forget_spans": spans}) + "\n")
+            columns = {"question": row.question, "answer": row.answer, "alternate": row.alternate}
+            file.write(json.dumps(columns | {"forget_spans": spans}) + "\n")
     return path
 
 

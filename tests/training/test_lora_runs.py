@@ -260,7 +260,7 @@ def test_missing_peft_is_reported_before_weights_are_read(model_folder, data_fil
 
 
 def test_quantized_results_are_adapters(model_folder, monkeypatch):
-    monkeypatch.setattr("atwu.training.load_to_train.check_quantize", lambda quantize: None)
+    monkeypatch.setattr("atwu.training.load_to_train.check_quantization", lambda quantize, loading: None)
     source = ModelSource(model=str(model_folder))
     settings = LORA_SETTINGS | {"quantize": "4bit", "use_cpu": False}
     with pytest.raises(ValueError, match=r"quantized.*--save-adapter"):

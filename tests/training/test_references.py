@@ -15,12 +15,12 @@ from atwu.modeling.adapters import Lora, attach
 from atwu.training import reference_tables as module
 from tests.training.conftest import make_rows
 
-# method, replaced retain loss, sets that are read: sequences, distributions, states, and two kinds at once
+# method, replaced retain loss, sets that are read: sequences, distributions of two teachers, states
 CASES = [
     ("dpo", None, {"forget", "alternate"}),
-    ("undial", None, {"forget"}),
+    ("asu", "kl", {"forget", "retain"}),
+    ("duet", None, {"forget", "retain"}),
     ("rmu", None, {"retain"}),
-    ("npo", "kl", {"forget", "retain"}),
 ]
 
 

@@ -23,16 +23,19 @@ class SourceRows:
 
 
 def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
-    """Return the first `count` rows; None returns all.
-
-    Raises:
-        ValueError: not a number, or larger than the number of rows.
-    """
+    """Return the first `count` rows; None returns all."""
     if count is None:
         return rows
     if not count.isdecimal() or not 1 <= int(count) <= len(rows):
         raise ValueError(f"{name!r}: its number of rows must be a whole number from 1 to {len(rows)}, got {count!r}.")
     return rows[: int(count)]
+
+
+def whole_number(name: str, what: str, given: str) -> int:
+    """Parse a count in the name of a source or benchmark."""
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {given!r}.")
+    return int(given)
 
 
 @dataclass(frozen=True, slots=True)

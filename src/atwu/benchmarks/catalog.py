@@ -14,13 +14,12 @@ from atwu.benchmarks.dataset_files import DATA_VARIABLE, local_folder
 from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark
 from atwu.benchmarks.lume import LUME_DATA, lume_benchmark
 from atwu.benchmarks.muse import MUSE_DATA, muse_benchmark
-from atwu.benchmarks.people.people_benchmark import people_benchmark
-from atwu.benchmarks.rwku.rwku_benchmark import rwku_benchmark
+from atwu.benchmarks.people.people_rows import people_benchmark
+from atwu.benchmarks.rwku.rwku_rows import rwku_benchmark
 from atwu.benchmarks.rwku.rwku_tables import RWKU_DATA
-from atwu.benchmarks.suite.suite_benchmark import suite_benchmark
+from atwu.benchmarks.suite.suite_rows import suite_benchmark
 from atwu.benchmarks.suite.suite_tables import SUITE_HUB, local_topics
-from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.tofu_rows import TOFU
+from atwu.benchmarks.tofu.tofu_rows import TOFU, tofu_benchmark
 from atwu.benchmarks.wmdp import WMDP_DATA, wmdp_benchmark
 
 
@@ -31,6 +30,7 @@ class BenchmarkEntry:
     names: tuple[str, ...]
     """Names for `load_benchmark`; capital letters stand for a choice of the user."""
     load: Callable[[str], Benchmark]
+    """Takes the whole name."""
     size: str
     licence: str
     measures: str

@@ -55,7 +55,6 @@ class Tables:
         """Open a copy.
 
         Args:
-            published: the published shape of the data set.
             folder: folder of the files; None for the Hub.
         """
         self.published = published
@@ -83,12 +82,7 @@ class Tables:
         return expected.rows if self.folder is not None or expected.counted_on_hub else None
 
     def table(self, name: str) -> tuple[Record, ...]:
-        """Return the records of a table.
-
-        Raises:
-            FileNotFoundError: the folder lacks the file.
-            ValueError: rows, columns or lists differ from those published, or the Hub does not answer.
-        """
+        """Return the records of a table."""
         if name not in self._read:
             records = tuple(self._records(name))
             self._check_rows(name, len(records))
@@ -167,11 +161,7 @@ class Tables:
 
 
 def open_tables(published: DataSet) -> Tables:
-    """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set.
-
-    Raises:
-        FileNotFoundError: the folder has no table of the data set.
-    """
+    """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set."""
     given = os.environ.get(DATA_VARIABLE)
     if not given:
         return Tables(published)

@@ -57,11 +57,7 @@ _ON_HUB = DataSet(
 
 
 def knowundo_tables() -> KnowUnDoTables:
-    """Open the copy in ATWU_DATA, or the Hub's if it is not set.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no file of the data set.
-    """
+    """Open the copy in ATWU_DATA, or the Hub's if it is not set."""
     return KnowUnDoTables(KNOWUNDO_DATA, open_tables(KNOWUNDO_DATA).folder)
 
 
@@ -70,11 +66,6 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `knowundo:DOMAIN:SPLIT`, or with `:N` only its first N rows.
-        tables: the copy to read; by default that of `knowundo_tables`.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if (
@@ -99,10 +90,6 @@ def knowundo_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `knowundo:privacy` or `knowundo:copyright`.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no KnowUnDo.
-        ValueError: unknown domain, or a malformed row.
     """
     tables = knowundo_tables()
     sources = {split: f"{name}:{split}" for split in KNOWUNDO_SPLITS}

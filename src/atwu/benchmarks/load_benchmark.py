@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.catalog import CATALOG
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure
-
-BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {entry.prefix: entry.load for entry in CATALOG}
-"""Prefix of a benchmark name -> its loader, which takes the whole name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +34,9 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
         return _own_benchmark(name)
     kind, _, rest = name.partition(":")
     known = [each for entry in CATALOG for each in entry.names]
-    if kind in BENCHMARKS and (rest or name in known):
-        return BENCHMARKS[kind](name)
+    for entry in CATALOG:
+        if entry.prefix == kind and (rest or name in known):
+            return entry.load(name)
     raise ValueError(f"unknown benchmark {name!r}; choose one of {', '.join(known)} (atwu benchmarks describes them).")
 
 

@@ -8,11 +8,10 @@ membership attack are only in the data of SemEval-2025 Task 4, which is the same
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.base import Benchmark, SourceRows, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.probes import Probe, Probes
 from atwu.benchmarks.subsample import rows_to_measure
@@ -79,17 +78,12 @@ def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
-        tables: the copy to read; by default the one in ATWU_DATA.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in LUME_SPLITS:
         raise ValueError(f"{name!r} is not lume:SPLIT or lume:SPLIT:N; the splits are {', '.join(LUME_SPLITS)}.")
     tables = open_tables(LUME_DATA) if tables is None else tables
-    rows = _rows(tables, parts[0], documents=_count(name, parts[1]) if len(parts) == 2 else None)
+    rows = _rows(tables, parts[0], documents=whole_number(name, "documents", parts[1]) if len(parts) == 2 else None)
     documents = len({row.document for row in rows})
     checked = f"{parts[0]}: {len(rows)} rows of {documents} documents"
     return SourceRows(tuple(row.example() for row in rows), (checked,), tables.incomplete())
@@ -100,15 +94,11 @@ def lume_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `lume`, or `lume:N` with only the first N documents of each task and split.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no LUME.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "lume" or len(parts) > 1:
         raise ValueError(f"{name!r} is not lume, or lume:N with the first N documents of each task and split.")
-    documents = _count(name, parts[0]) if parts else None
+    documents = whole_number(name, "documents", parts[0]) if parts else None
     tables = open_tables(LUME_DATA)
     found = {split: _rows(tables, split, documents=documents) for split in LUME_SPLITS}
     rows = {split: tuple(row.example() for row in each) for split, each in found.items()}
@@ -136,24 +126,15 @@ def lume_benchmark(name: str) -> Benchmark:
     )
 
 
-def _count(name: str, given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"{name!r}: the number of documents must be a whole number of at least 1, got {given!r}.")
-    return int(given)
-
-
 def _rows(tables: Tables, split: str, *, documents: int | None) -> tuple[LumeRow, ...]:
     """Parse a split; at most `documents` documents of each task."""
-    return tuple(_first_documents(map(_parsed, tables.table(split)), documents))
-
-
-def _first_documents(rows: Iterator[LumeRow], documents: int | None) -> Iterator[LumeRow]:
-    seen: dict[str, set[str]] = {task: set() for task in LUME_TASKS}
-    for row in rows:
+    rows, seen = list[LumeRow](), {task: set[str]() for task in LUME_TASKS}
+    for row in map(_parsed, tables.table(split)):
         known = seen[row.task]
         if documents is None or row.document in known or len(known) < documents:
             known.add(row.document)
-            yield row
+            rows.append(row)
+    return tuple(rows)
 
 
 def _parsed(record: Record) -> LumeRow:

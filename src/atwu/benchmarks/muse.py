@@ -56,11 +56,6 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `MUSE_SPLITS`: training texts in chunks,
             texts of the membership attack, or questions.
-        tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "muse" or len(parts) not in (2, 3) or parts[0] not in CORPORA:
@@ -87,10 +82,6 @@ def muse_benchmark(name: str) -> Benchmark:
     Args:
         name: `muse:news`, `muse:books`, or `muse:news:FOLD` with another forget set, one of scal_1 to scal_4 and sust_1
             to sust_4.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no copy of the corpus.
-        ValueError: unknown corpus or fold, or a malformed row.
     """
     prefix, corpus, *folds = name.split(":") if ":" in name else (name, "")
     known = [f"{kind}_{fold}" for kind in _FOLDS for fold in FOLDS] if corpus == "news" else []

@@ -65,7 +65,6 @@ class LoadedRows:
     rows: Sequence[Example]
     """The rows, in memory or, for large data sets, on disk."""
     source: str
-    """The source name."""
     warnings: tuple[str, ...]
     """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
 
@@ -131,11 +130,7 @@ def load_rows(
 
 
 def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
-    """Write a column mapping behind every file and Hub data set of a source that has none.
-
-    Raises:
-        ValueError: the mapping names an unknown field.
-    """
+    """Write a column mapping behind every file and Hub data set of a source that has none."""
     text = columns_text(parse_columns(columns_text(columns)))
     return JOIN.join(f"{part}:{text}" if _takes_columns(str(part)) else str(part) for part in _parts(source))
 

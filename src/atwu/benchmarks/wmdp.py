@@ -7,7 +7,7 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.base import Benchmark, SourceRows, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
@@ -37,11 +37,6 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
-        tables: the copy to read; by default the one in ATWU_DATA, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the corpus.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in WMDP_DOMAINS or parts[1] not in WMDP_SPLITS:
@@ -49,7 +44,7 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
             f"{name!r} is not wmdp:DOMAIN:SPLIT or wmdp:DOMAIN:SPLIT:N; domains are {', '.join(WMDP_DOMAINS)}, splits "
             f"{', '.join(WMDP_SPLITS)}."
         )
-    count = _count_of(name, parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
+    count = whole_number(name, "documents", parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
     tables = open_tables(WMDP_DATA) if tables is None else tables
     table = f"{parts[0]}-{parts[1]}-corpus"
     documents = [columns["text"] for _, columns in tables.first(table, count)]
@@ -66,10 +61,6 @@ def wmdp_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA has no WMDP, or the forget corpus of biology is not there.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "wmdp" or len(parts) not in (1, 2) or parts[0] not in WMDP_DOMAINS:
@@ -89,9 +80,3 @@ def wmdp_benchmark(name: str) -> Benchmark:
         pool=kept.rows,
         checked=(*removed.checked, *kept.checked),
     )
-
-
-def _count_of(name: str, given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"{name!r}: the number of documents must be a whole number of at least 1, got {given!r}.")
-    return int(given)

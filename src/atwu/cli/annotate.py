@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, check_rows_file, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from atwu.judge.annotation import AnnotatedRows
 
 PREVIEW_ROWS = 3
-"""Number of annotated rows to print."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +49,9 @@ class AnnotateCommand(NamesRows):
     judging: Annotator
 
     def run(self) -> None:
-        """Annotate, preview some rows, and write them."""
         from atwu.data.row_parsing import write_rows
 
-        check_writable(self.output, overwrite=self.overwrite)
-        if self.output.suffix != ".jsonl":
-            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        check_rows_file(self.output, overwrite=self.overwrite)
         annotated = self._annotate()
         if annotated is None:
             return

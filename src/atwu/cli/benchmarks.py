@@ -17,7 +17,6 @@ class BenchmarksCommand:
     """
 
     def run(self) -> None:
-        """Print the table."""
         from rich.table import Table
 
         from atwu.benchmarks.catalog import CATALOG

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, check_rows_file, columns_option, open_rows, rows_option
 
 
 @dataclass(kw_only=True)
@@ -30,15 +29,12 @@ class FormsBuildCommand(NamesRows):
     overwrite: bool = cli_option("Replace --output if it exists.", False)
 
     def run(self) -> None:
-        """Write the rows and print their number by form."""
         from collections import Counter
 
         from atwu.data.question_forms import FORMS, read_forms, rows_in_forms
         from atwu.data.row_parsing import write_rows
 
-        check_writable(self.output, overwrite=self.overwrite)
-        if self.output.suffix != ".jsonl":
-            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        check_rows_file(self.output, overwrite=self.overwrite)
         forms = tuple(FORMS) if self.forms == "all" else read_forms(self.forms)
         if not forms:
             raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")

@@ -26,17 +26,10 @@ class ChatCommand:
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Read messages and print answers."""
-        from atwu.data.schema import Message
-        from atwu.evaluation.backends import TransformersGenerator
-        from atwu.evaluation.generations import Decoding, Prompt, generate_all
-        from atwu.modeling.open_model import open_model
+        from atwu.evaluation.side_by_side import SideBySide
 
-        names = [self.model, *([self.compare] if self.compare else [])]
-        models = {name: TransformersGenerator(*open_model(name, self.loading)) for name in names}
-        start = () if self.system is None else (Message("system", self.system),)
-        histories = dict.fromkeys(names, start)
-        decoding = Decoding(max_new_tokens=self.max_new_tokens)
+        names = {name: name for name in (self.model, self.compare) if name}
+        models = SideBySide(names, self.loading, system=self.system, max_new_tokens=self.max_new_tokens)
         note("empty line: new conversation; Ctrl-D: exit")
         while True:
             try:
@@ -46,10 +39,7 @@ class ChatCommand:
                 say("")
                 return
             if not words:
-                histories = dict.fromkeys(names, start)
+                models.restart()
                 continue
-            for name, generator in models.items():
-                histories[name] = (*histories[name], Message("user", words))
-                (answer,) = generate_all(generator, [Prompt(histories[name])], decoding)
-                histories[name] = (*histories[name], Message("assistant", answer.text))
-                say(f"{name}> {answer.text}" if len(names) > 1 else answer.text)
+            for name, answer in models.ask(words):
+                say(f"{name}> {answer}" if len(names) > 1 else answer)

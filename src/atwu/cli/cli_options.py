@@ -63,8 +63,6 @@ def cli_options_of(
     """Return the options of a dataclass and of nested dataclasses, without fields that a command line cannot set.
 
     Args:
-        source: the dataclass.
-        without: fields to leave out.
         group: heading of fields without one.
         common: False shows all of them in --help-all only.
     """

@@ -38,7 +38,6 @@ class CompareCommand:
     form: str = cli_option("Output format.", "table", flag="format", choices=("table", "markdown"))
 
     def run(self) -> None:
-        """Read, check and print the results."""
         if len(self.results) > 1 and all(path.is_dir() for path in self.results):
             self._studies()
         else:

@@ -28,7 +28,6 @@ class DemoCommand:
     seed: int = cli_option("Seed of training and unlearning.", 0, least=0)
 
     def run(self) -> None:
-        """Run the demo and print its table."""
         import time
 
         from atwu.experiments.demonstration import DEMO_COLUMNS, LEARNING_RATE, run_demo

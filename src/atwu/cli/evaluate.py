@@ -58,7 +58,8 @@ class EvaluateCommand(NamesRows):
         group=EVALUATED_SETS,
     )
     retain_only: str | None = cli_option(
-        "Model trained without the forget set, or its result file. Adds forget quality (p-value) and privleak.",
+        "Model trained without the forget set, or its result file. Adds forget quality (p-value) and privleak; "
+        "with --original, both as models, the unlearning depth score (metric uds).",
         None,
         group=EVALUATED_SETS,
     )
@@ -102,7 +103,6 @@ class EvaluateCommand(NamesRows):
     result: ResultFile
 
     def run(self) -> None:
-        """Evaluate, print and write the result."""
         if self.listing:
             from atwu.evaluation.registry import listing
 
@@ -110,7 +110,7 @@ class EvaluateCommand(NamesRows):
             return
         from atwu.evaluation.evaluate_config import EvaluateConfig
         from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
-        from atwu.evaluation.runner import EvaluationRunner, check_names
+        from atwu.evaluation.runner import EvaluationRunner, check_names, reference_models
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_system_prompt
         from atwu.report.terminal_tables import panel_table
@@ -126,13 +126,18 @@ class EvaluateCommand(NamesRows):
         wanted = (
             "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         )
-        names = selected_metrics(wanted, sets=present, weights=self.model_url is None)
+        compared = {"original": self.original, "retain-only": self.retain_only}
+        references = {role: name for role, name in compared.items() if name is not None}
+        names = selected_metrics(
+            wanted,
+            sets=present,
+            weights=self.model_url is None,
+            reference_models=reference_models(references, self.loading) is not None,
+        )
         check_inputs_used(names, sets=present, weights=self.model_url is None)
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate requires a metric that uses the judge; none of {', '.join(names)} does.")
-        compared = {"original": self.original, "retain-only": self.retain_only}
-        references = {role: name for role, name in compared.items() if name is not None}
         check_names(
             model if self.model_url is None else None,
             references,

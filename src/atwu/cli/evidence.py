@@ -44,7 +44,6 @@ class EvidenceCommand:
     device: str | None = cli_option(DEVICE, None)
 
     def run(self) -> None:
-        """Make missing measurements, write the files and print a summary."""
         from atwu.request.collect_evidence import gather
         from atwu.request.evidence import is_evidence
         from atwu.request.evidence_page import write_evidence_page

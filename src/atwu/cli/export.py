@@ -66,7 +66,6 @@ class ExportCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Export the model and print the verdict."""
         from atwu.exporting.export_run import export
 
         exported = export(

@@ -40,7 +40,6 @@ class JudgeAgreementCommand:
     )
 
     def run(self) -> None:
-        """Judge the cases, print the agreement and write the result."""
         from atwu._files import versions, write_json
         from atwu.judge.agreement import agreement, load_cases
         from atwu.judge.open_judge import open_judge

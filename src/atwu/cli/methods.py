@@ -20,7 +20,6 @@ class MethodsCommand:
     json: bool = cli_option("Print JSON instead of tables.", False)
 
     def run(self) -> None:
-        """Print the tables, or the description of one method."""
         from rich.console import Console
 
         from atwu._names import lookup

@@ -11,13 +11,13 @@ from rich.table import Table
 from atwu._names import source_location
 from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
-from atwu.methods.method_table import CITATIONS, CODE, METHODS
+from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
 from atwu.methods.presets import PUBLISHED, Preset, find_preset
 from atwu.methods.recipe import Recipe, recipe
 
 _LEGEND = (
-    "w: token weight, p: probability of the token, y: answer, π: model, π0: original model, z0: its logits, h: hidden state, "
-    "h0: that of π0, u: random vector, H: entropy, n: number of answer tokens, σ: sigmoid"
+    "w: token weight, p: probability of the token, y: answer, π: model, z: its logits, π0: original model, z0: its logits, "
+    "h: hidden state, h0: that of π0, u: random vector, H: entropy, n: number of answer tokens, σ: sigmoid"
 )
 _MEANS: Mapping[str, tuple[str, str]] = {
     "tokens": ("tokens", "mean over tokens"),
@@ -236,7 +236,7 @@ def explain_method(console: Console, name: str) -> None:
         ],
     )
     if row.values_from is not None:
-        source = f"are those of {row.values_from}" if row.values_from != CODE else "come from its code"
+        source = {CODE: "come from its code", OURS: "are ours"}.get(row.values_from, f"are those of {row.values_from}")
         console.print(f"No values were published for this method; the defaults {source}.")
     for benchmark, presets in published.items():
         rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in _learning_rates(presets).items())

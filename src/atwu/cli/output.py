@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
 import os
@@ -22,33 +21,14 @@ if TYPE_CHECKING:
 _COLOURS = {"red": 31, "yellow": 33}
 
 
-_PLAIN = str.maketrans("–−×·’‘“”↑↓²ℓΔ₀₁", "--x*''\"\"^v2lD01") | str.maketrans(
-    {"±": "+-", "…": "...", "→": "->", "√": "sqrt", "Σ": "sum", "‖": "||", "α": "alpha", "β": "beta", "γ": "gamma"}
-    | {"ε": "epsilon", "η": "eta", "λ": "lambda"}
-    | {"↕": "v^", "δ": "delta", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau"}
-)
-"""ASCII replacements for terminals with another encoding."""
-
-
 def any_terminal() -> None:
-    """Print to terminals of any encoding: known signs as ASCII, other characters escaped as in Python (`\\xe9`).
-
-    What is printed to a closed stream is dropped.
-    """
+    """Print to any stream: characters that its encoding lacks are escaped; what is printed to a closed one is dropped."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    codecs.register_error("atwu", _as_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="atwu")
-
-
-def _as_ascii(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    signs = error.object[error.start : error.end]
-    return signs.translate(_PLAIN).encode("ascii", "backslashreplace").decode(), error.end
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: object) -> None:

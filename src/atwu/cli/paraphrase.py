@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, check_rows_file, columns_option, open_rows, rows_option
 from atwu.judge.open_judge import EstimatedJudgeOptions
 
 
@@ -39,14 +38,11 @@ class ParaphraseCommand(NamesRows):
     judging: Paraphraser
 
     def run(self) -> None:
-        """Paraphrase, check and write the rows."""
         from atwu.data.row_parsing import write_rows
         from atwu.judge.open_judge import open_asker
         from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
 
-        check_writable(self.output, overwrite=self.overwrite)
-        if self.output.suffix != ".jsonl":
-            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        check_rows_file(self.output, overwrite=self.overwrite)
         asker = open_asker(self.judging, what="model")
         rows = open_rows(self.data, limit=self.limit)
         if self.judging.estimate:

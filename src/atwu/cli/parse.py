@@ -23,8 +23,6 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
 
     Args:
         command: a dataclass, see `atwu.cli.cli_options`.
-        words: the arguments.
-        name: name of the command.
 
     Raises:
         UsageError: an unknown option, an invalid value, or a missing one.
@@ -60,7 +58,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
 
     class Formatter(ParagraphRichHelpFormatter):
         help_markup = text_markup = False
-        group_name_formatter = staticmethod(lambda name: name[:1].upper() + name[1:])  # type: ignore[assignment]
+        group_name_formatter = str
 
     options = cli_options_of(command)
     hidden = not all(option.common for option in options)
@@ -180,11 +178,7 @@ def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read a flat YAML file of options, without the key `about`.
-
-    Raises:
-        FileNotFoundError, ValueError: the file does not exist, or is not a YAML mapping.
-    """
+    """Read a flat YAML file of options, without the key `about`."""
     if not path.is_file():
         raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
     values = read_yaml(path)
@@ -197,11 +191,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def typed_options(
     values: Mapping[str, Any], command: type, options: Sequence[CliOption] = (), *, where: Path
 ) -> dict[str, Any]:
-    """Check and convert the options of a command that were read from a file.
-
-    Raises:
-        ValueError: a value of the wrong type, or an unknown key; the message names the closest known key.
-    """
+    """Check and convert the options of a command that were read from a file."""
     known = {option.name: option for option in options or cli_options_of(command) if option.name != "config"}
     for key in values:
         if key not in known:

@@ -40,7 +40,6 @@ class PlanCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Estimate each strategy and name the first that fits."""
         from atwu.benchmarks.sources import load_rows
         from atwu.request.auto_settings import DeviceInfo, batch_of, batch_size, first_that_fits, strategy_estimates
         from atwu.request.unlearning_request import flags

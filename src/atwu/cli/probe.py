@@ -25,7 +25,9 @@ class ProbeCommand(ReadsRows):
     data: str = rows_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
     layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
-        "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.", None
+        "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.",
+        None,
+        choices=("own", "pred", "both"),
     )
     folds: int = cli_option("Number of cross-validation folds; a subject is in one fold.", 5, least=2)
     seed: int = cli_option("Seed of the assignment of subjects to folds.", 0)
@@ -35,10 +37,9 @@ class ProbeCommand(ReadsRows):
     batch_tokens: int = cli_option("Tokens per forward pass.", 4096, least=1)
 
     def run(self) -> None:
-        """Train the probes, print and write the results."""
         from atwu._extras import require
         from atwu._files import write_json
-        from atwu.evaluation.linear_probe import check_positions, labelled_rows, probe, probe_record
+        from atwu.evaluation.linear_probe import labelled_rows, probe, probe_record
         from atwu.evaluation.token_states import POSITIONS, layer_numbers
         from atwu.modeling.load import load_config
         from atwu.report.terminal_tables import print_probe
@@ -46,7 +47,6 @@ class ProbeCommand(ReadsRows):
         require("sklearn", extra="probe")
         layers = parse_layers(self.layers)
         positions: Any = self.position or list(POSITIONS)
-        check_positions(positions)
         self.result.check()
         self.check()
         loaded = self.load_rows(self.limit)
@@ -71,11 +71,7 @@ class ProbeCommand(ReadsRows):
 
 
 def parse_layers(text: str) -> list[int] | None:
-    """Parse layer numbers; None for all.
-
-    Raises:
-        ValueError: Neither a keyword nor whole numbers.
-    """
+    """Parse layer numbers; None for all."""
     if text == "all":
         return None
     if text == "last":

@@ -41,7 +41,6 @@ class ReportCommand:
     focus: str = cli_option("Method to highlight in figures and on the page.", "atwu")
 
     def run(self) -> None:
-        """Read the runs, and write or print the report."""
         from atwu.report.run_records import read_records
 
         forms = self._forms()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, check_rows_file, columns_option, open_rows, rows_option
 from atwu.modeling.open_model import ModelLoadArgs
 
 
@@ -33,14 +32,11 @@ class RetainBuildCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Build the retain set, write it and print its composition."""
         from atwu.data.row_parsing import write_rows
         from atwu.modeling.open_model import open_model
         from atwu.request.retain_set import build_retain
 
-        check_writable(self.output, overwrite=self.overwrite)
-        if self.output.suffix != ".jsonl":
-            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        check_rows_file(self.output, overwrite=self.overwrite)
         forget, corpus = open_rows(self.forget), open_rows(self.corpus)
         built = build_retain(
             *open_model(self.model, self.loading), forget, corpus=corpus, count=self.count, system=self.system

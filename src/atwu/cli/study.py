@@ -20,7 +20,6 @@ class StudyListCommand:
     """
 
     def run(self) -> None:
-        """Print both tables."""
         from atwu.experiments.study.study_tables import library_table, settings_table
 
         console = terminal()
@@ -72,7 +71,6 @@ class StudyRunCommand:
     judging: JudgeOptions
 
     def run(self) -> None:
-        """Plan and run the study, and print its table."""
         from atwu.experiments.open_executor import open_executor
         from atwu.experiments.study.run_plan import read_probe
         from atwu.experiments.study.run_study import plan_study, run_study, shared_judge, supported_plan
@@ -136,7 +134,6 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
-        """Print the numbers, then the orderings."""
         from atwu.experiments.study.published_comparison import compare_orderings, load_comparison
         from atwu.experiments.study.study_tables import comparison_table, ordering_table
 

@@ -39,7 +39,6 @@ class TokensCommand(ReadsRows):
     limit: int = cli_option("Number of rows to score for the HTML page.", 100, least=1)
 
     def run(self) -> None:
-        """Score the rows, print them and write the page."""
         from atwu.evaluation.auxiliary_logps import find_auxiliary_models
         from atwu.evaluation.weighting_scores import check_scores, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer

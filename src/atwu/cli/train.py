@@ -188,7 +188,9 @@ class UnlearnCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Run the request and print the verdict."""
+        missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
+        if self.ledger is None and missing:
+            raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
         from atwu.request.unlearning_request import RequestOptions
@@ -196,9 +198,6 @@ class UnlearnCommand(NamesRows):
         from atwu.training.progress import Say, silent
         from atwu.training.unlearn_run import ModelSource
 
-        missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
-        if self.ledger is None and missing:
-            raise UsageError(f"{' and '.join(missing)} missing; pass them as flags or in the --config file.")
         if self.columns is not None and "extra_forget" in self.settings:
             self.settings["extra_forget"] = self.mapped(self.settings["extra_forget"])
         with prefix_errors(self.config):
@@ -248,7 +247,6 @@ class FinetuneCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        """Train the model."""
         from atwu.training.config import FinetuneConfig
         from atwu.training.unlearn_run import ModelSource, run_finetune
 

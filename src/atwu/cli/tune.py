@@ -64,7 +64,6 @@ class TuneCommand:
     )
 
     def run(self) -> None:
-        """Search, and print and write the results."""
         options = dict(map(_setting, self.fixed))
         from atwu.experiments.open_executor import open_executor
         from atwu.experiments.tuning.trial_storage import masked

@@ -63,13 +63,18 @@ class Alternates:
         return self.chosen[epoch % len(self.chosen)][row]
 
 
-def check_alternates(examples: Sequence[Example], what: str = "forget") -> None:
-    """Check that every row has an alternate or a question to refuse.
+def check_alternates(examples: Sequence[Example], what: str = "forget", *, own: bool = False) -> None:
+    """Check that every row has an alternate or, unless it must be its own, a question to refuse.
 
     Raises:
-        ValueError: a plain text row has no alternate.
+        ValueError: a row has neither.
     """
     for index, example in enumerate(examples):
+        if own and example.alternate is None:
+            raise ValueError(
+                f"{what} set, row {index + 1}: altpo needs the column alternate, a plausible false answer; write them with "
+                "atwu alternates build --model MODEL --forget FILE --output ALTERNATES."
+            )
         if example.alternate is None and not example.messages:
             raise ValueError(
                 f"{what} set, row {index + 1}: a plain text row has no question to refuse; add the column alternate."

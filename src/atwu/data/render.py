@@ -26,8 +26,8 @@ _TODAY = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""
-PLAIN_QUESTION = "Question: "
-"""What a question begins with in the plain form."""
+PLAIN_QUESTION, PLAIN_ANSWER = "Question: ", "Answer: "
+"""What a question and an answer begin with in the plain form."""
 _MOST_LINES = 1_000_000
 """Lines that a template may execute for one row, half a second; the longest ones in use execute thousands."""
 _REMEDY = (
@@ -157,7 +157,7 @@ def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
 
 
 def _plain_prompt(messages: Sequence[Message]) -> str:
-    lead = {"system": "", "user": PLAIN_QUESTION, "assistant": "Answer: "}
+    lead = {"system": "", "user": PLAIN_QUESTION, "assistant": PLAIN_ANSWER}
     lines = []
     for previous, message in zip([None, *messages], messages, strict=False):
         if previous is not None:

@@ -65,11 +65,7 @@ def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> Mo
 def paired_differences(
     first: EvalResult, second: EvalResult, references: Sequence[EvalResult] = ()
 ) -> dict[tuple[str, str], Estimate]:
-    """Return first minus second for every metric that both have, by (set, metric); aggregates by (`overall`, metric).
-
-    Raises:
-        ValueError: The two were measured on different rows.
-    """
+    """Return first minus second for every metric that both have, by (set, metric); aggregates by (`overall`, metric)."""
     for split in sorted(first.rows.keys() & second.rows.keys()):
         if first.rows[split].ids != second.rows[split].ids:
             raise ValueError(
@@ -95,9 +91,6 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
     Returns:
         A result without row values that holds every metric of any seed. Values and intervals are means over the seeds
         that have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
-
-    Raises:
-        ValueError: No results, or results on different rows.
     """
     if not results:
         raise ValueError("nothing to average: give one result per seed.")
@@ -178,9 +171,6 @@ def seed_differences(
 
     Returns:
         (set, metric) -> difference; aggregate metrics have the set `overall`.
-
-    Raises:
-        ValueError: Different numbers of seeds, or different rows.
     """
     pairs = [paired_differences(one, other, references) for one, other in zip(first, second, strict=True)]
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
@@ -192,9 +182,6 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
 
     Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
     each study makes them independent.
-
-    Raises:
-        ValueError: No studies.
     """
     if not studies:
         raise ValueError("nothing to average: give one estimate per study.")

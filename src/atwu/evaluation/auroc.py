@@ -49,9 +49,6 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
 
     Returns:
         The area under the ROC curve; None if all labels are equal.
-
-    Raises:
-        ValueError: Different lengths, a NaN score, or a label that is not 0 or 1.
     """
     values, positive = _checked(scores, labels)
     positives, negatives = int(positive.sum()), int((~positive).sum())
@@ -66,9 +63,6 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
 
     Returns:
         Mean, standard deviation, counts and single values; answers with one class only are skipped.
-
-    Raises:
-        ValueError: As for `auroc`, with the index of the answer.
     """
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ from atwu._manifest import RECORD_NAME
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.evaluation.teacher_forced import read_tokens
+
+AuxiliaryLogps = Mapping[str, Sequence[FloatArray]]
+"""`forget` and `retain` -> log-probabilities under that model, one array of shape (tokens,) per row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +35,11 @@ class AuxiliaryModels:
             found = read_tokens(load_model(name).to(device), rows, batch_tokens=batch_tokens)
             return [row.logps for row in found]
 
-        return AuxiliaryLogps(of(self.forget), of(self.retain))
-
-
-@dataclass(frozen=True, slots=True)
-class AuxiliaryLogps:
-    """Log-probabilities under both models, one array of shape (tokens,) per row."""
-
-    forget: Sequence[FloatArray]
-    retain: Sequence[FloatArray]
+        return {"forget": of(self.forget), "retain": of(self.retain)}
 
 
 def find_auxiliary_models(folder: str | Path) -> AuxiliaryModels | None:
-    """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist.
-
-    Raises:
-        ValueError: The record is not valid JSON.
-    """
+    """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist."""
     file = Path(folder).expanduser() / RECORD_NAME
     record = read_json(file) if file.is_file() else None
     recipe = record.get("recipe") if isinstance(record, dict) else None

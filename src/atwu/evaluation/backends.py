@@ -7,6 +7,7 @@ post-processed alike: no special tokens, no surrounding white space, cut before 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,7 +21,7 @@ from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import file_digest
 from atwu.data.encode import Encoder
-from atwu.data.render import PLAIN_QUESTION
+from atwu.data.render import PLAIN_ANSWER, PLAIN_QUESTION
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
@@ -39,7 +40,8 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
-_NEXT_QUESTION = f"\n{PLAIN_QUESTION.strip()}"
+_NEXT_TURN = re.compile(rf"\n{PLAIN_QUESTION.strip()}|(?<=\S)\s*\n{PLAIN_ANSWER.strip()}")
+"""Where an answer in the plain form ends: at another question, or at the answer once more."""
 _DUMMY_ANSWER = "x"
 """Answer used to encode a prompt; the prompt's ids do not depend on it."""
 _VLLM_BATCH = 512
@@ -66,7 +68,6 @@ class TransformersGenerator:
 
         Args:
             model: Causal language model; a PEFT wrapper works too.
-            tokenizer: Its fast tokenizer.
             max_length: Maximum length of prompt and generated text together, in tokens; None: the model's own limit.
             batch_tokens: Tokens per batch; more is faster on a GPU and needs more memory.
             fingerprint: Fingerprint of the model, if known; avoids reading the weights.
@@ -86,11 +87,7 @@ class TransformersGenerator:
         return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. A text also ends at `max_length`.
-
-        Raises:
-            ValueError: A prompt cannot be encoded or is too long; nothing is generated.
-        """
+        """See `Generator.generate`. A text also ends at `max_length`."""
         encoded = self._ids.of(prompts)
         generate(
             self.model,
@@ -130,11 +127,6 @@ class VllmGenerator:
             loading: How the checkpoint is loaded; by default in its own dtype, float32 excepted.
             max_length: Minimum number of positions to reserve, so that the engine starts only once.
             memory_share: Share of GPU memory for weights and key-value cache, in (0, 1].
-
-        Raises:
-            ImportError: vLLM is missing; the message names the pip command.
-            ValueError: An invalid share, or an adapter whose base model is unknown or whose rank vLLM does not support.
-            FileNotFoundError: A folder without safetensors weights.
         """
         self._vllm = require("vllm", extra="vllm")
         if not 0 < memory_share <= 1:
@@ -295,10 +287,10 @@ class _PromptIds:
         return [min(decoding.max_new_tokens, self.limit - len(ids)) for ids in encoded]
 
     def generation(self, ids: Sequence[int], spent: int, decoding: Decoding) -> Generation:
-        """Decode generated ids; without a chat template, an answer ends before the next question that the model invents."""
+        """Decode generated ids; without a chat template, an answer ends before the next turn that the model invents."""
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
-        if not self.tokenizer.chat_template and (place := text.find(_NEXT_QUESTION)) >= 0:
-            text = text[:place]
+        if not self.tokenizer.chat_template and (turn := _NEXT_TURN.search(text)):
+            text = text[: turn.start()]
             spent = min(spent, len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1)
         return Generation(_cut(text, decoding), spent)
 
@@ -310,7 +302,7 @@ class _PromptIds:
     def _rules(self) -> str:
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
-        return short_hash([kept, self.tokenizer.chat_template or _NEXT_QUESTION])
+        return short_hash([kept, self.tokenizer.chat_template or _NEXT_TURN.pattern])
 
 
 def _own_limit(config: Any) -> int:

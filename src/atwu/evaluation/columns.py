@@ -48,6 +48,8 @@ class Column:
     """Decimals to print."""
     shown: bool = True
     """False for values that only serve as input of other columns."""
+    of: tuple[tuple[str, str], ...] = ()
+    """(set, column) pairs whose means its formula takes; empty for values that the metric records or derives itself."""
     lost: Callable[[str, float, float | None], str | None] | None = None
     """Function of (name, value, value of the original model) that returns a warning if the model is degraded."""
 
@@ -81,4 +83,3 @@ class Column:
 AggregateColumn = partial(Column, sets=(OVERALL,))
 """A column for values that need several sets or a reference model."""
 Percent = partial(Column, range=(0.0, 100.0), digits=1)
-"""A column in percent."""

@@ -59,11 +59,7 @@ def _backend(generator: Generator) -> str:
 
 
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
-    """Check that another model was measured on the same rows with the same settings, for the metrics that both have.
-
-    Raises:
-        ValueError: The message names what differs.
-    """
+    """Check that another model was measured on the same rows with the same settings, for the metrics that both have."""
     theirs = other.settings
     shared = set(settings["metrics"]) & set(theirs.get("metrics", ()))
     different = [

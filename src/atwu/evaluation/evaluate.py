@@ -18,6 +18,7 @@ from atwu.evaluation.comparability import check_comparable, different_template, 
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, metric_values_by_set, task_values
@@ -50,6 +51,7 @@ def evaluate(
     auxiliary: AuxiliaryModels | None = None,
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
+    reference_models: ReferenceModels | None = None,
     generator: Generator | None = None,
     store: GenerationStore | None = None,
     probes: BenchmarkProbes | None = None,
@@ -81,6 +83,7 @@ def evaluate(
             retain degradation (RD), unlearning quality (UQ), win rate and recovery under attacks.
         retain_only: Result of a model trained without the forget set; adds forget quality (p-value), privleak and the
             reference attack.
+        reference_models: Original and retain-only model, for the unlearning depth score.
         generator: Generates answers instead of this model through transformers.
         store: Cache of generations, so that an interrupted evaluation continues.
         probes: Probes of a benchmark.
@@ -107,7 +110,14 @@ def evaluate(
     if not rows.sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     given = [*rows.sets, *([TASKS] if config.tasks else [])]
-    names = selected_metrics(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
+    names = selected_metrics(
+        metrics,
+        sets=given,
+        weights=model is not None,
+        plain=_plain(model),
+        references=reference,
+        reference_models=reference_models is not None,
+    )
     check_inputs_used(names, sets=given if model is None else rows.sets, weights=model is not None)
     check_installed(names, config)
     if config.tasks and TASKS not in names:
@@ -146,6 +156,7 @@ def evaluate(
         auxiliary=auxiliary,
         store=store,
         original=original,
+        reference_models=reference_models,
         probes=probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=progress,
@@ -207,12 +218,7 @@ def _result(
     fingerprint: str,
     settings: Mapping[str, Any],
 ) -> EvalResult:
-    """Build the result of a session whose metrics are recorded.
-
-    Args:
-        references: Results of the original and retain-only models, if given.
-        model: Name of the model in the result.
-    """
+    """Build the result of a session whose metrics are recorded."""
     values = {split: _row_values(session, split) for split in session.sets}
     original, retain_only = references.get("original"), references.get("retain-only")
     sides = ModelComparison(

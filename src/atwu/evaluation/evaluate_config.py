@@ -17,11 +17,7 @@ class EvaluateConfig(SimpleNamespace):
     """
 
     def __init__(self, **given: Any) -> None:
-        """Set values by name.
-
-        Raises:
-            ValueError: An unknown setting, or a value that is not allowed.
-        """
+        """Set values by name."""
         known = {setting.name: setting for setting in all_settings()}
         for name in given:
             if name not in known:

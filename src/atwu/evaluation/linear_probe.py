@@ -19,6 +19,7 @@ from torch import nn
 
 from atwu._extras import require
 from atwu._files import versions
+from atwu._names import lookup
 from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
@@ -70,7 +71,7 @@ def probe(
     system: str | None = None,
     progress: bool = True,
 ) -> list[ProbeResult]:
-    """Cross-validate a linear probe on each requested layer and position.
+    """Cross-validate a linear probe on each requested layer and position, in that order.
 
     The model runs once over the rows. Selecting the best layer by its held-out AUROC makes that value slightly
     optimistic.
@@ -81,15 +82,9 @@ def probe(
             fewer subjects than folds, each subject is held out once.
         seed: Seed of the assignment of subjects to folds.
         l2: Weight of the ridge penalty >= 0; larger values reduce overfitting.
-
-    Returns:
-        One result per layer and position, in that order.
-
-    Raises:
-        ValueError: No row with forget_spans or with both classes, too few subjects or folds, or an unknown layer or
-            position.
     """
-    check_positions(positions)
+    for position in positions:
+        lookup("position", position, dict.fromkeys(POSITIONS))
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
     annotated = labelled_rows(examples)
@@ -137,11 +132,6 @@ def probe_record(
 
 
 def labelled_rows(examples: Sequence[Example]) -> list[Example]:
-    """Return the rows with labels.
-
-    Raises:
-        ValueError: There are none.
-    """
     rows = [example for example in examples if example.forget_spans is not None]
     if not rows:
         raise ValueError(
@@ -151,25 +141,11 @@ def labelled_rows(examples: Sequence[Example]) -> list[Example]:
     return rows
 
 
-def check_positions(positions: Sequence[str]) -> None:
-    """Check the names of positions.
-
-    Raises:
-        ValueError: An unknown position, or none.
-    """
-    unknown = [position for position in positions if position not in POSITIONS]
-    if unknown or not positions:
-        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {unknown[0] if unknown else 'none'!r}.")
-
-
 def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> list[Fold]:
     """Distribute rows over folds, at most one per subject, such that no subject is in two folds.
 
     Args:
         subjects: One per row; None is a subject of its own.
-
-    Raises:
-        ValueError: Fewer than 2 subjects.
     """
     names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
     groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -191,9 +167,6 @@ def cross_validate(
     Args:
         features: One array per row, shape (tokens, hidden).
         labels: One array per row, 0 or 1 per token, shape (tokens,).
-
-    Raises:
-        ValueError: The rows outside some fold have one class only.
     """
     lengths = [len(row) for row in labels]
     states, targets = np.concatenate(features), np.concatenate(labels)

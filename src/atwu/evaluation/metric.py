@@ -46,10 +46,11 @@ class Metric:
     """Whether it calls the judge."""
     attack: ClassVar[bool] = False
     """Whether it measures an attack or adversarial questions."""
+    needs_reference_models: ClassVar[bool] = False
+    """Whether it computes with the weights of the original and the retain-only model."""
     runs_on_references: ClassVar[bool] = True
     """Whether it also runs on the reference models (original and retain-only)."""
     settings: ClassVar[tuple[MetricSetting, ...]] = ()
-    """Settings that the metric adds."""
     uses: ClassVar[tuple[str, ...]] = ()
     """Shared settings, and settings of other metrics, that change its values."""
     columns: ClassVar[tuple[Column, ...]] = ()
@@ -71,11 +72,7 @@ class Metric:
 
     @classmethod
     def check(cls, config: SimpleNamespace) -> None:
-        """Check that required packages are installed, before any work starts.
-
-        Raises:
-            ImportError: A package is missing; the message says how to install it.
-        """
+        """Check that required packages are installed, before any work starts."""
 
     def read(self) -> None:
         """Run teacher-forced passes. They precede generation, so that bad rows or weights fail early."""
@@ -121,8 +118,10 @@ class Metric:
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Yield (name, value) of metrics that need several sets or a reference model."""
-        return iter(())
+        """Yield (name, value) of columns that need several sets or a reference model; here, of those with `of`."""
+        for column in cls.columns:
+            if found := sides.this.derived(column.formula, column.of):
+                yield column.name, found
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:

@@ -46,4 +46,3 @@ SHARED_SETTINGS = (
     ),
     MetricSetting("seed", int, 42, "Random seed for in-context examples, sampling and attacks."),
 )
-"""Settings shared by all metrics."""

@@ -26,6 +26,7 @@ METRIC_ORDER = (
     "scores",
     "rouge",
     "key_tokens",
+    "uds",
     "forms",
     "fluency",
     "judge",
@@ -140,18 +141,16 @@ def selected_metrics(
     weights: bool,
     plain: bool = True,
     references: bool = False,
+    reference_models: bool = False,
 ) -> list[str]:
     """Return the names of the metrics to run, in table order.
 
     Args:
         names: Metric names, "all" for every metric whose sets are given, or None for the default metrics.
-        sets: Names of the sets that are given.
         weights: Whether the model's weights are available.
         plain: Whether the weights are not quantized.
         references: Leave out metrics that do not run on reference models.
-
-    Raises:
-        ValueError: An unknown name, or a metric whose sets or weights are missing.
+        reference_models: Whether the weights of the original and the retain-only model are available.
     """
     metrics = all_metrics()
     have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(SPECIAL_SETS) else set())
@@ -163,6 +162,8 @@ def selected_metrics(
             return "the model's weights; a served model only generates answers"
         if metric.needs_plain_weights and not plain:
             return "weights that are not quantized"
+        if metric.needs_reference_models and not (reference_models or references):
+            return "the weights of the original and the retain-only model; give both as models, not as result files"
         return None
 
     if names is None or names == "all":
@@ -179,11 +180,7 @@ def selected_metrics(
 
 
 def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
-    """Reject probes or tasks that no selected metric uses.
-
-    Raises:
-        ValueError: The message names the unused input and the metric that would use it.
-    """
+    """Reject probes or tasks that no selected metric uses."""
     for given in (*PROBE_SETS, TASKS):
         if given in sets and given not in names:
             selected_metrics(given, sets=sets, weights=weights)
@@ -194,21 +191,13 @@ def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights:
 
 
 def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
-    """Check that the packages the metrics need are installed.
-
-    Raises:
-        ImportError: A package is missing; the message says how to install it.
-    """
+    """Check that the packages the metrics need are installed."""
     for name in names:
         find_metric(name).check(config)
 
 
 def find_metric(name: str) -> type[Metric]:
-    """Return a metric by name.
-
-    Raises:
-        ValueError: An unknown name.
-    """
+    """Return a metric by name."""
     metrics = all_metrics()
     if name not in metrics:
         hint = did_you_mean(name, metrics)

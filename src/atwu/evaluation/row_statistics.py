@@ -6,7 +6,7 @@ All models measured on the same rows share the resampled rows.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -68,7 +68,7 @@ class RowMetrics:
             values = np.where(np.isfinite(where), values, np.nan)
         return self.resampler_of(split).mean(values)
 
-    def derived(self, formula: Callable[..., Any], used: Sequence[tuple[str, str]]) -> AggregateMetric | None:
+    def derived(self, formula: Any, used: Sequence[tuple[str, str]]) -> AggregateMetric | None:
         """Apply a formula to the means of (set, column) pairs; None without pairs, or if one was not measured."""
         if not used or not all(self.has(*pair) for pair in used):
             return None

@@ -16,6 +16,7 @@ from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import find_scorer
@@ -24,7 +25,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.training.progress import Say
 
 
-class _EstimateOnly(Exception):  # noqa: N818
+class _EstimateOnlyError(Exception):
     """Stops an evaluation before judging, if only the cost estimate is wanted."""
 
 
@@ -76,7 +77,11 @@ class EvaluationRunner:
         if references_found:
             self.say(f"evaluating {model}")
         if self.url is None:
-            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
+            own = {
+                "scorer": find_scorer(model),
+                "auxiliary": find_auxiliary_models(model),
+                "reference_models": reference_models(references, plain),
+            }
             result = self._measure(model, self.loading, name=model, references=references_found, **own)
         else:
             endpoint = self._endpoint(model, self.url)
@@ -139,7 +144,7 @@ class EvaluationRunner:
                 **self.options,
                 **options,
             )
-        except _EstimateOnly:
+        except _EstimateOnlyError:
             return None
 
     def _announce(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
@@ -151,7 +156,14 @@ class EvaluationRunner:
             self._estimates.append(estimate(claims, pairs))
             self.say(f"judge: {self._estimates[-1]}")
         if self.estimate_only:
-            raise _EstimateOnly
+            raise _EstimateOnlyError
+
+
+def reference_models(references: Mapping[str, str], loading: ModelLoadArgs) -> ReferenceModels | None:
+    """Return the reference models; None unless both are given as models."""
+    original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
+    given = not original.endswith(".json") and not retain_only.endswith(".json")
+    return ReferenceModels(original, retain_only, loading) if given else None
 
 
 def check_names(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.probes import BenchmarkProbes
+from atwu.benchmarks.probes import BenchmarkProbes, Probe, Probes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
@@ -19,6 +19,7 @@ from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.questions.prompts import question_prompt
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
 from atwu.evaluation.row_statistics import ColumnValues
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
@@ -50,9 +51,8 @@ class Session:
     store: GenerationStore | None
     """Cache of generations."""
     original: EvalResult | None
-    """Result of the original model."""
+    reference_models: ReferenceModels | None = None
     probes: BenchmarkProbes | None
-    """Probes of a benchmark."""
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""
     progress: bool
@@ -92,6 +92,16 @@ class Session:
     def question_prompts(self) -> list[Prompt]:
         """The own question of every row of these sets that is one."""
         return [question_prompt(row) for rows in self.forget_and_retain_sets.values() for row in rows if row.messages]
+
+    def question_answers(self, split: str) -> list[str | None]:
+        """Return the answer to every row's own question; None for a row without question or where a server gave none."""
+        return [self.answer(question_prompt(row)) if row.messages else None for row in self.sets[split]]
+
+    @property
+    def benchmark_probes(self) -> Sequence[Probe]:
+        """The probes of LUME or MUSE."""
+        assert isinstance(self.probes, Probes)
+        return self.probes.probes
 
     @property
     def decoding(self) -> Decoding:

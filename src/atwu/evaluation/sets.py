@@ -25,7 +25,6 @@ class EvaluationRows:
     apart: tuple[str, ...] = SPECIAL_SETS
     """Names of the sets that are neither forget nor retain sets."""
     warnings: list[str] = field(default_factory=list)
-    """Warnings about the rows."""
 
     @property
     def every(self) -> Sets:
@@ -47,11 +46,7 @@ def load_evaluation_rows(
     pool: RowsInput | None,
     probes: BenchmarkProbes | None,
 ) -> EvaluationRows:
-    """Load the rows given to `evaluate`; None and empty sources are left out.
-
-    Raises:
-        ValueError: A reserved name in `extra_retain`, or as `text_rows`.
-    """
+    """Load the rows given to `evaluate`; None and empty sources are left out."""
     if reserved := sorted(set(extra_retain) & set(RESERVED_SET_NAMES)):
         raise ValueError(
             f"extra retain set {reserved[0]!r} has a reserved name; choose a name other than "

@@ -101,11 +101,7 @@ def over_facts(values: Mapping[str, float]) -> Estimate:
 
 
 def paired_difference(values: Mapping[str, float], baseline: Mapping[str, float]) -> Estimate:
-    """Mean difference of two models over the same facts, negative where the first leaks less.
-
-    Raises:
-        ValueError: the two know different facts.
-    """
+    """Mean difference of two models over the same facts, negative where the first leaks less."""
     if set(values) != set(baseline):
         odd = sorted(set(values) ^ set(baseline))
         raise ValueError(f"the two sides have different facts ({', '.join(odd[:5])}); compare them on the same ones.")

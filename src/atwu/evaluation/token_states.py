@@ -54,9 +54,6 @@ def read_states(
 
     Args:
         layers: Layers to keep, negative ones from the end; None: all.
-
-    Raises:
-        ValueError: A layer the model does not have.
     """
     inner = unwrap(model)
     body = getattr(inner, "base_model", inner)  # without the output layer: no logits are needed
@@ -95,11 +92,7 @@ def read_states(
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
-    """Return distinct layer numbers from 0, in ascending order.
-
-    Raises:
-        ValueError: No layer, or one outside the model's `count` hidden states.
-    """
+    """Return distinct layer numbers from 0, in ascending order."""
     if layers is None:
         return list(range(count))
     wrong = [layer for layer in layers if not -count <= layer < count]

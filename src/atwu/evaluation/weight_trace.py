@@ -55,7 +55,6 @@ class Trace:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     weighting: str
-    """Name of the weighting."""
     steps: tuple[int, ...]
     """Optimizer steps at which weights were recorded; the first is 0."""
     rows: tuple[TracedRow, ...]
@@ -67,11 +66,7 @@ class Trace:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a trace file.
-
-    Raises:
-        ValueError: The file is not a trace.
-    """
+    """Read a trace file."""
     return read_declared(path, Trace, TRACE_SCHEMA, what="trace", made_by="atwu study run")
 
 

@@ -40,7 +40,7 @@ MISSING_REASONS = {
 SIMPLE_NOUNS = "simple"
 """Noun finder that needs no spaCy model."""
 _SETTINGS = {"auxiliary_forget": "forget", "auxiliary_retain": "retain"}
-"""Settings passed to every weighting that has them; the auxiliary models are fields of `AuxiliaryLogps`."""
+"""Settings passed to every weighting that has them; the auxiliary models are keys of `AuxiliaryLogps`."""
 _AT_ONCE = 1024
 """Rows that are padded to a common length."""
 
@@ -95,7 +95,7 @@ class ScoreContext:
             forget_text=self.examples,
             retain_text=self.retain_text,
             ref_logps=lambda: [row.logps for row in self.tokens],
-            logps_of=lambda name: list(getattr(self.auxiliary, name)),
+            logps_of=lambda name: list((self.auxiliary or {})[name]),
         )
 
     def in_steps(self) -> Iterator[WeightingContext]:
@@ -150,11 +150,7 @@ def available(there: Collection[str]) -> list[str]:
 
 
 def check_scores(names: Iterable[str], there: Collection[str]) -> None:
-    """Check that scores can be computed.
-
-    Raises:
-        ValueError: An unknown score, or one whose inputs are missing; the message says what to give.
-    """
+    """Check that scores can be computed."""
     every = scored_weightings()
     for name in names:
         for need in _missing(lookup("score", name, every), there):
@@ -168,9 +164,6 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
 
     Returns:
         Name -> one array of shape (counted tokens,) per row, values in [0, 1].
-
-    Raises:
-        ValueError: As for `check_scores`.
     """
     names = list(dict.fromkeys(names))
     check_scores(names, context.met_needs)

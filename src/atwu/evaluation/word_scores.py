@@ -45,9 +45,6 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
 
     Returns:
         The words in order; joining `answer[word.start:word.end]` with the gaps between them gives the answer.
-
-    Raises:
-        ValueError: Different lengths, or a NaN score.
     """
     values = token_values(scores, "scores")
     if len(values) != len(offsets):

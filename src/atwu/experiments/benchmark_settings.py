@@ -144,9 +144,6 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
 
     Keys of `training` and `evaluation` are set one by one. Another target or benchmark drops the other's retain-only
     model, sources, system prompt, tuned values and surrogate; other rows of the same benchmark drop only the first two.
-
-    Raises:
-        ValueError: unknown or missing fields.
     """
     known = {entry.name: entry for entry in dataclasses.fields(BenchmarkSetting)}
     for name in values:

@@ -60,11 +60,7 @@ class DemoResult:
 
 
 def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
-    """Train the models (or load them from the cache), unlearn with each method of the demo, evaluate, and score words.
-
-    Raises:
-        FileExistsError: the output contains a model that was not made by a demo.
-    """
+    """Train the models (or load them from the cache), unlearn with each method of the demo, evaluate, and score words."""
     folders, jobs = {method: output / method for method in DEMO_METHODS}, JobFiles(output)
     for folder in folders.values():
         if folder.exists() and jobs.known(folder) is None:

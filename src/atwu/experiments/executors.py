@@ -14,7 +14,7 @@ import os
 import pickle
 import platform
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -61,17 +61,11 @@ class LostWorkerError(Exception):
     """The worker of a task died; the second argument describes it in more detail."""
 
 
-class Executor(ABC):
+class Executor(contextlib.AbstractContextManager["Executor"]):
     """Context that runs tasks; unfinished tasks are cancelled on leaving it."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
-
-    def __enter__(self) -> Executor:
-        return self
-
-    def __exit__(self, *error: object) -> None:  # noqa: B027
-        """Cancel unfinished tasks."""
 
     @property
     @abstractmethod
@@ -183,6 +177,9 @@ class InProcessExecutor(Executor):
     def __init__(self, *, threads: int | None = None) -> None:
         super().__init__(logger.info)
         self._threads = threads
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is unfinished."""
 
     def submit(self, task: Task) -> Future[Any]:
         future: Future[Any] = Future()

@@ -28,6 +28,7 @@ from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.reference_models import ReferenceModels
 from atwu.evaluation.registry import all_metrics, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
@@ -58,7 +59,6 @@ TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
 """Reference models that runs are compared with."""
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
-"""Options that name files and folders."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Number of rows whose token weights are recorded during a run."""
@@ -217,11 +217,7 @@ def _judge(judging: JudgeOptions, command: str) -> Judge:
 
 
 def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any], *, seed: int) -> UnlearnConfig:
-    """Build the configuration of a run: the setting's options, then the method's own.
-
-    Raises:
-        ValueError: unknown or invalid options.
-    """
+    """Build the configuration of a run: the setting's options, then the method's own."""
     values = {"learning_rate": setting.learning_rate, **setting.training, **options}
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
 
@@ -235,11 +231,7 @@ def format_options(options: Mapping[str, Any]) -> str:
 def check_workers(
     executor: Executor, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
 ) -> None:
-    """Check that worker processes know all methods and components of the runs.
-
-    Raises:
-        ValueError: a worker does not know one that this script has registered.
-    """
+    """Check that worker processes know all methods and components of the runs."""
     parts = (
         name
         for each in options
@@ -281,7 +273,7 @@ def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | No
         return "needs rows with forget_spans, or a file of words to label (forget_words)"
     if "alternates" in recipe.needs:
         try:
-            check_alternates(rows)
+            check_alternates(rows, own="own_alternates" in recipe.needs)
         except ValueError:
             return "trains on alternate answers, and these rows have none"
     return None
@@ -325,7 +317,7 @@ def evaluate_run(
     references: Mapping[str, EvalResult],
 ) -> EvalResult:
     """Evaluate a model on the rows of a setting."""
-    benchmark, wanted = setup.models.benchmark, setup.metrics
+    benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
     return evaluate(
@@ -343,6 +335,7 @@ def evaluate_run(
         auxiliary=find_auxiliary_models(model),
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
+        reference_models=None if retain_only is None else ReferenceModels(setup.models.target, retain_only),
         reference=name in REFERENCE_MODELS,
         store=GenerationStore() if setup.store else None,
         progress=False,

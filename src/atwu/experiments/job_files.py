@@ -41,10 +41,6 @@ class JobFiles:
 
 
 def lock_folder(folder: Path) -> AbstractContextManager[object]:
-    """Lock a folder against other commands; the lock ends with this process.
-
-    Raises:
-        ValueError: on entering, if another command holds the lock.
-    """
+    """Lock a folder against other commands; the lock ends with this process."""
     said = f"another command is using {folder}; wait for it, or choose another --output."
     return file_lock(folder / "lock", taken=ValueError(said))

@@ -28,10 +28,6 @@ def open_executor(
         threads: CPU threads of each run; None for the default of one process, or its share of the cores.
         devices: CUDA devices, such as `0,1`; None for all, unless one process is requested.
         gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
-
-    Raises:
-        ConnectionError, ImportError: the cluster does not exist, or Ray is not installed.
-        ValueError: no such device, or devices given together with a cluster.
     """
     if devices and cluster is not None:
         raise ValueError(
@@ -58,11 +54,7 @@ def visible_devices() -> tuple[str, ...]:
 
 
 def _chosen_devices(text: str) -> tuple[str, ...]:
-    """Parse a list of CUDA devices such as `0,1`.
-
-    Raises:
-        ValueError: a device does not exist; a worker would silently train on the CPU.
-    """
+    """Parse a list of CUDA devices such as `0,1`."""
     wanted = tuple(name.strip() for name in text.split(",") if name.strip())
     there = visible_devices()
     missing = [name for name in wanted if name not in there]

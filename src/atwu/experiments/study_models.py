@@ -41,16 +41,9 @@ class Models:
     target: str
     """Original model: folder or Hub name."""
     retain_only: str | None
-    """Retain-only model, if there is one."""
 
 
 def setting_rows(setting: BenchmarkSetting) -> Benchmark:
-    """Return the rows of a setting.
-
-    Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not available, or the paraphrase files lack an evaluated
-            forget row.
-    """
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
     lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if setting.paraphrases else []

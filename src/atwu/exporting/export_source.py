@@ -68,11 +68,7 @@ class Source:
         return add_adapter(self._quantized_base(bits, device), name, merge=False), tokenizer
 
     def merged(self, model: Any, device: torch.device) -> Any:
-        """Merge the adapters into plain weights; the given model (`open`) is consumed.
-
-        Raises:
-            ValueError: merging would change the model.
-        """
+        """Merge the adapters into plain weights; the given model (`open`) is consumed."""
         bits = self.base_bits
         if bits is not None:
             base = self._quantized_base(bits, device)
@@ -85,12 +81,7 @@ class Source:
         return dequantize_model(model)
 
     def rows(self, name: str, given: str | None) -> Sequence[Example]:
-        """Return the rows of a set: the given ones, else those of the run.
-
-        Raises:
-            FileNotFoundError: the rows of the run are missing.
-            ValueError: the run has no such rows, or they have changed.
-        """
+        """Return the rows of a set: the given ones, else those of the run."""
         if given is not None:
             return load_rows(given).rows
         known = self.record.get("data", {}).get(name)
@@ -128,12 +119,7 @@ class Source:
 
 
 def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
-    """Read the folder of a run, without its weights.
-
-    Raises:
-        FileNotFoundError: the folder is missing or has no model, or the run is not finished.
-        ValueError, ImportError: as `check_model_name`.
-    """
+    """Read the folder of a run, without its weights."""
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         unfinished = folder.with_name(f"{folder.name}.incomplete")

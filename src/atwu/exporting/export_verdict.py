@@ -70,14 +70,9 @@ def judge_export(
     """Decide the verdict on an export.
 
     Args:
-        before: the model of the run.
         after: the exported model, measured on the same rows.
         limits: metric -> limit on forget rows (`run_limits`).
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
-        answers: questions to show.
-        weight_change: sentence to add to the reason.
-        next_commands: commands that make sense next.
-        not_tested: what the measurements do not cover.
     """
     change = paired_differences(after, before)
     recovered: list[str] = []

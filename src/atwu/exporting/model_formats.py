@@ -1,8 +1,13 @@
-"""Export formats: what each supports, and how it is written."""
+"""Export formats: what each supports, and how it is written.
+
+The converter of a local llama.cpp checkout writes models and GGUF types that atwu does not write itself.
+"""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +19,6 @@ from atwu._files import write_json
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.exporting.export_source import Source
-from atwu.exporting.llama_cpp import check_llama_cpp, convert
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer, write_gguf
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
@@ -28,6 +32,10 @@ _PROBES = (
     "it's we'll DON'T x+=1; <b>a_b</b> http://a.b/c?d=e",
 )
 """Texts that tokenizers are compared on, besides special tokens."""
+SCRIPT = "convert_hf_to_gguf.py"
+CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
+"""Types that the script writes; `llama-quantize` makes all others from F32."""
+_PLACES = ("build/bin", "bin", ".")
 EXPORT_FORMATS = ("safetensors", "adapter", *BIT_WIDTHS, "gguf")
 
 
@@ -61,11 +69,7 @@ class Format:
         return f"gguf {self.kind}" if self.name == "gguf" else self.name
 
     def check(self, source: Source, config: Any) -> None:
-        """Check that the source supports this format, as far as possible without weights.
-
-        Raises:
-            ValueError, FileNotFoundError, ImportError: see the message.
-        """
+        """Check that the source supports this format, as far as possible without weights."""
         if self.name == "adapter" and not is_adapter(str(source.path)):
             raise ValueError(
                 f"{source.path} has full weights and no adapters (atwu unlearn --lora-r 16 --save-adapter saves adapters); "
@@ -82,11 +86,7 @@ class Format:
                 raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
 
     def check_tokens(self, source: Source, tokenizer: Any, config: Any, rows: Sequence[Example]) -> None:
-        """Check that a GGUF file tokenizes the rows alike; needs no weights.
-
-        Raises:
-            ValueError: it does not.
-        """
+        """Check that a GGUF file tokenizes the rows alike; needs no weights."""
         if self.name != "gguf" or self.llama_cpp is not None:
             return
         try:
@@ -136,11 +136,7 @@ class ExportedFiles:
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
-    """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode.
-
-    Raises:
-        ValueError: they do not; names the first text.
-    """
+    """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode."""
     probes = (*_PROBES, "".join(f"{token} a " for token in tokenizer.get_added_vocab()))
     texts = [*probes, *((row.question or row.answer) for row in rows)]
     one, two = (
@@ -163,3 +159,39 @@ def _copy_adapter(source: Source, folder: Path) -> None:
         base = Path(source.loading.base)
         settings["base_model_name_or_path"] = str(base.absolute()) if base.is_dir() else source.loading.base
     write_json(folder / ADAPTER_CONFIG, settings)
+
+
+def check_llama_cpp(folder: Path, kind: str) -> None:
+    """Check that a checkout can write a GGUF type."""
+    if not (folder / SCRIPT).is_file():
+        raise FileNotFoundError(f"{folder} has no {SCRIPT}; --llama-cpp needs a checkout of llama.cpp.")
+    if kind.upper() not in CONVERTED and _quantizer(folder) is None:
+        raise FileNotFoundError(
+            f"{kind} needs llama-quantize, which is not built in {folder} (build/bin); build it, or choose one of "
+            f"{', '.join(CONVERTED)}."
+        )
+
+
+def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
+    """Convert a saved model to GGUF with a type of llama.cpp."""
+    written = CONVERTED.get(kind.upper())
+    first = path if written else path.with_suffix(".f32.gguf")
+    script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile", str(first)]
+    _run([*script, "--outtype", written or "f32"], first)
+    if written is None:
+        _run([str(_quantizer(folder)), str(first), str(path), kind], path)
+        first.unlink()
+
+
+def _quantizer(folder: Path) -> Path | None:
+    places = [folder / place / "llama-quantize" for place in _PLACES]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _run(command: list[str], written: Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode or not written.is_file():
+        output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+        raise ValueError(
+            f"{Path(command[1] if command[0] == sys.executable else command[0]).name} failed: {output[-1]}"
+        )

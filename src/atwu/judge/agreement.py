@@ -42,10 +42,6 @@ def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[L
     Args:
         path: JSONL with question, reference, answer and label (true or false), and optionally facts (list of texts),
             kind and split; None: the shipped cases.
-
-    Raises:
-        FileNotFoundError: No such file.
-        ValueError: A malformed case; the message names file and line.
     """
     cases = [
         _case(record, where) for where, record in read_jsonl_records(path or Path(__file__).with_name("cases.jsonl"))

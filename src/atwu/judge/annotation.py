@@ -43,11 +43,7 @@ class AnnotatedRows:
 
 
 def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
-    """Let a model label the key parts of every answer without labels.
-
-    Returns:
-        The rows; those with a readable reply have `forget_spans`.
-    """
+    """Let a model label the key parts of every answer without labels, in column forget_spans."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
     replies = iter(asker.ask(requests, _read, version=ANNOTATION.version, description="annotate"))
     found, absent, failed = list[Example](), 0, 0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from atwu._progress import progress_bar
-from atwu.errors import BudgetReached
+from atwu.errors import BudgetReachedError
 from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
 from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, FailedAttempt, Reply
 from atwu.judge.client import ChatServerError
@@ -92,17 +92,13 @@ class Asker:
         version: str,
         description: str = "judge",
     ) -> list[_T | Unscored]:
-        """Return an answer to every request; equal requests are sent once.
+        """Return an answer to every request, in order; equal requests are sent once.
 
         Args:
             parse: Parser of replies; raises ValueError for unreadable ones.
-            version: Version of the rubric.
-
-        Returns:
-            One answer per request, in order.
 
         Raises:
-            BudgetReached: Continuing could exceed the budget.
+            BudgetReachedError: Continuing could exceed the budget.
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: Replies cannot be stored; raised before anything is sent.
         """
@@ -110,7 +106,7 @@ class Asker:
         while missing := questions.missing():
             if not questions.send(missing, description):
                 unjudged = sum(isinstance(answer, Unscored) for answer in questions.answers())
-                raise BudgetReached(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
+                raise BudgetReachedError(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
         answers = questions.answers()
         failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
         if len(failed) < len(answers):

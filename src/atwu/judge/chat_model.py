@@ -70,7 +70,6 @@ class ChatModel(Protocol):
         """Answer all requests, in any order.
 
         Args:
-            requests: The conversations.
             on_reply: Called once per request with its index and reply, as soon as it arrives; never concurrently.
             on_failed_attempt: Called after every failed attempt that may have been billed; returns whether to retry.
         """

@@ -79,10 +79,6 @@ class OpenAIChat:
             timeout: Maximum seconds per attempt, until the end of the reply.
             max_retries: Retries with growing delays, after rate limits, timeouts, server errors, lost connections and
                 unusable replies.
-
-        Raises:
-            ValueError: An invalid address, or no usable key for the hosted API.
-            ImportError: The openai package is missing.
         """
         self._openai = require("openai", extra="judge")
         self._endpoint = find_endpoint(base_url, api_key_env)

@@ -62,11 +62,7 @@ class Endpoint:
 
 
 def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
-    """Parse an address and read the key from the environment.
-
-    Raises:
-        ValueError: An invalid address, or no usable key; neither is shown.
-    """
+    """Parse an address and read the key from the environment."""
     try:
         parts = urlsplit((base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip())
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -28,9 +28,6 @@ class LocalChat:
 
         Args:
             batch_tokens: Tokens per batch, prompts and replies; more is faster and needs more memory.
-
-        Raises:
-            ValueError, FileNotFoundError, ImportError: The model cannot be loaded.
         """
         check_model_name(path)
         target = pick_device(device)
@@ -61,9 +58,6 @@ class LocalChat:
         """Answer all requests in batches, longest first.
 
         A prompt that does not fit the model gets an error; a reply ends at the model's maximum length.
-
-        Raises:
-            ValueError: A temperature above 0; nothing is generated.
         """
         for request in requests:
             if request.temperature > 0:

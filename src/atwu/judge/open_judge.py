@@ -68,11 +68,7 @@ class EstimatedJudgeOptions(JudgeOptions):
 
 
 def open_judge(options: JudgeOptions) -> Judge:
-    """Create the judge that the options name.
-
-    Raises:
-        ValueError: An unknown kind, or options that do not apply to it.
-    """
+    """Create the judge that the options name."""
     if options.judge == "offline":
         check_offline(options)
         from atwu.judge.offline import OfflineJudge
@@ -84,21 +80,13 @@ def open_judge(options: JudgeOptions) -> Judge:
 
 
 def check_offline(options: JudgeOptions) -> None:
-    """Check that no server options are given for the offline judge.
-
-    Raises:
-        ValueError: Server options are given.
-    """
+    """Check that no server options are given for the offline judge."""
     if options.judge_url or options.judge_price or options.max_cost is not None:
         raise ValueError("--judge-url, --judge-price and --max-cost require --judge openai:MODEL.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
-    """Create a chat model with cache and budget; `what` names its purpose in errors.
-
-    Raises:
-        ValueError: An unknown kind, or options that do not apply to it.
-    """
+    """Create a chat model with cache and budget; `what` names its purpose in errors."""
     from atwu.judge.asker import Asker
     from atwu.judge.budget import Budget
     from atwu.judge.reply_cache import ReplyCache, default_path

@@ -129,8 +129,6 @@ def refused_parameter(error: Any, endpoint: Endpoint, sent: Set[str]) -> str | N
     """Return what a server may reject of a request that can do without it, if any.
 
     Args:
-        error: the server's error.
-        endpoint: the server.
         sent: what was sent of `max_tokens`, `temperature`, `seed` and `system` (a system turn).
     """
     if error.status_code == 500:  # of llama.cpp, if a chat template rejects the system turn

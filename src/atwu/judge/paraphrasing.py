@@ -68,9 +68,6 @@ def write_paraphrases(
     Returns:
         The rows, each with at most `count` new paraphrases (or its old ones, if none was kept), and counts of rejected
         candidates.
-
-    Raises:
-        ValueError: `count` below 1, or a row without a question.
     """
     requests = _requests(rows, count)
     replies = asker.ask(requests, _read_paraphrases, version=PARAPHRASE.version, description="paraphrase")

@@ -36,7 +36,6 @@ class PromptedJudge:
         self.asker = asker
 
     def with_new_counters(self) -> PromptedJudge:
-        """Return the same judge with new counters."""
         return PromptedJudge(self.asker.with_new_counters())
 
     @property
@@ -106,11 +105,7 @@ def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int
 
 
 def read_verdict(text: str) -> Verdict:
-    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply that is the verdict alone.
-
-    Raises:
-        ValueError: Any other reply, or one whose words contradict its object.
-    """
+    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply that is the verdict alone."""
     bare = _answer(text).strip(_PUNCTUATION).upper()
     if bare in ("YES", "NO"):
         return Verdict(bare == "YES", "")
@@ -122,21 +117,13 @@ def read_verdict(text: str) -> Verdict:
 
 
 def read_preference(text: str) -> Preference:
-    """Parse `{"first": number, "second": number, "reason": "..."}` with numbers from 1 to 10.
-
-    Raises:
-        ValueError: Any other reply.
-    """
+    """Parse `{"first": number, "second": number, "reason": "..."}` with numbers from 1 to 10."""
     reply = json_object(text)
     return Preference(_rating(reply.get("first")), _rating(reply.get("second")), _reason(reply))
 
 
 def yes_or_no(value: Any) -> bool:
-    """Parse YES or NO, in any case and with punctuation; true, false, and a list of one of these are accepted.
-
-    Raises:
-        ValueError: Any other value.
-    """
+    """Parse YES or NO, in any case and with punctuation; true, false, and a list of one of these are accepted."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool):
@@ -152,9 +139,6 @@ def json_object(text: str) -> dict[str, Any]:
 
     Thoughts before it, words and code fences around it, special tokens, invalid escapes such as `\\(`, and a text that the
     length limit cut off are allowed; so are several objects that differ in their reasons only.
-
-    Raises:
-        ValueError: No object, or objects that differ.
     """
     return _object_and_words(text)[0]
 
@@ -175,11 +159,7 @@ def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _answer(text: str) -> str:
-    """Return what follows the thoughts of a reply.
-
-    Raises:
-        ValueError: The reply ends within its thoughts.
-    """
+    """Return what follows the thoughts of a reply."""
     answer = without_thoughts(text)
     if answer is None:
         raise ValueError("the reply ends within its thoughts")
@@ -187,11 +167,7 @@ def _answer(text: str) -> str:
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the JSON objects of a text, at most `_MOST_OBJECTS`, and the text without them.
-
-    Raises:
-        ValueError: A key occurs twice, with different values.
-    """
+    """Return the JSON objects of a text, at most `_MOST_OBJECTS`, and the text without them."""
     found, words, at = [], "", 0
     for _ in range(_MOST_OBJECTS):
         start = text.find("{", at)

@@ -41,7 +41,6 @@ def default_path() -> Path:
 
 
 def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str) -> str:
-    """Return the key of a reply."""
     return short_hash(
         {
             "model": dict(identity),

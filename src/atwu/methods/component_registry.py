@@ -28,7 +28,7 @@ from atwu.methods.component import (
     number,
     options_of_component,
 )
-from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
+from atwu.methods.losses import distillation, divergence, likelihood, preference, preserve, representation
 from atwu.methods.losses.answer_preservation import AnswerPreservation
 from atwu.methods.losses.bootstrapping import TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
@@ -77,6 +77,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "refusal": likelihood.LearnAlternate,
     "npo": preference.NPO,
     "dpo": preference.DPO,
+    "altpo": preference.AltPO,
     "simnpo": preference.SimNPO,
     "js_refusal": divergence.JSToRefusal,
     "self_distillation": divergence.SelfDistillation,
@@ -88,6 +89,8 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "bootstrapping": TokenBootstrapping,
     "js_refusal_row": JSToRefusalRow,
     "flat": FLAT,
+    "prompted_teacher": distillation.PromptedTeacher,
+    "smoothed_attention": distillation.SmoothedAttention,
     "logit_margin": LogitMargin,
 }
 
@@ -100,6 +103,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "js_first": FirstTokenJS,
     "ap": AnswerPreservation,
     "limited_nll": LimitedNLL,
+    "top_logits": distillation.TopLogits,
     "none": None,
 }
 

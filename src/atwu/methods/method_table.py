@@ -26,7 +26,7 @@ class Method:
     search: Ranges = field(default_factory=dict)
     """Published search ranges that differ from those of the components."""
     values_from: str | None = None
-    """For a method without published values: the method whose values it uses, or `CODE` for its own published code."""
+    """For a method without published values: the method whose values it uses, `CODE` for its published code, or `OURS`."""
     first_trial: Values = field(default_factory=dict)
     """Hyperparameters of the first trial of the published search, if known."""
 
@@ -44,6 +44,8 @@ _WGA = _weights(1.16, 0.79, beta=2.14)
 _ATWU = _weights(3.00, 0.50, beta=7.00)
 CODE = "code"
 """`values_from` of a method that uses the values of its published code."""
+OURS = "ours"
+"""`values_from` of a method of which no values could be read."""
 _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 
 METHODS: dict[str, Method] = {
@@ -186,6 +188,20 @@ METHODS: dict[str, Method] = {
     ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
+    "altpo": Method(
+        "AltPO",
+        "uniform",
+        "altpo",
+        "nll",
+        "Mekala et al. 2024",
+        _weights(1.0, 1.0, beta=0.1),
+        {"beta": Range(0.05, 0.5), "retain_weight": Range(1.0, 5.0)},
+        values_from=CODE,
+    ),
+    "duet": Method("DUET", "uniform", "prompted_teacher", "top_logits", "Zhong et al. 2026", values_from=OURS),
+    "asu": Method(
+        "ASU", "uniform", "smoothed_attention", "nll", "Zare Zade et al. 2026", _weights(0.1, 1.0), values_from=CODE
+    ),
     "pdu": Method(
         "PDU",
         "uniform",
@@ -267,6 +283,19 @@ CITATIONS: Mapping[str, str] = {
     "Entesari et al. 2025": (
         "Taha Entesari, Arman Hatami, Rinat Khaziev, Anil Ramakrishna, Mahyar Fazlyab: "
         "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models. arXiv 2506.05314"
+    ),
+    "Mekala et al. 2024": (
+        "Anmol Mekala, Vineeth Dorna, Shreya Dubey, Abhishek Lalwani, David Koleczek, Mukund Rungta, Sadid Hasan, Elita Lobo: "
+        "Alternate Preference Optimization for Unlearning Factual Knowledge in Large Language Models. COLING 2025, "
+        "arXiv 2409.13474"
+    ),
+    "Zhong et al. 2026": (
+        "Yisheng Zhong, Zhengbang Yang, Zhuangdi Zhu: DUET: Distilled LLM Unlearning from an Efficiently Contextualized "
+        "Teacher. ICLR 2026, arXiv 2601.21283"
+    ),
+    "Zare Zade et al. 2026": (
+        "Saleh Zare Zade, Xiangyu Zhou, Sijia Liu, Dongxiao Zhu: Attention Smoothing Is All You Need For Unlearning. "
+        "ICLR 2026, arXiv 2603.01285"
     ),
     "Peleg et al. 2026": (
         "Amit Peleg, Naman Deep Singh, Naama Pearl, Bibhabasu Mohapatra, Matthias Hein: Forget Narrowly, Retain Broadly: "

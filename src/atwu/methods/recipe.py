@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -197,7 +198,7 @@ class Recipe:
         specs = self.forget_component.reference_specs()
         if self.preserve_component is not None and (spec := self.preserve_component.reference_spec()) is not None:
             own = specs.get("forget", ReferenceSpec())
-            specs = {**specs, "forget": ReferenceSpec(logps=own.logps, states=own.states or spec.states)}
+            specs = {**specs, "forget": dataclasses.replace(own, states=own.states or spec.states)}
         retain = None if self.retain_component is None else self.retain_component.reference_spec(layers)
         return specs if retain is None else {**specs, "retain": retain}
 

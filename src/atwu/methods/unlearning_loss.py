@@ -34,6 +34,7 @@ def unlearning_loss(
     token_weights: Tensor | None = None,
     alternate: Batch | None = None,
     retain_alternate: Batch | None = None,
+    prompted: Batch | None = None,
     refusal_ids: Sequence[int] = (),
     weighting: str | Callable[..., Any] | None = None,
     forget_loss: str | Callable[..., Any] | None = None,
@@ -59,6 +60,7 @@ def unlearning_loss(
             weightings that are computed before training (except `labels`, which come from the batch).
         alternate: preferred answers to the forget prompts, for methods that use them.
         retain_alternate: refusals of the retain prompts, for methods that use them.
+        prompted: forget answers behind the prompt of a teacher, for methods that use them; with the counted tokens of `forget`.
         refusal_ids: token ids of JensUn's refusal.
         weighting: replace the method's token weighting, by name or by a function.
         forget_loss: replace its forget loss, by name or by a function.
@@ -88,9 +90,10 @@ def unlearning_loss(
     specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
     if specs and reference is None:
         raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
+    read = {**rows, "forget": _behind(prompted, rows["forget"])} if "prompted_rows" in decided.needs else rows
     references = Reference()
     if reference is not None and specs:
-        references = reference_of_batch(reference, rows, specs, layout=layout)
+        references = reference_of_batch(reference, read, specs, layout=layout)
     return micro_batch_loss(
         model,
         rows,
@@ -101,6 +104,21 @@ def unlearning_loss(
         ),
         layout=layout,
     )
+
+
+def _behind(prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
+    """Return the forget answers behind a prompt.
+
+    Raises:
+        ValueError: they are missing, or their counted tokens are others.
+    """
+    if prompted is None:
+        raise ValueError("the teacher of this method reads a prompt; pass its forget rows as prompted.")
+    batch = TokenBatch.of(prompted, name="prompted")
+    counted, expected = (each.labels[:, 1:][each.mask] for each in (batch, forget))
+    if not torch.equal(counted, expected):
+        raise ValueError("prompted and forget have different answers; both need the same labels in the same order.")
+    return batch
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:

@@ -72,9 +72,6 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
         model: model without adapters.
         targets: suffixes of names; None for all linear layers and experts of the decoder except routers.
         layers: restrict to these decoder layers.
-
-    Raises:
-        ValueError: the model lacks a target or layer, or an adapter on a weight would have no effect.
     """
     every = adaptable_weights(model)
     ineffective = _ineffective(model, every)
@@ -112,11 +109,7 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
 
 
 def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float) -> tuple[list[str], list[str]]:
-    """Return the `target_modules` and `target_parameters` with which peft adapts exactly these weights.
-
-    Raises:
-        ValueError: peft cannot adapt one of the weights.
-    """
+    """Return the `target_modules` and `target_parameters` with which peft adapts exactly these weights."""
     rewritten = {leaf for leaf in {each.name.rpartition(".")[2] for each in weights} if _peft_rewrites(model, leaf)}
     modules: list[Weight] = []
     parameters: list[Weight] = []
@@ -142,11 +135,7 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
-    """Check that peft adapted exactly the selected weights.
-
-    Raises:
-        ValueError: it did not; the message names the difference.
-    """
+    """Check that peft adapted exactly the selected weights."""
     expected, actual = {each.parameter_name for each in weights}, set(adapters_by_weight(adapted.get_base_model()))
     differences = (
         ("does not adapt", expected - actual),

@@ -62,19 +62,11 @@ class Lora:
 
 
 def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = None) -> PeftModel:
-    """Attach new adapters to a model; its own weights are frozen and its output does not change.
+    """Attach new adapters to a model; its own weights are frozen, and its output and mode do not change.
 
     Args:
         model: a causal language model, quantized or not; changed in place.
-        lora: settings of the adapters.
-        seed: seed of their initial values.
         revision: revision of the model, saved with the adapters.
-
-    Returns:
-        The adapted model, in the same train/eval mode.
-
-    Raises:
-        ValueError: the model lacks a target or layer, peft cannot adapt a weight, or the model has adapters already.
     """
     peft = require("peft", extra="lora")
     if adapters_of(model) is not None:
@@ -118,9 +110,6 @@ def original_model(model: nn.Module) -> Iterator[nn.Module]:
     """Turn an adapted model into its original model within a context: adapters disabled, evaluation mode.
 
     On exit, gradients, `requires_grad` and the train/eval mode of every module are unchanged.
-
-    Raises:
-        ValueError: the model has no adapters, so it does not contain the original model.
     """
     adapted = adapters_of(model)
     if adapted is None:
@@ -141,10 +130,6 @@ def merge_adapters(model: nn.Module) -> Any:
     """Merge the adapters into the weights and return the plain transformers model, fully trainable.
 
     The given model cannot be used afterwards. Half-precision weights round the update to their own precision.
-
-    Raises:
-        ValueError: there are no adapters, merging would change outputs by more than rounding errors (`unmergeable`), or
-            merged weights are not finite.
     """
     adapted = adapters_of(model)
     if adapted is None:

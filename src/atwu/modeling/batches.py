@@ -90,9 +90,6 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     """Arrange the tokens of all batches for one forward pass, without their padding.
 
     A common prefix of packed rows appears once: with causal attention its states are equal in all rows.
-
-    Raises:
-        ValueError: a row has no token.
     """
     lengths = torch.cat([batch.attention_mask.sum(dim=1) for batch in batches])
     sizes: list[int] = lengths.tolist()

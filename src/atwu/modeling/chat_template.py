@@ -17,11 +17,7 @@ _OURS = frozenset({"messages", "add_generation_prompt"})
 
 
 def template_arguments(text: str | None) -> dict[str, Any]:
-    """Parse template arguments, a JSON object.
-
-    Raises:
-        ValueError: it is not an object of names and values, or sets an argument of the encoder.
-    """
+    """Parse template arguments, a JSON object."""
     if text is None:
         return {}
     arguments = parse_json(text, what="chat_template_kwargs")
@@ -35,22 +31,14 @@ def template_arguments(text: str | None) -> dict[str, Any]:
 
 
 def check_template(path: str | None, arguments: str | None) -> None:
-    """Check a template file and arguments, as far as possible without the tokenizer.
-
-    Raises:
-        FileNotFoundError, ValueError: see the message.
-    """
+    """Check a template file and arguments, as far as possible without the tokenizer."""
     if path is not None:
         template_text(path)
     template_arguments(arguments)
 
 
 def template_text(path: str) -> str:
-    """Read a template file.
-
-    Raises:
-        FileNotFoundError, ValueError: the file is missing, empty, or no text.
-    """
+    """Read a template file."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(f"chat template {path} not found; give a Jinja file.")
@@ -61,12 +49,7 @@ def template_text(path: str) -> str:
 
 
 def set_chat_template(tokenizer: Any, path: str | None, arguments: str | None) -> None:
-    """Give a tokenizer the template of a file and the arguments of a JSON object.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the tokenizer has no template, or the template does not use an argument.
-    """
+    """Give a tokenizer the template of a file and the arguments of a JSON object."""
     if path is not None:
         tokenizer.chat_template = template_text(path)
     given = template_arguments(arguments)

@@ -45,10 +45,8 @@ def decode(
     """Continue each prompt until an end token, or up to its cap.
 
     Args:
-        model: in evaluation mode, on its device.
         prompts: token ids, at least one each.
         caps: at least 1 each.
-        ends: end tokens.
         pad: any token that no prompt ends with.
         noise: added to the logits; None decodes greedily.
 
@@ -60,9 +58,10 @@ def decode(
     limits = torch.tensor(caps, device=ids.device)  # of the unfinished rows
     rows = list(range(len(prompts)))
     generated: list[list[int]] = [[]] * len(prompts)
+    generate: Any = model.generate  # a property for mypy
     while rows:
         leave = _Leaving(width, torch.tensor(sorted(ends), device=ids.device), limits)
-        output: Any = model.generate(  # type: ignore[operator]
+        output: Any = generate(
             input_ids=ids,
             attention_mask=mask,
             generation_config=bare_config(

@@ -28,7 +28,7 @@ gradient at a vocabulary of 262,144 take 3.1 times as long with 8 tokens per blo
 
 Distance = Callable[[Tensor, Any, Any], Tensor]
 """Takes log-probabilities (tokens, vocabulary), those of the reference or None, and token ids (tokens, k) or None; returns
-(tokens,)."""
+(tokens,). Both are logits instead if the comparison says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Teacher:
     """Final hidden states that predict each token, (tokens, hidden); without `head`, the logits."""
     head: OutputHead | None
 
-    def logps(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Return the log-probabilities of the tokens in `span`, (tokens, vocabulary), from a matrix product in `dtype`."""
+    def logits(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Return the logits of the tokens in `span`, (tokens, vocabulary), from a matrix product in `dtype`."""
         states = self.states[span].to(device)
-        return _log_softmax(states if self.head is None else self.head.logits(states, dtype))
+        return states if self.head is None else self.head.logits(states, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,23 @@ class Comparison:
     """Token ids that the distance refers to, (tokens, k)."""
     slope: Distance | None = None
     """Squared norm of the gradient of the distance in the logits of a token; None if it is not used."""
+    of_logits: bool = False
+    """Whether distance and slope compare logits instead of log-probabilities."""
 
-    def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
-        """Compute distance and slope (0 without) of the tokens in `span` from their log-probabilities, shape (tokens, 2).
+    def of(self, logits: Tensor, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
+        """Compute distance and slope (0 without) of the tokens in `span` from their logits, shape (tokens, 2).
 
         `dtype` is that of matrix products; a slope has no gradient.
         """
-        with torch.no_grad():
-            reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
-        ids = None if self.ids is None else self.ids[span].to(logps.device)
-        distance = self.distance(logps, reference, ids)
-        slope = torch.zeros_like(distance) if self.slope is None else self.slope(logps.detach(), reference, ids)
+        reference = None
+        if self.teacher is not None:
+            with torch.no_grad():
+                reference = _wide(self.teacher.logits(span, logits.device, dtype))
+                reference = reference if self.of_logits else reference.log_softmax(dim=-1)
+        own = _wide(logits) if self.of_logits else logps
+        ids = None if self.ids is None else self.ids[span].to(logits.device)
+        distance = self.distance(own, reference, ids)
+        slope = torch.zeros_like(distance) if self.slope is None else self.slope(own.detach(), reference, ids)
         return torch.stack([distance, slope], dim=1)
 
 
@@ -78,17 +84,22 @@ class Comparisons:
     segments: tuple[tuple[slice, Comparison | None], ...]
     """Token range and comparison of each batch."""
 
-    def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
-        """Compute the result of `compare` for the tokens in `span`."""
+    def of(self, logits: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
+        """Compute the result of `compare` for the tokens in `span` from their logits."""
+        logps = _wide(logits).log_softmax(dim=-1)
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
         pieces = []
         for place, comparison in self.segments:
             start, stop = max(span.start, place.start), min(span.stop, place.stop)
             if start >= stop:
                 continue
-            rows = logps[start - span.start : stop - span.start]
+            rows = slice(start - span.start, stop - span.start)
             within = slice(start - place.start, stop - place.start)
-            pieces.append(rows.new_zeros(len(rows), 2) if comparison is None else comparison.of(rows, within, dtype))
+            pieces.append(
+                logps.new_zeros(stop - start, 2)
+                if comparison is None
+                else comparison.of(logits[rows], logps[rows], within, dtype)
+            )
         return torch.cat([own[:, None], torch.cat(pieces)], dim=1)
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
@@ -126,7 +137,7 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
 
 def compare_logits(logits: Tensor, comparison: Comparison) -> Tensor:
     """Compute distances and slopes from existing logits (tokens, vocabulary), shape (tokens, 2)."""
-    return comparison.of(_log_softmax(logits), slice(None), logits.dtype)
+    return comparison.of(logits, _wide(logits).log_softmax(dim=-1), slice(None), logits.dtype)
 
 
 class _Compare(torch.autograd.Function):
@@ -143,10 +154,7 @@ class _Compare(torch.autograd.Function):
         block: int,
     ) -> Tensor:
         head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparisons.ready(dtype)
-        values = [
-            ready.of(_log_softmax(head.logits(hidden[span], dtype)), span, dtype)
-            for span in blocks(hidden.shape[0], block)
-        ]
+        values = [ready.of(head.logits(hidden[span], dtype), span, dtype) for span in blocks(hidden.shape[0], block)]
         ctx.save_for_backward(hidden, weight, bias)
         ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
         return torch.cat(values) if values else hidden.new_zeros(0, 3, dtype=_accumulate(hidden.dtype))
@@ -166,7 +174,7 @@ class _Compare(torch.autograd.Function):
             product = head.product(hidden[span], ctx.dtype)
             with torch.enable_grad():
                 product.requires_grad_()
-                values = comparisons.of(_log_softmax(head.finish(product)), span, ctx.dtype)
+                values = comparisons.of(head.finish(product), span, ctx.dtype)
                 (d_product,) = torch.autograd.grad(values, product, grad[span].to(values.dtype))
             if d_bias is not None:
                 d_bias += d_product.sum(dim=0)
@@ -189,5 +197,5 @@ def _accumulate(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    return logits.to(_accumulate(logits.dtype)).log_softmax(dim=-1)
+def _wide(logits: Tensor) -> Tensor:
+    return logits.to(_accumulate(logits.dtype))

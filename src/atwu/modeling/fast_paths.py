@@ -107,11 +107,7 @@ def _two_rows(inner: nn.Module, device: torch.device, *, alike: int = 0) -> Toke
 
 
 def can_stop_at(model: nn.Module, layer: int, device: torch.device) -> bool:
-    """Test whether the output of a decoder layer can be read, and return whether the pass may stop there.
-
-    Raises:
-        ValueError: there is no such layer, or its output differs from the model's own `hidden_states`.
-    """
+    """Test whether the output of a decoder layer can be read, and return whether the pass may stop there."""
     inner = unwrap(model)
     known = _readable.setdefault(inner, {})
     if layer not in known:

@@ -15,9 +15,6 @@ def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
     """Return a fingerprint of stored weights: a digest of the files of a folder, or name and commit on the Hub.
 
     For an adapter folder it does not include the base model.
-
-    Raises:
-        OSError: a Hub model is neither cached nor reachable.
     """
     from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -31,9 +28,6 @@ def model_fingerprint(model: nn.Module) -> str:
     """Hash all parameters and buffers (name, dtype, shape and bytes) to 32 hexadecimal digits.
 
     Adapters are included with their scaling and whether they are enabled; so are the scales of quantized weights.
-
-    Raises:
-        ValueError: this process does not have all weights.
     """
     # A DTensor has a mesh; DeepSpeed leaves an empty tensor with an id.
     if any(each.is_meta or hasattr(each, "device_mesh") or hasattr(each, "ds_id") for each in model.parameters()):

@@ -64,7 +64,6 @@ def footprint(
         model: on the meta device, changed in place; trained parameters require gradients.
         lengths: tokens of each row of one forward pass.
         autocast: dtype of matrix products, if not that of the weights.
-        device: type of the device that the model will run on.
 
     If the pass depends on data, as in most mixtures of experts, activations are estimated by `RULE`.
     """
@@ -166,14 +165,15 @@ def _materialize(model: nn.Module) -> None:
     """Allocate every parameter and buffer in the current mode; shared tensors stay shared."""
     made: dict[int, Tensor] = {}
     for module in model.modules():
-        for tensors in (module._parameters, module._buffers):
+        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for tensors in held:
             for name, old in tensors.items():
                 if old is None:
                     continue
                 if id(old) not in made:
                     new = torch.empty(old.shape, dtype=old.dtype)
                     made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
-                tensors[name] = made[id(old)]  # type: ignore[assignment]
+                tensors[name] = made[id(old)]
 
 
 def _layers(model: nn.Module) -> Iterable[nn.Module]:

@@ -83,7 +83,6 @@ def forward_tokens(
         model: a causal language model, wrapped (DDP, FSDP, PEFT) or not.
         batches: any number of batches; their padding may be on either side and is not computed.
         predictions: also return the greedy token at every counted position.
-        entropy_temperature: also return next-token entropies at this temperature.
         variance: also return the variance of the log-probability at that temperature.
         comparisons: for each batch, a distance between distributions to compute at its counted tokens, or None.
         layer: also return the output of this decoder layer (from 0) at the counted tokens.
@@ -128,11 +127,7 @@ def forward_tokens(
 
 
 def _check_length(model: nn.Module, longest: int) -> None:
-    """Check that rows fit into a model with learned positions, such as GPT-2, which would fail within its embedding.
-
-    Raises:
-        ValueError: the model has fewer positions than the longest row has tokens.
-    """
+    """Check that rows fit into a model with learned positions, such as GPT-2, which would fail within its embedding."""
     limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     if limit is None or longest <= limit:
         return

@@ -63,10 +63,6 @@ def generate(
     Returns:
         Generated ids per prompt, in input order, without prompt, padding and end token. In half precision a batch may
         differ from single rows where two logits are nearly equal.
-
-    Raises:
-        ValueError: a prompt is empty, a cap or the temperature is negative, a list has the wrong length, or the budget is
-            below 1.
     """
     seeds = _seeds(temperature, noise_seeds, len(prompts))
     caps = _caps(max_new_tokens, len(prompts))
@@ -133,8 +129,6 @@ class _GumbelNoise:
 
     Args:
         seeds: seeds of all rows of the batch.
-        temperature: divisor of the logits.
-        ends: end tokens.
         places: indices of the unfinished rows.
         width: width of their prompts.
     """

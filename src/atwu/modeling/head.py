@@ -91,15 +91,11 @@ def target_logps(
 
     Args:
         hidden: states that predict the targets, shape (tokens, hidden).
-        head: the output layer.
         targets: token ids, shape (tokens,).
         predictions: also return the greedy token.
         entropy_temperature: also return the entropy at this temperature > 0.
         variance: also return the variance of the log-probability at that temperature (minus its mean is the entropy).
         block_elements: maximum number of logits per block.
-
-    Raises:
-        ValueError: the temperature is not positive, or `variance` is requested without one.
     """
     if variance and entropy_temperature is None:
         raise ValueError("variance needs entropy_temperature, the temperature of its distribution.")
@@ -176,7 +172,8 @@ class _TargetLogps(torch.autograd.Function):
             tempered = _Tempered(torch.zeros_like(chosen), temperature, variance) if temperature is not None else None
             for span in blocks(weight.shape[0], block):
                 logits = head.logits(states, dtype, span)
-                _gather_targets(chosen, logits, targets, span)
+                found, columns = _inside(targets, span)
+                chosen[found] = logits[found, columns]
                 block_peak, block_best = logits.max(dim=-1)
                 if best is not None:
                     best = torch.where(block_peak > peak, block_best + span.start, best)
@@ -218,7 +215,8 @@ class _TargetLogps(torch.autograd.Function):
                     share = logits.sub_(log_total[:, None]).exp_()
                 # d logp / d logit = 1[target] - softmax, times the incoming gradient.
                 d_logits = share.mul_(-grad[:, None])
-                _scatter_targets(d_logits, grad, targets, span)
+                found, columns = _inside(targets, span)
+                d_logits[found, columns] += grad[found]
                 if slope is not None:
                     d_logits *= slope
                 if ctx.scale != 1.0:
@@ -268,13 +266,3 @@ class _Tempered:
 def _inside(targets: Tensor, span: slice) -> tuple[Tensor, Tensor]:
     rows = ((targets >= span.start) & (targets < span.stop)).nonzero().squeeze(-1)
     return rows, targets[rows] - span.start
-
-
-def _gather_targets(chosen: Tensor, logits: Tensor, targets: Tensor, span: slice) -> None:
-    rows, columns = _inside(targets, span)
-    chosen[rows] = logits[rows, columns]
-
-
-def _scatter_targets(d_logits: Tensor, grad: Tensor, targets: Tensor, span: slice) -> None:
-    rows, columns = _inside(targets, span)
-    d_logits[rows, columns] += grad[rows]

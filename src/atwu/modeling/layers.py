@@ -17,12 +17,14 @@ _OUTPUTS = re.compile(
 """Names of MLP output matrices within a decoder layer."""
 
 
-def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """Return the decoder layers of a causal model.
+def text_config(model: nn.Module) -> Any:
+    """Return the configuration of the language part of a model of transformers."""
+    whole: Any = model.config
+    return whole.get_text_config()
 
-    Raises:
-        ValueError: the list of layers cannot be identified.
-    """
+
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    """Return the decoder layers of a causal model."""
     layers = block_list(model)
     if layers is None:
         raise ValueError(f"{type(model).__name__} has no identifiable list of decoder layers, which this method needs.")
@@ -88,9 +90,6 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
     """Freeze everything but the MLP output matrices of some decoder layers (RMU trains those: Li et al. 2024).
 
     With adapters, only those on the MLP outputs of these layers stay trainable.
-
-    Raises:
-        ValueError: a layer does not exist or has no such trainable parameter; nothing is frozen then.
     """
     stack = decoder_layers(model)
     trainable: set[int] = set()
@@ -123,7 +122,6 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
     Args:
         model: the causal model without wrappers.
-        layer: index of the layer.
         into: receives one tensor with gradient per forward pass.
         stop: let later layers return their input unchanged, since their output is not needed.
     """
@@ -158,11 +156,7 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
 
 def check_layer(layer: int, layers: nn.ModuleList) -> None:
-    """Check that a layer exists.
-
-    Raises:
-        ValueError: it does not; the message gives the valid range.
-    """
+    """Check that a layer exists."""
     if not 0 <= layer < len(layers):
         raise ValueError(f"layer must be between 0 and {len(layers) - 1} for this model, got {layer}.")
 

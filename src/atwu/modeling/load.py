@@ -20,7 +20,7 @@ from atwu.errors import ModelFileError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.loading_report import check_complete, check_finite, check_generation
+from atwu.modeling.loading_report import check_complete, check_finite, check_generation, check_spaces, warn_of_epsilon
 from atwu.modeling.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -29,9 +29,8 @@ from atwu.modeling.model_files import (
     explain_damage,
     read_tensors,
 )
-from atwu.modeling.named_models import expand_home, model_source
+from atwu.modeling.named_models import model_source
 from atwu.modeling.quantization import (
-    BIT_WIDTHS,
     check_quantization,
     compute_as_stored,
     quantization_config,
@@ -58,17 +57,9 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     Short names and GGUF files are converted into the cache here.
 
     Args:
-        name: folder or Hub name.
         base: base model of an adapter folder, instead of the recorded one.
-        weights: whether weights are required.
-
-    Raises:
-        FileNotFoundError: the path does not exist, or the folder has no config or safetensors weights.
-        ValueError: the adapter has an unknown type or base model, a base was given for a full model, or the folder of a run
-            was changed.
-        ImportError: weights are stored in 4 or 8 bits, but bitsandbytes is missing.
     """
-    check_as_written(Path(expand_home(name)))
+    check_as_written(Path(os.path.expanduser(name)))
     if is_adapter(name):
         _check_adapter(name)
         _check_base(name, base)
@@ -98,7 +89,7 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
 
 def stored_bits(name: str) -> str | None:
     """Return `4bit` or `8bit` for a model folder with weights quantized by bitsandbytes, otherwise None."""
-    path = Path(expand_home(name)) / CONFIG
+    path = Path(os.path.expanduser(name)) / CONFIG
     settings = read_object(path).get("quantization_config") if path.is_file() else None
     if settings is not None and not isinstance(settings, dict):
         raise ModelFileError(f"{path}: quantization_config must be an object, got {settings!r:.40}; restore the file.")
@@ -109,18 +100,14 @@ def stored_bits(name: str) -> str | None:
 
 def is_adapter(name: str) -> bool:
     """Return whether a name is an adapter folder."""
-    return (Path(expand_home(name)) / ADAPTER_CONFIG).is_file()
+    return (Path(os.path.expanduser(name)) / ADAPTER_CONFIG).is_file()
 
 
 def base_of(name: str, *, base: str | None = None) -> str:
     """Return the folder or Hub name to load for a name; for an adapter folder, that of its base model.
 
     Args:
-        name: adapter folder, model folder or Hub name.
         base: base model of an adapter folder, instead of the recorded one.
-
-    Raises:
-        ValueError: the adapter records no base model, or a relative path, whose start is unknown.
     """
     if not is_adapter(name):
         return model_source(name)
@@ -157,14 +144,14 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer
 
-    if is_adapter(name) and not (Path(expand_home(name)) / "tokenizer_config.json").is_file():
+    if is_adapter(name) and not (Path(os.path.expanduser(name)) / "tokenizer_config.json").is_file():
         revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
     source = model_source(name)
     check_files(source)
     with explain_damage(source, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
-        tokenizer("a")  # values of a wrong type fail when they are used
+        check_spaces(tokenizer, source)
     set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
 
@@ -236,17 +223,14 @@ def load_model(
     check_complete(report, source)
     check_finite(model, source)
     check_generation(model, source)
+    warn_of_epsilon(model, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
 
 def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
-    """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model.
-
-    Raises:
-        ValueError: names or shapes of the adapter's layers do not match the model.
-    """
-    peft, name = require("peft", extra="lora"), expand_home(name)
+    """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model."""
+    peft, name = require("peft", extra="lora"), os.path.expanduser(name)
     _check_rank(Path(name))
     with quiet_peft(), torch.random.fork_rng(devices=[]):
         with explain_damage(name, ADAPTER_CONFIG):
@@ -272,11 +256,7 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
-    """Check that the model has an embedding for every id of the tokenizer.
-
-    Raises:
-        ValueError: the tokenizer's largest id is outside the model's vocabulary.
-    """
+    """Check that the model has an embedding for every id of the tokenizer."""
     largest = max(tokenizer.get_vocab().values())
     size = int(config.get_text_config().vocab_size)
     if largest >= size:
@@ -287,18 +267,6 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
         )
 
 
-def check_quantize(quantize: str) -> None:
-    """Check that weights can be quantized while they are loaded.
-
-    Raises:
-        ValueError: the value is unknown, or there is no CUDA device.
-        ImportError: bitsandbytes is missing.
-    """
-    if quantize in BIT_WIDTHS and not torch.cuda.is_available():
-        raise ValueError(f"quantize={quantize!r} needs a CUDA device, but none is available; load without quantize.")
-    check_quantization(quantize)
-
-
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
     """Return the size in bytes of a local model's weight files, including base model and adapter; None for a Hub name."""
     size = _folder_bytes(base_of(name, base=base))
@@ -306,7 +274,7 @@ def weight_bytes(name: str, *, base: str | None = None) -> int | None:
 
 
 def _folder_bytes(name: str) -> int | None:
-    path = Path(expand_home(name))
+    path = Path(os.path.expanduser(name))
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
 
 
@@ -318,7 +286,7 @@ def _is_path(name: str) -> bool:
 
 
 def _adapter_settings(name: str) -> dict[str, Any]:
-    path = Path(expand_home(name)) / ADAPTER_CONFIG
+    path = Path(os.path.expanduser(name)) / ADAPTER_CONFIG
     return read_object(path)
 
 
@@ -341,7 +309,7 @@ def _check_adapter(name: str) -> None:
             f"{name} contains an adapter of type {kind} (peft_type in {ADAPTER_CONFIG}); only LoRA adapters (LORA) can be "
             "loaded."
         )
-    if not (Path(expand_home(name)) / ADAPTER_WEIGHTS).is_file():
+    if not (Path(os.path.expanduser(name)) / ADAPTER_WEIGHTS).is_file():
         raise FileNotFoundError(
             f"{name} contains no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
         )
@@ -372,7 +340,7 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
 
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     """Return the arguments with which transformers quantizes the weights while loading."""
-    check_quantize(quantize)
+    check_quantization(quantize, loading=True)
     half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
     settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}

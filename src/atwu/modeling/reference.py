@@ -21,10 +21,11 @@ from atwu._progress import progress_bar
 from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
+from atwu.modeling.attention_temperature import attention_temperature
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.forward import LayoutChoice, forward_tokens
+from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
 from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
@@ -39,6 +40,8 @@ class ReferenceSpec:
     """Final hidden states that predict each counted token."""
     layer: int | None = None
     """Output of this decoder layer at each counted token."""
+    attention_temperature: float = 1.0
+    """Divisor of attention scores; other than 1, the model is a teacher that recalls less."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,11 +63,7 @@ class Reference:
     """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        """Return the distributions of the original model for one set of rows.
-
-        Raises:
-            ValueError: they were not computed.
-        """
+        """Return the distributions of the original model for one set of rows."""
         teacher = self.forget if rows == "forget" else self.retain
         if teacher is None:
             raise ValueError("the method needs the reference of the original model, which is missing.")
@@ -124,8 +123,6 @@ def compute_reference(
 
     Args:
         model: the original model; its train/eval mode is restored.
-        rows: encoded rows.
-        spec: quantities to return.
         batch_tokens: tokens per forward pass, without padding.
         autocast: autocast context of the training steps.
         progress: label of a progress bar, or None for none.
@@ -138,6 +135,7 @@ def compute_reference(
     found: dict[str, Tensor] = {}
     with (
         eval_mode(model),
+        attention_temperature(model, spec.attention_temperature),
         progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
         for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
@@ -171,28 +169,28 @@ def reference_of_batch(
     """Compute the reference of one micro-batch with a model (a frozen copy, or the trained one with adapters disabled).
 
     Args:
-        model: the original model.
         batches: the `forget`, `retain` and `alternate` batches that `specs` needs.
-        specs: quantities to compute for each batch.
-        layout: see `forward_tokens`.
     """
-    names = [name for name, spec in specs.items() if not spec.is_empty]
     layer = next((spec.layer for spec in specs.values() if spec.layer is not None), None)
-    if not names:
-        return Reference()
     deep = any(spec.logps or spec.states for spec in specs.values())
-    with eval_mode(model):
-        outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
-        head = plain_head(model)
-        found = dict(zip(names, outs, strict=True))
-        teachers = {
-            name: Teacher(found[name].hidden("pred"), head)
-            if head is not None
-            else Teacher(_logits(model, batches[name]), None)
-            for name in names
-            if specs[name].states
-        }
-    logps = {name: found[name].logps[found[name].mask] for name in names if specs[name].logps}
+    found: dict[str, TokenOutputs] = {}
+    teachers: dict[str, Teacher] = {}
+    for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values() if not spec.is_empty):
+        names = [
+            name for name, spec in specs.items() if not spec.is_empty and spec.attention_temperature == temperature
+        ]
+        with eval_mode(model), attention_temperature(model, temperature):
+            outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
+            found |= zip(names, outs, strict=True)
+            head = plain_head(model)
+            teachers |= {
+                name: Teacher(found[name].hidden("pred"), head)
+                if head is not None
+                else Teacher(_logits(model, batches[name]), None)
+                for name in names
+                if specs[name].states
+            }
+    logps = {name: out.logps[out.mask] for name, out in found.items() if specs[name].logps}
     retain_layer = found["retain"].layer_states if "retain" in found and specs["retain"].layer is not None else None
     return Reference(
         logps.get("forget"), logps.get("alternate"), teachers.get("forget"), teachers.get("retain"), retain_layer

@@ -26,7 +26,7 @@ class Leak:
     """Facts that greedy answers still state although the other goals are reached."""
 
     excess: float
-    """Recall minus its goal, above 0."""
+    """Above 0: the mean recall over other forms; if the rows as written leak, 1 more than their recall is above its goal."""
     text: str
     """The recall and its goal, for the progress line."""
 
@@ -43,7 +43,7 @@ class AnswerCheck:
     """Largest key-token recall of greedy answers at which the rows count as forgotten."""
 
     def find_leak(self, model: Any) -> Leak | None:
-        """Return the largest recall that is above its goal; other forms are asked only if there is none before."""
+        """Ask for the rows as written and with other prompts, and in other forms if these do not leak."""
         if (found := max(self._recall(model, rows) for rows in self.sets.values())) > self.goal:
             # More than any excess of the forms, which are not asked.
             return Leak(
@@ -54,7 +54,7 @@ class AnswerCheck:
         if worst is None or forms[worst] <= FORM_LIMIT:
             return None
         text = f"recall in the form {worst.replace('_', ' ')} is {forms[worst]:.3f} (goal {FORM_LIMIT:.3f})"
-        return Leak(forms[worst] - FORM_LIMIT, text)
+        return Leak(sum(max(recall, 0.0) for recall in forms.values()) / len(forms), text)
 
     def estimate_seconds(self, model: Any) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""

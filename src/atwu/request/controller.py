@@ -53,6 +53,8 @@ CHANGE_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Factors on the change of the weights that are tried after training, by bisection."""
 PATIENCE = 2
 """Number of evaluations at the goal without a smaller leak after which a run ends, too."""
+LEAK_TOLERANCE = 0.01
+"""Largest accepted increase of the leak by a smaller change of the weights: one answer in a hundred."""
 EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
 EXPECTED_AT_GOAL = 3
@@ -280,7 +282,7 @@ class AdaptiveController(TrainerCallback):
             stays = self.remaining(measured) <= 0 and self.retain_loss_increase(measured) <= self._limit
             if stays:
                 found = self._find_leak()
-                stays = (0.0 if found is None else found.excess) <= leak
+                stays = found is None or (leak > 0 and found.excess <= leak + LEAK_TOLERANCE)
                 measured = dataclasses.replace(measured, leak=0.0 if found is None else found.excess)
             self.say(
                 f"weight change scaled to {scale:g}: key-token prob {measured.probability:.3f}  accuracy "

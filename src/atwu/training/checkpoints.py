@@ -65,13 +65,6 @@ def checkpoint_to_resume(
 
     Args:
         asked: a checkpoint; or True for the newest intact one of the run, or None if all are damaged.
-        run: folder of the run.
-        key: returns the key of the run.
-        main_process: whether this process removes damaged checkpoints.
-        wait: waits for all processes.
-
-    Raises:
-        ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
     """
     if not asked:
         return None

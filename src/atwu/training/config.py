@@ -55,11 +55,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             option.value(getattr(self, option.name), strict=True)
 
     def lora(self) -> Lora | None:
-        """Return the LoRA settings, or None to train all weights.
-
-        Raises:
-            ValueError: invalid rank, alpha, dropout or module names.
-        """
+        """Return the LoRA settings, or None to train all weights."""
         if self.lora_r == 0:
             return None
         targets = None
@@ -144,10 +140,8 @@ class UnlearnConfig(_UnlearnFields):
 
     `method` names a row of the method table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
     components, by name or by a plain function (`atwu.methods.component_registry`). Every option of a component (`beta`,
-    `scorer_every`, ...:
-    see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published values, unset settings
-    those of
-    `configuration`.
+    `scorer_every`, ...: see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published
+    values, unset settings those of `configuration`.
 
     Args:
         output_dir: folder for the checkpoints of the trainer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,32 +13,15 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.methods.losses.primal_dual import LimitedNLL, updated_multiplier
 from atwu.methods.recipe import Recipe
+from atwu.training.scorer_steps import MethodRun
 
 MULTIPLIER_NAME = "retain_multiplier.json"
 
 
-class LimitedRun(Protocol):
-    """What the updates read of a run."""
-
-    args: Any
-    recipe: Recipe
-
-    def sum_over_processes(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over all processes."""
-
-    def add_part(self, name: str, value: Tensor) -> None:
-        """Add this micro-batch's contribution to a logged value."""
-
-
 class DualAscent(TrainerCallback):
-    """Callback that changes the retain weight after every optimizer step, and its state.
+    """Callback that changes the retain weight after every optimizer step, and its state."""
 
-    Args:
-        trainer: trainer of the run.
-        limited: the run's retain loss.
-    """
-
-    def __init__(self, trainer: LimitedRun, limited: LimitedNLL) -> None:
+    def __init__(self, trainer: MethodRun, limited: LimitedNLL) -> None:
         self._trainer, self._limited = trainer, limited
         self.multiplier = trainer.recipe.factors.retain_weight
         self._loss = torch.zeros((), device=trainer.args.device)

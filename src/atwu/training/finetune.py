@@ -107,7 +107,8 @@ class FinetuneTrainer(TokenTrainer):
         return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
-        (out,) = forward_tokens(model, [inputs], layout=self.args.layout)  # type: ignore[arg-type]
+        layout: Any = self.args.layout
+        (out,) = forward_tokens(model, [inputs], layout=layout)
         return token_mean(nll(out.logps), out.mask, count=batch_counts.retain_tokens)
 
 

@@ -42,7 +42,6 @@ def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, 
 
     Args:
         trainer: before its first step; created from a `ModelSource`, with `folder.log` as its log.
-        settings: the result of `work_in`.
 
     Raises:
         FileExistsError: the folder contains another unfinished run, or a run in progress.

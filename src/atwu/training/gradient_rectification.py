@@ -34,7 +34,6 @@ class GradientRectification:
     """Rectify the gradient of each optimizer step.
 
     Args:
-        model: the model, whose weights that require a gradient are trained.
         newest: weight of the current retain gradient in the moving average, in (0, 1].
     """
 

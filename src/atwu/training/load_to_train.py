@@ -23,7 +23,6 @@ from atwu.modeling.layers import decoder_layers, output_matrices
 from atwu.modeling.load import (
     DTYPES,
     check_model_name,
-    check_quantize,
     check_vocabulary,
     is_adapter,
     load_config,
@@ -32,6 +31,7 @@ from atwu.modeling.load import (
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs
+from atwu.modeling.quantization import check_quantization
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
@@ -83,9 +83,6 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
 
     Returns:
         Size of a saved adapter in bytes, 0 for full fine-tuning.
-
-    Raises:
-        ValueError, ImportError: the message names the option and what to do.
     """
     if config.resume_from_checkpoint is not None:
         raise ValueError("a run resumes from its own last checkpoint automatically; leave resume_from_checkpoint out.")
@@ -105,7 +102,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
             )
         if config.use_cpu:
             raise ValueError(f"quantize={config.quantize!r} needs a CUDA device; leave out use_cpu or quantize.")
-        check_quantize(config.quantize)
+        check_quantization(config.quantize, loading=True)
     if config.save_adapter and not named:
         raise ValueError(
             "save_adapter needs a named base model; it does not work with a new model or an adapter folder. Leave "
@@ -123,11 +120,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
 
 
 def check_adapter_options(config: TokenTrainingConfig) -> None:
-    """Reject options of adapters without adapters, which a trainer also takes as `peft_config`.
-
-    Raises:
-        ValueError: the message names the option and what to do.
-    """
+    """Reject options of adapters without adapters, which a trainer also takes as `peft_config`."""
     for name, given in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
         if given and not config.lora_r:
             raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
@@ -142,11 +135,7 @@ def load_checked_tokenizer(source: ModelSource) -> Any:
 
 
 def with_lora(config: Config, given: Any) -> Config:
-    """Return the configuration with the adapters of a peft `LoraConfig`.
-
-    Raises:
-        ValueError: another kind of adapter, both this and `lora_r`, or an unsupported setting.
-    """
+    """Return the configuration with the adapters of a peft `LoraConfig`."""
     peft = require("peft", extra="lora")
     if not isinstance(given, peft.LoraConfig) or config.lora_r:
         what = f"got {type(given).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
@@ -206,9 +195,6 @@ def load_to_train(
 
     Args:
         model: the same model, if it is in memory; its weights are trained in place.
-
-    Raises:
-        ValueError: the weights cannot be trained.
     """
     check_adapter_options(config)
     model = load_source(source, config, say, model=model)
@@ -224,11 +210,7 @@ def load_to_train(
 
 
 def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
-    """Prepare a model that is already in memory: add the run's adapters, unless it has some.
-
-    Raises:
-        ValueError: options of adapters without adapters, or `quantize`, which needs the model by name.
-    """
+    """Prepare a model that is already in memory: add the run's adapters, unless it has some."""
     if config.quantize is not None:
         raise ValueError("quantize needs a model by name; pass its name instead of the loaded model.")
     adapted = adapters_of(model) is not None
@@ -240,11 +222,7 @@ def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
 
 
 def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, model: Any = None) -> Any:
-    """Load the original model, unless it is in memory, without new adapters; warns about loss of precision.
-
-    Raises:
-        ValueError: the weights cannot be trained.
-    """
+    """Load the original model, unless it is in memory, without new adapters; warns about loss of precision."""
     if source.model is None:
         return scratch_model(str(source.scratch), seed=config.seed)
     if model is None:
@@ -294,9 +272,6 @@ def lora_of(config: TokenTrainingConfig, model: nn.Module) -> Lora | None:
 def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
     """Return the decoder layers whose MLP output matrices are trained exclusively; None for methods that train all
     weights.
-
-    Raises:
-        ValueError: the user's layer index does not exist in the model.
     """
     if recipe.forget_component.trained_layers(1) is None:
         return None
@@ -306,21 +281,13 @@ def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
 
 
 def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:
-    """Add the run's adapters to the model in place; a model that has adapters or needs none is returned unchanged.
-
-    Raises:
-        ValueError: a target module or layer does not exist in the model.
-    """
+    """Add the run's adapters to the model in place; a model that has adapters or needs none is returned unchanged."""
     lora = lora_of(config, model)
     return model if lora is None or adapters_of(model) is not None else attach(model, lora, seed=config.seed)
 
 
 def check_mergeable(adapted: Any) -> None:
-    """Reject adapters that cannot be merged into the weights.
-
-    Raises:
-        ValueError: the message names the reason, and the option to save the adapter instead.
-    """
+    """Reject adapters that cannot be merged into the weights."""
     if reason := unmergeable(adapted):
         raise ValueError(f"these adapters cannot be merged: {reason}. Pass --save-adapter (save_adapter=True).")
 

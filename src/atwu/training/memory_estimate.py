@@ -32,7 +32,7 @@ class Memory:
     process: float
     weights: float
     copies: float
-    """Copies: output layer or model as the reference, and weights while they are perturbed."""
+    """Copies: output layer or model as the reference, weights while they are perturbed, and those that a controller keeps."""
     optimizer: float
     gradients: float
     activations: float
@@ -45,8 +45,8 @@ class Memory:
     @property
     def peak(self) -> float:
         """Maximum memory at any time."""
-        held = self.process + self.weights
-        return max(held + self.copies + self.optimizer + self.turning, held + self.evaluation)
+        held = self.process + self.weights + self.copies + self.optimizer
+        return held + max(self.turning, self.evaluation)
 
 
 def measure_footprint(

@@ -22,7 +22,7 @@ from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.layers import train_only_down_projections
+from atwu.modeling.layers import text_config, train_only_down_projections
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
 from atwu.training.dual_ascent import DualAscent
@@ -48,12 +48,10 @@ class MethodTrainer(TokenTrainer):
     """Trainer that unlearns a forget set and preserves a retain set.
 
     The loss is already divided by the token and row counts of the whole optimizer step (all micro-batches, all
-    processes), so
-    batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`,
-    `mean_score`
-    (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc` (AUROC of the weights against
-    forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, with `rectify_gradient` the added share of the
-    retain gradient, `rectified`, and `retain_weight` if it changes.
+    processes), so batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`,
+    `retain_loss`, `mean_score` (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc`
+    (AUROC of the weights against forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, with
+    `rectify_gradient` the added share of the retain gradient, `rectified`, and `retain_weight` if it changes.
 
     Args:
         model: the original model: its name (as for `--model`), the causal language model, or the result of
@@ -141,7 +139,7 @@ class MethodTrainer(TokenTrainer):
         self.scoring: ScorerSteps | None = None
         """Training of the scorer."""
         if (scores := self.recipe.scores) is not None:
-            width = self.loaded.model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
+            width = text_config(self.loaded.model).hidden_size
             self.scorer = (scorer or initial_scorer(scores, width, rows)).to(args.device)
             self.scoring = ScorerSteps(self, self.scorer)
             self.stateful.append(self.scoring)

@@ -55,9 +55,8 @@ def public_command(text: str) -> str:
 def public_text(text: str) -> str:
     """Remove private parts of a text: paths are reduced to their last part, URLs lose user and query.
 
-    A path starts with a slash, a drive or `~`, or contains `..`; it may occur in a sentence, after `NAME=` or
-    `KIND:`, or in a list of sources joined by " + ". Anything else that looks like a path may be a Hub name and is
-    kept.
+    A path starts with a slash, a drive or `~`, or contains `..`; it may occur in a sentence, after `NAME=` or `KIND:`,
+    or in a list of sources joined by " + ". Anything else that looks like a path may be a Hub name and is kept.
     """
     return " + ".join(map(_part, text.split(" + ")))
 

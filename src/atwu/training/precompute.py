@@ -27,7 +27,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.fingerprint import stored_weights_fingerprint
 from atwu.modeling.forward import LayoutChoice
-from atwu.modeling.layers import decoder_layers
+from atwu.modeling.layers import decoder_layers, text_config
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import ReferenceSpec, TokenTable
 from atwu.training.config import UnlearnConfig
@@ -104,25 +104,16 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    """Compute the tables that training steps use, from the original model.
-
-    Args:
-        start: the original model.
-        rows: rows of the run.
-        pairs: the same rows, paired.
-        args: the configuration.
-        recipe: the method.
-        scorer: the token scorer, whose prior gives offsets.
-        refusal_ids: refusal tokens that are the target of the forget loss.
-        say: receives one line of text per stage.
-    """
+    """Compute the tables that training steps use, from the original model."""
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
         drawn = pairs.drawn(planned_epochs(args, len(pairs)))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start)
-        references = prepare_references(start, wanted, rows.encoded, mode=args.reference, drawn=drawn, say=say)
+        references = prepare_references(
+            start, wanted, rows.encoded, mode=args.reference, drawn=drawn, prompted=rows.prompted, say=say
+        )
     forget = rows.forget.rows
     return PrecomputedTables(references, fixed, text_table(forget), prior_offsets(scorer, forget), refusal_ids)
 
@@ -194,7 +185,7 @@ def _table(rows: Iterable[FloatArray]) -> TokenTable:
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:
     """Compute log-probabilities of each row's answer tokens under another model, which is loaded and freed."""
     model = load_model(name).to(next(start.model.parameters()).device)
-    vocabulary = int(start.model.config.get_text_config().vocab_size)  # type: ignore[union-attr, operator]
+    vocabulary = int(text_config(start.model).vocab_size)
     largest = max(max(row.input_ids) for row in rows)
     if vocabulary != (own := int(model.config.get_text_config().vocab_size)) or largest >= own:
         raise ValueError(

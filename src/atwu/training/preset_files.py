@@ -16,12 +16,7 @@ from atwu.training.config import option_names
 
 
 def read_preset(path: str | Path) -> Preset:
-    """Read and check a preset: one 'option: value' per line, `method` among them, and a mapping `about`.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: not a flat YAML mapping with a method, or an unknown option.
-    """
+    """Read and check a preset: one 'option: value' per line, `method` among them, and a mapping `about`."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
@@ -42,9 +37,6 @@ def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[st
         path: file to write, best named SETTING/METHOD.yaml.
         options: options of `UnlearnConfig`, with the method.
         about: origin of the values, as plain data.
-
-    Raises:
-        ValueError: unknown option, or no method.
     """
     path = Path(path)
     _check(options, where=str(path))

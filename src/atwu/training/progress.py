@@ -38,16 +38,13 @@ def remaining_seconds(times: Sequence[float], steps: Sequence[int], *, step: int
     """Estimate the remaining time of training from the time per step between the first and the last of some steps.
 
     The steps are those that end with an evaluation, where there are evaluations, so that both kinds of time are in the
-    estimate and the overhead of the first steps is not.
+    estimate and the overhead of the first steps is not. None before the second of these steps.
 
     Args:
         times: when these steps ended, in seconds.
         steps: their numbers.
         step: the last step that is done.
         total: the expected number of steps.
-
-    Returns:
-        Seconds; None before the second of these steps.
     """
     if len(steps) < 2:
         return None
@@ -154,12 +151,7 @@ def log_line(step: int, logs: Mapping[str, Any]) -> str:
 
 
 class Interrupted(TrainerCallback):
-    """Save a checkpoint after the step in which any process received a signal, then end the run.
-
-    Args:
-        sum_over_processes: sums a tensor over all processes.
-        wait: waits for all processes.
-    """
+    """Save a checkpoint after the step in which any process received a signal, then end the run."""
 
     def __init__(self, sum_over_processes: Callable[[Tensor], Tensor], wait: Callable[[], object]) -> None:
         self._sum, self._wait = sum_over_processes, wait

@@ -7,6 +7,7 @@ second, frozen model. Values that a recipe does not need are not computed.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
+from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
@@ -28,6 +30,7 @@ from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.head import OutputHead
+from atwu.modeling.layers import text_config
 from atwu.modeling.reference import (
     Reference,
     ReferenceSpec,
@@ -101,7 +104,7 @@ class OriginalModel:
             "model": self.fingerprint,
             "config": _behaviour(self.model),
             "rows": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16)),
-            "wanted": [wanted.logps, wanted.states, wanted.layer],
+            "wanted": dataclasses.asdict(wanted),
             "autocast": self.autocast_dtype,
             "torch": torch.__version__,
             "device": next(self.model.parameters()).device.type,
@@ -130,6 +133,8 @@ class References:
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
     places: Mapping[int, int] | None = None
     """Index of each retain row in its tables, if only the rows that the run draws were evaluated."""
+    prompted: Sequence[EncodedRow] | None = None
+    """Forget rows as the original model reads them, if it is not as the trained model does."""
 
     def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
         """Return the reference of one micro-batch."""
@@ -137,6 +142,11 @@ class References:
             return Reference()
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
+            if self.prompted is not None:
+                given = collate_rows([self.prompted[row] for row in inputs["rows"].tolist()])
+                batches["forget"] = TokenBatch.of(
+                    {name: part.to(inputs["rows"].device) for name, part in given.items()}
+                )
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
@@ -169,20 +179,15 @@ def prepare_references(
     *,
     mode: str,
     drawn: Collection[int] | None = None,
+    prompted: Sequence[EncodedRow] | None = None,
     say: Say,
 ) -> References:
     """Choose where reference values come from, report the choice, and compute them if they are cached.
 
     Args:
-        start: the original model.
-        wanted: requested values of each set.
-        sets: the rows of each set.
         mode: `cache`, `model`, `adapters`, or `auto`.
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
-        say: receives one line of plain text.
-
-    Raises:
-        ValueError: a mode that this model does not allow, or adapters that are already trained.
+        prompted: forget rows that the original model reads instead of those in `sets` (`prompted_rows`).
     """
     wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:
@@ -193,16 +198,18 @@ def prepare_references(
     if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
         places = {row: place for place, row in enumerate(sorted(drawn))}
         sets = {**sets, "retain": [sets["retain"][row] for row in places]}
+    if prompted is not None:
+        sets = {**sets, "forget": prompted}
     states = any(what.states for what in wanted.values())
     head = plain_head(start.model) if states else None
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"reference model: {why}")
     if chosen == "adapters":
-        return References(wanted, "adapters", autocast=start.autocast)
+        return References(wanted, "adapters", autocast=start.autocast, prompted=prompted)
     if chosen == "model":
         second = copy.deepcopy(start.model)
         second.requires_grad_(False)
-        return References(wanted, "model", second=second.eval(), autocast=start.autocast)
+        return References(wanted, "model", second=second.eval(), autocast=start.autocast, prompted=prompted)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
     # A layer that is neither trained nor sharded serves as its own reference.
     trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
@@ -248,7 +255,7 @@ def _choose(
 
 
 def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapping[str, Sequence[EncodedRow]]) -> int:
-    width = int(start.model.config.get_text_config().hidden_size) if hasattr(start.model, "config") else 1  # type: ignore[union-attr, operator]
+    width = int(text_config(start.model).hidden_size) if hasattr(start.model, "config") else 1
     item = next(start.model.parameters()).element_size()
     total = 0
     for name, what in wanted.items():

@@ -41,11 +41,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
 
 
 def output_path(path: str | Path) -> Path:
-    """Resolve an output path, following symbolic links.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """Resolve an output path, following symbolic links."""
     given = Path(path).expanduser().absolute()
     if printable(str(given)) != str(given):
         raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
@@ -79,7 +75,6 @@ class RunFolder:
     """Folder of a run, under way or finished.
 
     Args:
-        path: the folder of the finished run.
         overwrite: replace a finished run and discard an unfinished one.
 
     Raises:
@@ -130,11 +125,7 @@ class RunFolder:
         )
 
     def check_space(self, needed: int) -> None:
-        """Check that the disk has room for the result, not counting files that already exist in the work folder.
-
-        Raises:
-            OSError: less than `needed` bytes are free, or the folder is not writable.
-        """
+        """Check that the disk has room for the result, not counting files that already exist in the work folder."""
         parent = self.path.parent
         while not parent.exists():
             parent = parent.parent
@@ -151,11 +142,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the folder for an unlearning request; on leaving, remove it unless there is something to resume.
-
-        Raises:
-            FileExistsError: another process works in it.
-        """
+        """Lock the folder for an unlearning request; on leaving, remove it unless there is something to resume."""
         self._hold()
         self._kept.add(REQUEST_FOLDER)
         try:
@@ -174,11 +161,7 @@ class RunFolder:
         return (self._state() or {}).get("stage") == "trained"
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Create or reopen the work folder; existing files in it belong to a run with the same key.
-
-        Raises:
-            FileExistsError: the folder contains another unfinished run and `overwrite` is off, or a run in progress.
-        """
+        """Create or reopen the work folder; existing files in it belong to a run with the same key."""
         key = json.loads(json.dumps(dict(key), default=str))
         self._hold()
         if not self.overwrite and (known := self._known()) is not None:

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from atwu._files import versions
 from atwu.training.config import TokenTrainingConfig
@@ -32,55 +32,35 @@ _PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulat
 floating-point rounding."""
 
 
-class KeyedRun(Protocol):
-    """What identifies the run of a trainer."""
-
-    @property
-    def command(self) -> str:
-        """Command of the same run."""
-
-    @property
-    def args(self) -> TokenTrainingConfig:
-        """The configuration."""
-
-    @property
-    def loaded(self) -> LoadedModel:
-        """The original model."""
-
-    @property
-    def sets(self) -> Mapping[str, RowSet]:
-        """Training sets by name."""
-
-    @property
-    def processing_class(self) -> Any:
-        """The tokenizer; None if rows are tokens."""
-
-    def inputs(self) -> dict[str, str]:
-        """Digests of what the run reads besides model and rows."""
-
-
-def packages(trainer: KeyedRun) -> dict[str, str]:
+def packages(config: TokenTrainingConfig, loaded: LoadedModel) -> dict[str, str]:
     """Return the versions of the packages that affect a run's numbers."""
-    further = ["peft"] * (trainer.loaded.lora is not None) + ["bitsandbytes"] * bool(trainer.args.quantize)
+    further = ["peft"] * (loaded.lora is not None) + ["bitsandbytes"] * bool(config.quantize)
     return versions() | {name: importlib.metadata.version(name) for name in further}
 
 
-def run_key(trainer: KeyedRun) -> dict[str, Any]:
-    """Return the key of a run, as plain JSON."""
-    config, tokenizer = trainer.args, trainer.processing_class
+def run_key(
+    command: str,
+    config: TokenTrainingConfig,
+    loaded: LoadedModel,
+    sets: Mapping[str, RowSet],
+    *,
+    tokenizer: Any,
+    inputs: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the key of a run, as plain JSON; `inputs` are digests of what it reads besides model and rows."""
     plain = None if tokenizer is None else f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
     key = {
-        "command": trainer.command,
-        "model": trainer.loaded.fingerprint,
+        "command": command,
+        "model": loaded.fingerprint,
         "tokenizer": None if plain is None else hashlib.sha256(plain.encode()).hexdigest(),
-        "data": {name: each.fingerprint for name, each in trainer.sets.items()},
-        "inputs": trainer.inputs(),
+        "data": {name: each.fingerprint for name, each in sets.items()},
+        "inputs": inputs,
         "config": {
             name: value for name, value in config.as_plain().items() if name not in NOT_RESULT | _PARTS_OF_A_STEP
         },
         "rows_per_step": config.rows_per_step,
         "device": config.device.type,
-        "versions": packages(trainer),
+        "versions": packages(config, loaded),
     }
     plain_key: dict[str, Any] = json.loads(json.dumps(key, default=str))
     return plain_key

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from atwu._file_reading import read_object
 from atwu._files import plain_modes, write_json, write_text
@@ -20,11 +20,12 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
 from atwu.training.config import TokenTrainingConfig
-from atwu.training.load_to_train import ModelSource, load_source
+from atwu.training.load_to_train import LoadedModel, ModelSource, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import log_text
 from atwu.training.run_folder import LOG_NAME, RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
-from atwu.training.run_key import KeyedRun, packages
+from atwu.training.run_key import packages
+from atwu.training.training_rows import RowSet
 
 
 @dataclass(slots=True)
@@ -38,12 +39,16 @@ class Timing:
     """Optimizer step it resumed from."""
 
 
-class TrainedRun(KeyedRun, Protocol):
-    """What the files of a run are written from: its trainer, after training."""
+class TrainedRun(Protocol):
+    """What the files of a run are written from: its trainer (`TokenTrainer`), after training."""
 
+    command: ClassVar[str]
+    args: TokenTrainingConfig
+    loaded: LoadedModel
+    sets: Mapping[str, RowSet]
     timing: Timing
+    processing_class: Any
     state: Any
-    """State of transformers' `Trainer`."""
     model: Any
     accelerator: Any
 
@@ -81,7 +86,7 @@ def run_record(trainer: TrainedRun, *, settings: Mapping[str, Any], result_finge
         **trainer.recorded(),
         "seed": config.seed,
         "config": dict(settings),
-        "versions": packages(trainer),
+        "versions": packages(config, loaded),
         "machine": machine(config.device),
         "started": None if timing.started is None else timing.started.isoformat(timespec="seconds"),
         "train_seconds": round(timing.seconds, 3),
@@ -99,13 +104,7 @@ def write_result(trainer: TrainedRun, folder: Path, *, settings: Mapping[str, An
     process continues with them.
 
     Args:
-        trainer: after training.
-        folder: folder for the result.
-        settings: settings of the run, as given.
         use_up: merge into the trainer's own model, which loses its adapters, instead of into a copy.
-
-    Raises:
-        ValueError: the adapters cannot be merged.
     """
     model = _write_weights(trainer, folder, use_up=use_up)
     if model is None:

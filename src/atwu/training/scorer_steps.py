@@ -21,8 +21,8 @@ from atwu.training.precompute import PrecomputedTables
 from atwu.training.training_rows import UnlearningRows
 
 
-class ScoredRun(Protocol):
-    """What the training of a scorer reads of its trainer."""
+class MethodRun(Protocol):
+    """What callbacks of a method read of its trainer (`MethodTrainer`)."""
 
     args: Any
     model: Any
@@ -55,34 +55,25 @@ class ScoredRun(Protocol):
 
 
 def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
-    """Create the scorer before its first update; the rows determine the prior.
-
-    Raises:
-        FileNotFoundError: `scorer_from` contains no scorer.
-        ValueError: the scorer belongs to a model of another hidden size.
-    """
+    """Create the scorer before its first update; the rows determine the prior."""
     if how.scorer_from is not None:
         return scorer_of(how.scorer_from, width)
     prior = None
     if how.scorer_prior == "rarity":
         assert rows.retain is not None
         prior = TokenCounts.of(rows.retain.rows)
+    position: Any = how.hidden_position
     return TokenScorer(
         width,
         bias=how.scorer_bias,
-        hidden_position=how.hidden_position,  # type: ignore[arg-type]
+        hidden_position=position,
         prior=prior,
         prior_strength=how.scorer_prior_strength,
     )
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
-    """Load the scorer of an earlier run, for a model of the given hidden size.
-
-    Raises:
-        FileNotFoundError: the folder contains no scorer.
-        ValueError: the scorer expects another hidden size; the message names both.
-    """
+    """Load the scorer of an earlier run, for a model of the given hidden size."""
     scorer = TokenScorer.from_pretrained(folder)
     if scorer.linear.in_features != width:
         raise ValueError(
@@ -96,14 +87,13 @@ class ScorerSteps(TrainerCallback):
     """Callback that trains a run's scorer on data from the model's steps.
 
     Args:
-        trainer: trainer of the run.
         scorer: scorer to train, unless the procedure is `frozen`.
 
     Raises:
         ValueError: the joint procedure with a sharded model.
     """
 
-    def __init__(self, trainer: ScoredRun, scorer: TokenScorer) -> None:
+    def __init__(self, trainer: MethodRun, scorer: TokenScorer) -> None:
         assert trainer.recipe.scores is not None
         self._trainer, self._scorer, self._how = trainer, scorer, trainer.recipe.scores
         if trainer.sharded and self._how.scorer_procedure == "joint":

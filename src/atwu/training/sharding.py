@@ -20,9 +20,10 @@ def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> 
         return make()
     from accelerate.utils import broadcast_object_list
 
-    made = [make() if config.process_index == 0 else None]
+    made: list[Any] = [make() if config.process_index == 0 else None]
     broadcast_object_list(made)
-    return made[0]  # type: ignore[return-value]
+    value: _T = made[0]
+    return value
 
 
 def repeats(rows: int) -> str:

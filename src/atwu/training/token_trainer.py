@@ -167,7 +167,9 @@ class TokenTrainer(Trainer):
     @functools.cached_property
     def key(self) -> dict[str, Any]:
         """Key that identifies this run."""
-        return run_key(self)
+        return run_key(
+            self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.inputs()
+        )
 
     def _prepare_run(self) -> None:
         """Hook called before the first step."""
@@ -292,25 +294,18 @@ class TokenTrainer(Trainer):
         if self.args.push_to_hub and self.is_world_process_zero():
             push(folder, self.args)
 
-    def push_to_hub(  # type: ignore[override]
-        self, commit_message: str = "Result of atwu", **further: Any
-    ) -> Any:
-        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning.
-
-        Raises:
-            TypeError: any other argument of transformers' method; `hub_*` of the training arguments set the
-                destination.
-        """
-        if further:
+    def push_to_hub(self, commit_message: str | None = None, *more: Any, **further: Any) -> Any:
+        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning."""
+        if more or further:
             raise TypeError(
-                f"push_to_hub does not take {', '.join(further)}: the model card is generated, and hub_* of the "
-                "training arguments set the destination."
+                f"push_to_hub does not take {', '.join([*map(str, more), *further])}: the model card is generated, "
+                "and hub_* of the training arguments set the destination."
             )
         folder = Path(str(self.args.output_dir))
         self._write_result(folder)
         if not self.is_world_process_zero():
             return None
-        return push(folder, self.args, commit_message)
+        return push(folder, self.args, commit_message or "Result of atwu")
 
     def _write_result(self, folder: Path) -> None:
         write_result(self, folder, settings=self.args.as_plain(), use_up=False)

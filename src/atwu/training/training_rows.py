@@ -15,9 +15,10 @@ from typing import Any
 
 from atwu._cache import hash_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
-from atwu.data.alternates import Alternates, alternates
+from atwu.data.alternates import Alternates, alternates, check_alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
+from atwu.data.prompted_rows import prompted_rows
 from atwu.data.question_forms import read_forms, rows_in_forms
 from atwu.data.records import memory_records
 from atwu.data.refusal_rows import refusal_rows
@@ -25,6 +26,7 @@ from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import closest_rows
+from atwu.methods.losses.distillation import PromptedTeacher
 from atwu.methods.losses.jensun_plus import JSToRefusalRow
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
@@ -65,6 +67,8 @@ class UnlearningRows:
     closest: Sequence[Sequence[int]] | None = None
     """For each forget row, its closest retain rows; None if they are drawn at random only."""
     retain_alternates: Alternates | None = None
+    prompted: Sequence[EncodedRow] | None = None
+    """Forget rows behind the prompt of a teacher; None if no loss has one."""
 
     @property
     def sets(self) -> dict[str, RowSet]:
@@ -102,13 +106,9 @@ def encode_dataset(
             `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
-        max_length: maximum length of a row in tokens.
         system: as for `Encoder`; encoded rows stay unchanged.
         words: file of words to label, for rows without labels.
         forms: forms of a question in which each row is encoded, instead of only as it is written.
-
-    Raises:
-        ValueError: no rows, a malformed row, no tokenizer, or forms of rows without text; or as `load_rows`.
     """
     if isinstance(rows, RowSet):
         return rows
@@ -135,10 +135,6 @@ def text_rows(rows: RowsInput, *, what: str) -> RowSet:
 
     Args:
         rows: as for `encode_dataset`.
-        what: name of the set in messages.
-
-    Raises:
-        ValueError: no rows, a malformed row, or rows given only as tokens; or as `load_rows`.
     """
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
@@ -207,11 +203,7 @@ def unlearning_rows(
     Args:
         forget: forget rows, as `encode_dataset` takes them.
         retain: retain rows; ignored if the recipe does not need them.
-        config: configuration of the run.
         tokenizer: the model's; not needed for encoded rows.
-
-    Raises:
-        ValueError: rows or columns that the recipe needs are missing; or as `encode_dataset`.
     """
     recipe = config.recipe()
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
@@ -261,27 +253,29 @@ def unlearning_rows(
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
     preferred = refused = None
     if "alternates" in recipe.needs:
+        check_alternates(removed.examples or (), own="own_alternates" in recipe.needs)
         epochs = planned_epochs(config, len(removed.rows))
         preferred = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
         epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
         preferred = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
+    behind = None
+    if isinstance(recipe.forget_component, PromptedTeacher):
+        prompt = recipe.forget_component.teacher_prompt
+        behind = prompted_rows(removed.rows, removed.examples or (), tokenizer, prompt=prompt, system=config.system)
     if kept is not None and "retain_alternates" in recipe.needs:
         if kept.examples is None:
             raise ValueError(
                 f"retain loss {recipe.retain_loss!r} reads the text of retain rows; pass them as Examples, not encoded."
             )
         refused = alternates(kept.examples, tokenizer, epochs=1, what="retain", **drawn)
-    return UnlearningRows(removed, kept, preferred, near, refused)
+    return UnlearningRows(removed, kept, preferred, near, refused, behind)
 
 
 def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Mapping[str, Any]) -> RowSet:
     """Append rows that are trained on as they are written; each replaces the form of a row that has the same prompt.
 
     A row as it was given is never replaced.
-
-    Raises:
-        ValueError: the first rows were given as tokens.
     """
     if rows.examples is None:
         raise ValueError("extra_forget adds text; pass the forget rows as text, not encoded.")

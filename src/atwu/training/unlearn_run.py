@@ -76,9 +76,6 @@ def train_run(
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
         say: receives status messages, one line each, in the main process.
-
-    Raises:
-        ValueError, FileNotFoundError, FileExistsError, OSError: the message says why; nothing was changed.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     recipe = config.recipe()
@@ -104,22 +101,14 @@ def train_run(
 
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
-    """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, OSError: see the message.
-    """
+    """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method."""
     adapter_bytes = check_training(source, config)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     _check_parts(source, config.recipe(), tokenizer)
 
 
 def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
-    """Check what would otherwise fail after loading weights or training auxiliary models.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError: the message names the option.
-    """
+    """Check what would otherwise fail after loading weights or training auxiliary models."""
     for part in recipe.components:
         if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
             part.check()

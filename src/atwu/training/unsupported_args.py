@@ -48,11 +48,7 @@ _STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
 def check_supported_args(config: TrainingArguments) -> None:
-    """Reject options that this package or this machine does not support.
-
-    Raises:
-        ValueError, ImportError: the message names the option, its requirement, and what to do.
-    """
+    """Reject options that this package or this machine does not support."""
     given = {
         name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
     }
@@ -81,11 +77,7 @@ def check_supported_args(config: TrainingArguments) -> None:
 
 
 def check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
-    """Reject unsupported sharding settings.
-
-    Raises:
-        ValueError: the message names the setting.
-    """
+    """Reject unsupported sharding settings."""
     how = config.fsdp_plugin_args
     if how is None:
         if config.fsdp:

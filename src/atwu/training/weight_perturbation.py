@@ -21,9 +21,6 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
         loss: a scalar, whose graph is kept.
         weights: trained weights; the loss may not depend on all of them.
         radius: L2 norm of the perturbation over all weights together.
-
-    Returns:
-        One tensor per weight; all 0 if the loss does not depend on them.
     """
     found = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
     gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, found, strict=True)]
@@ -75,7 +72,6 @@ def loss_at_perturbed_weights(
     Args:
         kept: a loss at the original weights, or None.
         forget: computes the forget loss at the current weights.
-        weights: trained weights.
         moves: one perturbation per weight.
     """
     with perturbed_weights(weights, moves):

@@ -12,7 +12,6 @@ from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
 from atwu.evaluation.questions.forms import introduced, resolve_choice, with_synonyms
 from atwu.evaluation.questions.prompts import labelled_parts, says
-from atwu.evaluation.questions.shipped_texts import SYNONYMS
 
 WORLD = people("small")
 ROW = Example.from_qa(
@@ -130,17 +129,17 @@ def test_synonyms_replace_words(question, expected):
         def sample(self, population, k):
             return []
 
-    assert with_synonyms(question, SYNONYMS, KeepNothing()) == expected
+    assert with_synonyms(question, KeepNothing()) == expected
 
 
 def test_a_word_whose_synonym_is_a_key_token_is_not_replaced():
     import random
 
-    assert with_synonyms("Who is the author?", SYNONYMS, random.Random(0), keep_out=("writer",)) == "Who is the author?"
+    assert with_synonyms("Who is the author?", random.Random(0), keep_out=("writer",)) == "Who is the author?"
 
 
 def test_introduction_handles_the_possessive():
-    text = introduced("What did Orla Venn's father do?", "Orla Venn", "{subject} it is. {question}", "this person")
+    text = introduced("What did Orla Venn's father do?", "Orla Venn", "{subject} it is. {question}")
     assert text == "Orla Venn it is. What did this person's father do?"
 
 

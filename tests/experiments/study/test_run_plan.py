@@ -15,7 +15,7 @@ from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import write_rows
-from atwu.errors import BudgetReached
+from atwu.errors import BudgetReachedError
 from atwu.evaluation.result import EvalResult
 from atwu.experiments import experiment_run as module
 from atwu.experiments import study_models as targets
@@ -112,7 +112,7 @@ def test_a_run_killed_after_its_result_is_cleaned_up_by_the_next_command(step, t
 
 
 def test_runs_with_other_settings_are_stale_and_unfinished_ones_are_not(tmp_path, models, work):
-    work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
+    work.error = BudgetReachedError(spent=1.0, limit=1.0, unjudged=3)
     found = again(tmp_path, models)  # unlearned, not measured
     assert [found.stale(run) for run in found.plan.runs] == [False, False]
     assert (tmp_path / "out" / "runs" / "wga-s1").is_dir()
@@ -122,7 +122,7 @@ def test_runs_with_other_settings_are_stale_and_unfinished_ones_are_not(tmp_path
 
 
 def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
-    work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
+    work.error = BudgetReachedError(spent=1.0, limit=1.0, unjudged=3)
     again(tmp_path, models)
     assert work.unlearned == ["wga-s1"]
     work.error = None

@@ -84,6 +84,16 @@ def test_a_damaged_storage_is_reported_before_any_trial(how, tmp_path):
         tune_methods(tuning, InProcessExecutor())
 
 
+@pytest.mark.parametrize(
+    "content", [b"{}\n", b"[3]\n{}\n", b"<html>\n<html>\n", b"\xff\xfe\n{}\n", b'{"op_code": 4}\n']
+)
+def test_a_damaged_journal_is_rejected_by_name(content, tmp_path):
+    path = tmp_path / "mine.journal"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"mine\.journal is damaged"):
+        open_storage(str(path))
+
+
 @pytest.mark.parametrize(("old", "new"), [('"values":[1.0]', '"values":[3.0]'), ('"retain":0.5', '"retain":0.9')])
 def test_a_changed_trial_is_not_used(old, new, tmp_path):
     """Optuna's journal has no checksums: a changed digit would change the best settings."""
@@ -99,13 +109,3 @@ def test_a_changed_trial_is_not_used(old, new, tmp_path):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"trial 0 of .* was changed in the storage"):
         run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
-
-
-@pytest.mark.parametrize(
-    "content", [b"{}\n", b"[3]\n{}\n", b"<html>\n<html>\n", b"\xff\xfe\n{}\n", b'{"op_code": 4}\n']
-)
-def test_a_damaged_journal_is_rejected_by_name(content, tmp_path):
-    path = tmp_path / "mine.journal"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"mine\.journal is damaged"):
-        open_storage(str(path))

@@ -1,10 +1,8 @@
 """Rows of the built-in benchmark "people": fictitious people, facts about them, and exact key-token spans.
 
-`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.yaml`. Forget,
-retain and
-holdout people share all patterns, fillers and value vocabularies, like the authors of TOFU. So key tokens are not rare
-words,
-and the words around them are not a fixed template. The rows depend only on (size, seed).
+`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.yaml`. Forget, retain
+and holdout people share all patterns, fillers and value vocabularies, like the authors of TOFU. So key tokens are not rare
+words, and the words around them are not a fixed template. The rows depend only on (size, seed).
 """
 
 from __future__ import annotations
@@ -18,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_yaml
-from atwu.benchmarks.base import SourceRows, first_rows
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
 
 Texts = Sequence[str]
 
 PEOPLE_SPLITS = ("forget", "retain", "full", "holdout")
 WRONG_ANSWERS = 4
+RETAIN_STEPS = {"tiny": 1, "small": 7}
+"""Size -> n, to evaluate every n-th retain row; other sizes evaluate at most 400, evenly spaced."""
 
 _HOLE = re.compile(r"\{(\w+)\}|<(\w+)>|\[([^\]]*)\]|\((he|his|him)\)")
 _COMPOSED = ("date", "book", "book2", "spouse", "sibling")
@@ -116,16 +117,41 @@ class PeopleRows:
 
 
 def people_rows(name: str) -> SourceRows:
-    """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`.
-
-    Raises:
-        ValueError: unknown size or split, or N larger than the split.
-    """
+    """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`."""
     parts = name.split(":", 3)
     if len(parts) < 3 or parts[2] not in PEOPLE_SPLITS:
         raise ValueError(f"{name!r} is not people:SIZE:SPLIT[:N]; the splits are {', '.join(PEOPLE_SPLITS)}.")
     rows = getattr(people(parts[1]), parts[2])
     return SourceRows(first_rows(name, rows, parts[3] if len(parts) == 4 else None), (), ())
+
+
+def people_benchmark(name: str) -> Benchmark:
+    """Build the benchmark of one size.
+
+    Args:
+        name: `people:tiny`, `people:small` or `people:base`.
+    """
+    size = name.partition(":")[2]
+    data = people(size)
+    step = RETAIN_STEPS.get(size)
+    retain = rows_to_measure(data.retain) if step is None else data.retain[::step]
+    sets = {"forget": data.forget, "retain": data.retain, "holdout": data.holdout}
+    checked = tuple(
+        f"{name}: {len(rows)} {split} rows about {len({row.subject for row in rows})} people"
+        for split, rows in sets.items()
+    )
+    return Benchmark(
+        name=name,
+        forget_source=f"{name}:forget",
+        retain_source=f"{name}:retain",
+        full_source=f"{name}:full",
+        retain_only_source=f"{name}:retain",
+        forget=rows_to_measure(data.forget),
+        retain=retain,
+        pool=data.retain,
+        holdout=data.holdout,
+        checked=(*checked, f"{name}: {len(retain)} of {len(data.retain)} retain rows are evaluated"),
+    )
 
 
 @functools.cache

@@ -39,13 +39,8 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
     """Read the probes of some subjects.
 
     Args:
-        tables: a copy of RWKU, as `rwku_tables` returns it.
         subjects: names as in the files, with accents, such as `CANONICAL_FORGET`; order does not matter.
         caps: maximum number of probes per kind, chosen evenly spaced. A kind without a limit is used in full.
-
-    Raises:
-        FileNotFoundError: a table is missing.
-        ValueError: unknown subject (the message names close ones), or a row without its columns.
     """
     wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
     known: set[str] = set()
@@ -71,11 +66,7 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
 
 
 def parse_probe(kind: ProbeKind, record: Record) -> tuple[RwkuProbe, str]:
-    """Parse a probe; also returns its `type` as spelled in the file, which is part of the comparison for duplicates.
-
-    Raises:
-        ValueError: unknown attack type.
-    """
+    """Parse a probe; also returns its `type` as spelled in the file, which is part of the comparison for duplicates."""
     where, row = record
     attack = _attack(row["type"], where) if kind == "aa" else None
     probe = RwkuProbe(kind, normal_name(row["subject"]), row["query"], row["answer"], attack, row.get("neighbor"))

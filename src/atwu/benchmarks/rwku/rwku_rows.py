@@ -1,25 +1,28 @@
-"""Training rows of RWKU (Jin et al. 2024): read `rwku:SUBJECTS:KIND[:N]` as `Example` rows with their subject.
+"""RWKU (Jin et al. 2024): training rows of `rwku:SUBJECTS:KIND[:N]` with their subject, and the benchmark.
 
 KIND is `passages` (plain text), `probes` (fill in the blank and questions), `questions`, `neighbours`,
-`neighbour_questions`,
-or `phi3_pairs` and `llama3_pairs`: text of that model about a subject, with a fabricated text as the preferred answer.
-`rwku:surrogate!canonical:passages` drops rows about the subjects after the `!`, so that the retain set does not mention
-the
-forget set. Exact duplicates are dropped, and all dropped rows are counted.
+`neighbour_questions`, or `phi3_pairs` and `llama3_pairs`: text of that model about a subject, with a fabricated text as the
+preferred answer. `rwku:surrogate!canonical:passages` drops rows about the subjects after the `!`, so that the retain set
+does not mention the forget set. Exact duplicates are dropped, and all dropped rows are counted.
+
+The benchmark `rwku` is the batch protocol of the ATWU paper: ten forget subjects are unlearned together, and ten other
+subjects serve as the retain set.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from atwu.benchmarks.base import SourceRows
+from atwu.benchmarks.base import Benchmark, SourceRows
 from atwu.benchmarks.dataset_files import Tables
-from atwu.benchmarks.rwku.rwku_probes import parse_probe, probe_question
-from atwu.benchmarks.rwku.rwku_tables import PAIRS, PASSAGES, PROBES, counted, read_targets, rwku_tables
+from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.rwku.rwku_probes import CAPS, load_probes, parse_probe, probe_question
+from atwu.benchmarks.rwku.rwku_tables import PAIRS, PASSAGES, PROBES, TARGETS, counted, read_targets, rwku_tables
 from atwu.benchmarks.rwku.subjects import GRAMMAR, names_one_of, normal_name, subject_names
+from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.schema import Example
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -60,11 +63,6 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
     Args:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
             subject and file, before rows about the subjects after the `!` are dropped.
-        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
-
-    Raises:
-        FileNotFoundError: ATWU_DATA is set and has no RWKU.
-        ValueError: malformed name, unknown subject, or a file without its rows or columns.
     """
     words, kind, limit = _parse(name)
     tables = rwku_tables() if tables is None else tables
@@ -151,3 +149,95 @@ def _sentence(kept: tuple[Example, ...], counts: tuple[int, int, int], others: t
     if others:
         text += f", {shared} shared with an excluded subject, {named} that name one"
     return text
+
+
+BATCH = "canonical/surrogate"
+"""Subjects of the batch protocol."""
+
+
+def rwku_benchmark(name: str) -> Benchmark:
+    """Load the benchmark.
+
+    Args:
+        name: `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per
+            subject; FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
+    """
+    forget, retain, limit = _parse_benchmark(name)
+    tables = rwku_tables()
+    subjects = _disjoint(forget, retain, tables)
+    both = f"{forget}|{retain}"
+    passages = "passages" + (f":{limit}" if limit else "")
+    sources = {
+        "forget": [f"rwku:{forget}:{passages}"],
+        "retain": [f"rwku:{retain}!{forget}:{passages}"],
+        "full": [f"rwku:{both}:{passages}", f"rwku:{both}:probes", f"rwku:{both}:neighbours"],
+        "retain-only": [
+            f"rwku:{retain}!{forget}:{passages}",
+            f"rwku:{retain}!{forget}:probes",
+            f"rwku:{both}!{forget}:neighbours",
+        ],
+    }
+
+    def read(source: str) -> RwkuRows:
+        return rwku_rows(source, tables=tables)
+
+    questions = read(f"rwku:{forget}:questions")
+    kept_questions = read(f"rwku:{forget}!{forget}:neighbour_questions")
+    pool = read(f"rwku:{both}!{forget}:neighbour_questions")
+    probes = load_probes(tables, subjects=subjects)
+    about = read(f"rwku:{forget}!{forget}:neighbours")
+    trained = [read(source) for parts in sources.values() for source in parts]
+    return Benchmark(
+        name=name,
+        forget_source=" + ".join(sources["forget"]),
+        retain_source=" + ".join(sources["retain"]),
+        full_source=" + ".join(sources["full"]),
+        retain_only_source=" + ".join(sources["retain-only"]),
+        forget=evenly_spaced(questions.rows, CAPS["qa"]),
+        retain=evenly_spaced(kept_questions.rows, CAPS["neighbour_qa"]),
+        pool=pool.rows,
+        probes=probes,
+        checked=_checked(
+            tables, [questions, kept_questions, pool, *trained], probes, naming=about.shared + about.named
+        ),
+    )
+
+
+def _parse_benchmark(name: str) -> tuple[str, str, int | None]:
+    head, *rest = name.split(":")
+    sides, *number = rest or [BATCH]
+    forget, slash, retain = sides.partition("/")
+    fits = head == "rwku" and slash and forget and retain and "!" not in sides and len(number) < 2
+    if not fits or not all(part.isdecimal() and int(part) > 0 for part in number):
+        raise ValueError(
+            f"{name!r} is not rwku, rwku:FORGET/RETAIN or rwku:FORGET/RETAIN:N. FORGET and RETAIN are {GRAMMAR}; N "
+            ">= 1 is the maximum number of passages per subject."
+        )
+    return forget, retain, int(number[0]) if number else None
+
+
+def _disjoint(forget: str, retain: str, tables: Tables) -> tuple[str, ...]:
+    """Check that the sets are disjoint; returns the names of the forget subjects."""
+    published = read_targets(tables)
+    names = subject_names(forget, published)
+    both = sorted(set(names) & set(subject_names(retain, published)))
+    if both:
+        raise ValueError(f"{', '.join(both)} cannot be in both the forget and the retain set; give disjoint subjects.")
+    return names
+
+
+def _checked(tables: Tables, sources: Sequence[RwkuRows], probes: RwkuProbes, naming: int) -> tuple[str, ...]:
+    neighbours = sum(probe.neighbour is not None for probe in probes.probes)
+    sentences = [
+        *(counted(name, tables) for name in (TARGETS, *PROBES.values(), PASSAGES)),
+        *(source.checked[-1] for source in sources),
+    ]
+    sentences.append(
+        f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; {sum(probes.duplicates.values())} exact "
+        f"duplicates dropped, {sum(probes.left_out.values())} above the limit per kind"
+    )
+    sentences.append(
+        f"neighbour probes: {naming} rows of {neighbours} name a forget subject or equal one of its probes; they are "
+        "evaluated, as published, but not used as retain rows"
+    )
+    return tuple(dict.fromkeys(sentences))

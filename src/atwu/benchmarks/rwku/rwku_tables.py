@@ -49,9 +49,6 @@ def rwku_tables(folder: str | Path | None = None) -> Tables:
     Args:
         folder: folder of the five probe tables, which may be incomplete; their rows are not counted. None opens the
             copy in ATWU_DATA, or the Hub's if it is not set, which must be complete.
-
-    Raises:
-        FileNotFoundError: the folder lacks a probe table, or ATWU_DATA has no RWKU.
     """
     if folder is None:
         return open_tables(RWKU_DATA)

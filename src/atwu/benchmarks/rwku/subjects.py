@@ -49,9 +49,6 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
     Args:
         words: such as `canonical|surrogate`, `first20` or `Orla Venn|Tavi Brook`.
         published: all names of the data set, in its order.
-
-    Raises:
-        ValueError: unknown name (the message names close ones), or K out of range.
     """
     names: list[str] = []
     for word in words.split("|"):

@@ -1,7 +1,9 @@
-"""Rows of SUITE (Peleg et al. 2026) with what their labels say: `suite:TOPIC:SPLIT[:N]`.
+"""SUITE (Peleg et al. 2026): rows of `suite:TOPIC:SPLIT[:N]` with what their labels say, and the benchmark of one topic.
 
 A label such as `K3-reverse@blank_claude2` names the fact, how it is asked (directly, reversed, indirectly over a second
 fact) and the wording; `Semantic-4-...`, `Syntax-...`, `Lexical-...` and `GK-...` name the tier of a retain row.
+The model to unlearn learns the facts in direct forms (`forget_train`, the direct rows of `forget_eval`), the retain rows, and
+the retain rows of the evaluation, so that damage to what unlearning is not shown can be seen.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from atwu.benchmarks.base import SourceRows, first_rows
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.subsample import rows_to_measure
 from atwu.benchmarks.suite.suite_tables import PAIRED, SUITE_TOPICS, SuiteTables, suite_tables
 from atwu.data.records import Record
 from atwu.data.schema import Example
@@ -72,7 +75,10 @@ class RetainRow:
     @property
     def group(self) -> str:
         """Its tier, with semantic tiers joined: `0`, `1-10` (trained on), `11-15` (never trained on)."""
-        return tier_group(self.tier)
+        name, _, number = self.tier.partition("-")
+        if name != "semantic":
+            return name
+        return "0" if int(number) == 0 else "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
 
     def example(self) -> Example:
         """As a training row; its subject is the tier."""
@@ -82,20 +88,8 @@ class RetainRow:
 TIER_GROUPS = ("0", "1-10", "11-15", *OTHER_TIERS.values())
 
 
-def tier_group(tier: str) -> str:
-    """The group of `TIER_GROUPS` that a tier belongs to."""
-    name, _, number = tier.partition("-")
-    if name != "semantic":
-        return tier
-    return "0" if int(number) == 0 else "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
-
-
 def forget_train(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
-    """Forget rows to train on; row i is paired with row i of `retain_train`.
-
-    Raises:
-        ValueError: the paired tables differ in length, or a label cannot be read.
-    """
+    """Forget rows to train on; row i is paired with row i of `retain_train`."""
     records = tables.table("forget_train")
     if len(records) != len(tables.table("retain_train")):
         raise ValueError(
@@ -106,25 +100,13 @@ def forget_train(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
 
 
 def retain_rows(tables: SuiteTables, name: str) -> tuple[RetainRow, ...]:
-    """Rows of `retain_train` or `retain_eval` with their tiers.
-
-    Raises:
-        ValueError: a label cannot be read.
-    """
+    """Rows of `retain_train` or `retain_eval` with their tiers."""
     return tuple(_retain(record) for record in tables.table(name))
-
-
-def paired_rows(tables: SuiteTables) -> tuple[tuple[ForgetQuery, RetainRow], ...]:
-    """Every forget row with the retain row of the same form that stands beside it in one step."""
-    return tuple(zip(forget_train(tables), retain_rows(tables, "retain_train"), strict=True))
 
 
 def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
-
-    Raises:
-        ValueError: a label cannot be read.
     """
     found = [query for record in tables.table("forget_eval_rephrasings") for query in _reworded(record)]
     if tables.has("adversarial"):
@@ -139,11 +121,6 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
         name: `suite:TOPIC:SPLIT` or `suite:TOPIC:SPLIT:N` for its first N rows. SPLIT is `forget_train`, `retain_train`,
             `retain_eval`, `forget_eval`, `forget_direct` (its direct rows, with their paraphrases), `forget_queries` (every
             wording) or `adversarial`.
-        tables: the copy to read from; by default the one that ATWU_DATA points to, or the Hub's.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: a malformed name or row.
     """
     prefix, *parts = name.split(":")
     if prefix != "suite" or len(parts) not in (2, 3) or parts[1] not in _SPLITS:
@@ -158,6 +135,46 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
     about = "tiers" if split.startswith("retain") else "facts"
     checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
     return SourceRows(first_rows(name, rows, parts[2] if len(parts) == 3 else None), (checked,), ())
+
+
+def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmark:
+    """Load and check one topic.
+
+    Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
+    400; further sets hold the retain rows of the evaluation by tier. `suite_scores` measures the other forms.
+
+    Args:
+        name: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
+    """
+    prefix, _, topic = name.partition(":")
+    if prefix != "suite" or not topic or ":" in topic:
+        raise ValueError(f"{name!r} is not suite:TOPIC; topics of SUITE are {', '.join(SUITE_TOPICS)}.")
+    tables = suite_tables(topic) if tables is None else tables
+    sources = {
+        split: f"suite:{topic}:{split}" for split in ("forget_train", "forget_direct", "retain_train", "retain_eval")
+    }
+    loaded = {split: suite_rows(source, tables=tables) for split, source in sources.items()}
+    evaluated = retain_rows(tables, "retain_eval")
+    kept = f"{sources['retain_train']} + {sources['retain_eval']}"
+    return Benchmark(
+        name=name,
+        forget_source=sources["forget_train"],
+        retain_source=sources["retain_train"],
+        full_source=f"{sources['forget_train']} + {sources['forget_direct']} + {kept}",
+        retain_only_source=kept,
+        forget=loaded["forget_direct"].rows,
+        retain=rows_to_measure(loaded["retain_eval"].rows),
+        pool=loaded["retain_train"].rows,
+        extra_retain={
+            f"tier_{group.replace('-', '_to_')}": rows
+            for group in TIER_GROUPS
+            if (rows := tuple(row.example() for row in evaluated if row.group == group))
+        },
+        checked=(
+            *(sentence for found in loaded.values() for sentence in found.checked),
+            "row i of forget_train belongs to row i of retain_train",
+        ),
+    )
 
 
 def _direct(tables: SuiteTables) -> tuple[Example, ...]:
@@ -199,7 +216,8 @@ def _label(record: Record) -> tuple[str, Modality, str]:
             f"{where}: label {columns['label']!r} is not FACT-MODALITY or FACT-MODALITY@VARIANT, such as M1-direct or "
             "K3-reverse@q_claude2."
         )
-    return found["fact"], found["modality"], found["variant"] or "original"  # type: ignore[return-value]
+    modality: Any = found["modality"]  # one of `Modality`, by the pattern
+    return found["fact"], modality, found["variant"] or "original"
 
 
 def _wording(kind: str) -> Wording:

@@ -1,21 +1,20 @@
-"""The files of SUITE (Peleg et al. 2026): one copy of a topic, from a folder or from the Hub, counted and checked.
+"""The files of SUITE (Peleg et al. 2026): one copy of a topic, from a folder or from the Hub.
 
-A folder holds one sub-folder per topic, as `ATWU_DATA/suite/TOPIC/forget_train.jsonl`; `adversarial` may also be one JSON
-list. On the Hub the topics share tables with a column `topic`, and there is no table of adversarial questions.
+A folder holds one sub-folder per topic, as `ATWU_DATA/suite/TOPIC/forget_train.jsonl`. On the Hub the topics share tables
+with a column `topic`, and there is no table of adversarial questions.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from atwu.benchmarks.dataset_files import DATA_VARIABLE
-from atwu.data.records import Record, hub_records, read_json_records, read_jsonl_records
+from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, PublishedFile, Tables
+from atwu.data.records import Record, hub_records
 
 SUITE_HUB = "apeleg/SUITE"
-REPHRASINGS_HUB = "apeleg/SUITE-rephrasings"
+REPHRASINGS = "forget_eval_rephrasings"
 
 SUITE_TOPICS: Mapping[str, int | None] = {
     "challenger_disaster": 450,
@@ -29,74 +28,33 @@ FACTS = 25
 
 PAIRED = ("forget_train", "retain_train")
 """Tables of equal length: row i of one belongs to row i of the other."""
-HUB_OF: Mapping[str, str | None] = {
-    **dict.fromkeys((*PAIRED, "forget_eval", "retain_eval"), SUITE_HUB),
-    "forget_eval_rephrasings": REPHRASINGS_HUB,
-    "adversarial": None,
-}
-"""Table -> its data set on the Hub; None where it is only in the authors' repository."""
-COLUMNS = ("question", "answer", "label")
+_TABLES = (*PAIRED, "forget_eval", "retain_eval", REPHRASINGS, "adversarial")
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteTables:
+class SuiteTables(Tables):
     """One copy of one topic."""
 
-    topic: str
-    folder: Path | None
-    """Folder of the topic's files; None for the Hub."""
-    _read: dict[str, tuple[Record, ...]] = field(default_factory=dict, repr=False, compare=False)
+    def __init__(self, topic: str, folder: Path | None) -> None:
+        """Open the topic's files in a folder; None for the Hub."""
+        columns, rows = ("question", "answer", "label"), SUITE_TOPICS.get(topic)
+        tables = {
+            name: PublishedFile(rows if name in PAIRED else None, columns, on_hub=name != "adversarial")
+            for name in _TABLES
+        }
+        super().__init__(DataSet("SUITE", SUITE_HUB, tables), folder)
+        self.topic = topic
 
-    def has(self, name: str) -> bool:
-        """Whether the copy has a table."""
-        return HUB_OF[name] is not None if self.folder is None else self._path(name).is_file()
-
-    def table(self, name: str) -> tuple[Record, ...]:
-        """The records of a table; every table is read and checked once.
-
-        Raises:
-            FileNotFoundError: the copy lacks it.
-            ValueError: a row without question, answer or label, a number of rows that was not published, or the Hub does not
-                answer.
-        """
-        if name not in self._read:
-            records = self._records(name)
-            _check_columns(records, name)
-            expected = SUITE_TOPICS.get(self.topic) if name in PAIRED else None
-            if expected is not None and len(records) != expected:
-                raise ValueError(
-                    f"{self._place(name)}: found {len(records)} rows, expected {expected}; get the file again."
-                )
-            self._read[name] = records
-        return self._read[name]
-
-    def _place(self, name: str) -> str:
-        return f"{HUB_OF[name]}:{name}" if self.folder is None else str(self._path(name))
-
-    def _path(self, name: str) -> Path:
-        assert self.folder is not None
-        lines = self.folder / f"{name}.jsonl"
-        return self.folder / f"{name}.json" if name == "adversarial" and not lines.is_file() else lines
-
-    def _records(self, name: str) -> tuple[Record, ...]:
-        hub = HUB_OF[name]
-        if self.folder is None:
-            if hub is None:
-                raise FileNotFoundError(
-                    f"the table {name} of SUITE is not on the Hub; put the topic's files into a folder and set "
-                    f"{DATA_VARIABLE} to the folder above suite/{self.topic}."
-                )
-            because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
-            found = tuple(
-                record for record in hub_records(hub, None, name, because=because) if _topic(record) == self.topic
-            )
-            if not found:
-                raise ValueError(f"{hub}:{name} has no rows of the topic {self.topic!r}.")
-            return found
-        path = self._path(name)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist; put the rows of {name} there, or unset {DATA_VARIABLE}.")
-        return tuple((read_json_records if path.suffix == ".json" else read_jsonl_records)(path))
+    def _records(self, name: str) -> Iterable[Record]:
+        if self.folder is not None or not self.has(name):
+            return super()._records(name)
+        hub = f"{SUITE_HUB}-rephrasings" if name == REPHRASINGS else SUITE_HUB
+        because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
+        found = [
+            record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == self.topic
+        ]
+        if not found:
+            raise ValueError(f"{hub}:{name} has no rows of the topic {self.topic!r}.")
+        return found
 
 
 def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
@@ -106,10 +64,6 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
         topic: one of `SUITE_TOPICS`, or the name of a sub-folder.
         folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
             folder itself), or the Hub's when that is not set.
-
-    Raises:
-        FileNotFoundError: the folder has no such topic.
-        ValueError: the Hub is asked for a topic that SUITE does not have.
     """
     given = folder or os.environ.get(DATA_VARIABLE)
     if not given:
@@ -133,16 +87,3 @@ def local_topics() -> Path | None:
     root = Path(given or "").expanduser()
     places = (root / "suite", root) if given else ()
     return next((place for place in places if any(place.glob("*/forget_train.jsonl"))), None)
-
-
-def _topic(record: Record) -> object:
-    return record[1].get("topic")
-
-
-def _check_columns(records: tuple[Record, ...], name: str) -> None:
-    for where, columns in records:
-        missing = [column for column in COLUMNS if not isinstance(columns.get(column), str)]
-        if missing:
-            raise ValueError(
-                f"{where}: a row of {name} needs the columns {', '.join(COLUMNS)} as text; found no {', '.join(missing)}."
-            )

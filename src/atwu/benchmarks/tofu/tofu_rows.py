@@ -1,4 +1,4 @@
-"""Read rows of TOFU (Maini et al. 2024): `tofu:SPLIT[:N]`, a split or its first N rows.
+"""TOFU (Maini et al. 2024): rows of `tofu:SPLIT[:N]`, a split or its first N rows, and the benchmark of a forget split.
 
 Reads the published tables, joins the columns of the perturbed tables and word labels, adds the author of each row, and
 checks that the tables match. The checks are returned as sentences.
@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.base import SourceRows, first_rows
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example
@@ -67,16 +68,11 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
     Args:
         name: `tofu:SPLIT`, or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
-        tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
 
     Returns:
         The rows. `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has
         `forgetNN_perturbed` or word labels. The first 400 rows of `full` and of the retain splits have them too, except
         labels.
-
-    Raises:
-        FileNotFoundError: the copy lacks the split.
-        ValueError: unknown name, or a table that differs from the published one or does not match another.
     """
     split, count = _parsed(name)
     tables = open_tables(TOFU) if tables is None else tables
@@ -89,14 +85,67 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     return replace(found, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored()))
 
 
+def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
+    """Load, check and combine the splits that belong to one forget split.
+
+    Evaluated are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
+    of each. A holdout or real-world set that the copy lacks is skipped, with a line in `checked`.
+
+    Args:
+        name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
+            rows; the original model is then trained on these and the forget rows.
+    """
+    split, limited, given = name.partition(":")[2].partition(":")
+    if split not in FORGET_SPLITS:
+        raise ValueError(f"unknown forget split {split!r} of TOFU; choose one of {', '.join(FORGET_SPLITS)}.")
+    if limited:
+        whole_number(name, "retain rows", given)
+    tables = open_tables(TOFU) if tables is None else tables
+    percent = split.removeprefix("forget")
+    forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}{limited}{given}"
+    loaded: list[SourceRows] = []
+    notes: list[str] = []
+
+    def rows(source: str) -> SourceRows:
+        loaded.append(tofu_rows(source, tables=tables))
+        return loaded[-1]
+
+    def available_rows(name: str) -> SourceRows | None:
+        if tables.has(name):
+            return rows(f"tofu:{name}")
+        notes.append(f"{name} is not available: skipped")
+        return None
+
+    forget, pool = rows(forget_source).rows, rows(retain_source).rows
+    holdout = available_rows(f"holdout{percent}")
+    kept = {name: found.rows for name in KEPT_SPLITS if (found := available_rows(name))}
+    with_wrong_answers = [row for row in pool if row.wrong_answers]
+    measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
+    notes.append(
+        f"evaluated: {len(measured_forget)} of {len(forget)} forget rows and {len(measured_retain)} of {len(pool)} "
+        "retain rows"
+    )
+    sentences = [sentence for found in loaded for sentence in (*found.checked, *found.warnings)]
+    return Benchmark(
+        name=name,
+        forget_source=forget_source,
+        retain_source=retain_source,
+        full_source=f"{retain_source} + {forget_source}" if limited else "tofu:full",
+        retain_only_source=retain_source,
+        forget=measured_forget,
+        retain=measured_retain,
+        pool=pool,
+        holdout=holdout.rows if holdout else (),
+        extra_retain=kept,
+        checked=tuple(dict.fromkeys([*sentences, *notes])),
+    )
+
+
 def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
     """Return character ranges of the answer's likely key tokens, for rows without labels.
 
     A word counts if it is in the paraphrased answer and not in the question or any wrong answer, ignoring case. Key
     tokens that the paraphrase expresses differently, or that a wrong answer shares, are missed, so some rows have none.
-
-    Raises:
-        ValueError: the row has no paraphrased answer or no wrong answers.
     """
     if row.paraphrased_answer is None or not row.wrong_answers:
         raise ValueError(

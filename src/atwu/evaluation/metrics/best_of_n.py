@@ -54,7 +54,6 @@ class BestOfN(Metric):
     )
 
     def prepare(self) -> None:
-        """Sample the answers."""
         config = self.session.config
         decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
         self._draws = {
@@ -66,7 +65,6 @@ class BestOfN(Metric):
         self._answers = self.session.generate(prompts, label="sample", decoding=decoding)
 
     def claims(self) -> Iterator[Claim | None]:
-        """Return every sampled answer."""
         return chain.from_iterable(self._claims())
 
     def _claims(self) -> Iterator[list[Claim | None]]:
@@ -75,7 +73,6 @@ class BestOfN(Metric):
             yield [claim(row, self._answers[prompt]) for prompt in self._draws.get(row, ())]
 
     def record(self) -> None:
-        """Record the best of n and the mean, in percent."""
         verdicts = self.session.verdicts(self._claims())
         missing = unscored(verdicts)
         self.record_column(

@@ -17,10 +17,15 @@ from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
-from atwu.evaluation.questions.forms import introduced, lettered_options, resolve_choice, with_synonyms
+from atwu.evaluation.questions.forms import (
+    FAMILY_TEMPLATES,
+    introduced,
+    lettered_options,
+    resolve_choice,
+    with_synonyms,
+)
 from atwu.evaluation.questions.in_context import InContextExamples
 from atwu.evaluation.questions.prompts import folded, labelled_parts, pattern_of, says, span_texts
-from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES, SUBJECT_PRONOUN, SYNONYMS
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
@@ -142,10 +147,10 @@ def _without_name(text: str, name: str) -> str:
 
 def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
     keep = labelled_parts(row)
-    text = with_synonyms(row.question, SYNONYMS, rng, keep_out=keep)
+    text = with_synonyms(row.question, rng, keep_out=keep)
     for frame in _any_order(FAMILY_TEMPLATES["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):
-            yield _probe(row, introduced(text, row.subject, frame, SUBJECT_PRONOUN))
+            yield _probe(row, introduced(text, row.subject, frame))
     yield _probe(row, text)
 
 
@@ -211,7 +216,6 @@ class Families(Metric):
     )
 
     def __init__(self, session: Session) -> None:
-        """Build the probes."""
         super().__init__(session)
         forget = {row.question for row in session.sets[FORGET]}
         subjects = {row.subject for row in session.sets[FORGET]} - {None}
@@ -219,7 +223,6 @@ class Families(Metric):
         self._probes = [probes(row, others, seed=session.config.seed) for row in session.sets[FORGET]]
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return all probes of all rows."""
         return [probe.prompt for row in self._probes for probe in row.values()]
 
     def _claim(self, probe: AttackProbe) -> Claim | None:
@@ -227,11 +230,9 @@ class Families(Metric):
         return None if answer is None else probe.claim(answer)
 
     def claims(self) -> Iterator[Claim | None]:
-        """Return every answer."""
         return (self._claim(probe) for row in self._probes for probe in row.values())
 
     def record(self) -> None:
-        """Record the leak rate of each family, and of the worst family per row."""
         for name in ("worst_family", *FAMILIES):
             selected = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
             verdicts = self.session.verdicts([map(self._claim, row) for row in selected])

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.questions.prompts import question_prompt
 from atwu.judge.rules.normalized_words import words_of
 from atwu.judge.rules.stance import is_gibberish, is_refusal
 
@@ -97,14 +96,12 @@ class Fluency(Metric):
     )
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return every row's own question."""
         return self.session.question_prompts
 
     def record(self) -> None:
-        """Record the values."""
         for split, rows in self.session.forget_and_retain_sets.items():
             if any(row.messages for row in rows):
-                answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
+                answers = self.session.question_answers(split)
                 found = [
                     None if text is None else float(gibberish(row.question, text))
                     for row, text in zip(rows, answers, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
@@ -13,7 +13,6 @@ from atwu.evaluation.metrics.memorization import answer_probability
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 
 def perplexity(probability: FloatArray) -> FloatArray:
@@ -47,25 +46,17 @@ class GeneralText(Metric):
             direction="down",
             range=(1.0, None),
             digits=1,
+            of=((GENERAL_TEXT, "general_text_probability"),),
         ),
     )
 
     @classmethod
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """Return the general texts."""
         return {GENERAL_TEXT: general_text()}
 
     def read(self) -> None:
-        """Read the texts."""
         self.session.tokens(GENERAL_TEXT)
 
     def record(self) -> None:
-        """Record one probability per text."""
         found = [answer_probability(row.logps) for row in self.session.tokens(GENERAL_TEXT)]
         self.record_column(GENERAL_TEXT, "general_text_probability", found)
-
-    @classmethod
-    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive the perplexity over all texts."""
-        if found := sides.this.derived(perplexity, ((GENERAL_TEXT, "general_text_probability"),)):
-            yield "general_text_perplexity", found

@@ -38,9 +38,6 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
 
     Args:
         model: Causal language model, run in eval mode; gradients, `requires_grad` and train/eval mode are restored.
-
-    Returns:
-        One value >= 0 per row, in order; higher means less likely a member.
     """
     import torch
 
@@ -80,7 +77,6 @@ class GradientNorm(Metric):
     columns = (score_column("gradient_norm", mean_of_norms),)
 
     def prepare(self) -> None:
-        """Compute the gradient norms."""
         self._norms = {
             split: gradient_norms(
                 self.session.network,

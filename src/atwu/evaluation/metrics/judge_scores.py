@@ -162,7 +162,6 @@ class JudgeScores(Metric):
     )
 
     def __init__(self, session: Session) -> None:
-        """Draw the in-context examples."""
         super().__init__(session)
         count = session.config.paraphrases
         self._plain: dict[str, list[list[Prompt]]] = {
@@ -203,12 +202,10 @@ class JudgeScores(Metric):
                 )
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return all questions and paraphrases, without and with in-context examples."""
         everything = [*self._plain.values(), self._in_context]
         return [prompt for rows in everything for prompts in rows for prompt in prompts]
 
     def claims(self) -> Iterator[Claim | None]:
-        """Return every answer."""
         for split, prompts in [*self._plain.items(), (FORGET, self._in_context)]:
             yield from chain.from_iterable(self._claims(split, prompts))
 
@@ -218,7 +215,6 @@ class JudgeScores(Metric):
             yield [claim(row, self.session.answer(prompt)) for prompt in row_prompts]
 
     def record(self) -> None:
-        """Record the scores in percent."""
         session = self.session
         for split, rows in self._plain.items():
             answers = tuple((session.answer(prompts[0]) or "") if prompts else "" for prompts in rows)

@@ -7,7 +7,7 @@ such data sets comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from atwu.data.key_token_spans import WORD, key_token_spans
@@ -15,7 +15,6 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.questions.prompts import question_prompt
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
@@ -36,22 +35,22 @@ def word_recall(wanted: str, answer: str) -> float | None:
 
 def key_token_probability(row: Example, read: TokenRow) -> float | None:
     """Geometric mean of the probabilities of the key tokens. Range [0, 1]; None for a row without words."""
-    positions = _key_token_positions(row, read)
+    positions = key_token_positions(row, read.offsets)
     return math.exp(float(read.logps[positions].mean())) if positions else None
 
 
 def key_token_accuracy(row: Example, read: TokenRow) -> float | None:
     """Share of key tokens predicted correctly under teacher forcing. Range [0, 1]; None for a row without words."""
-    positions = _key_token_positions(row, read)
+    positions = key_token_positions(row, read.offsets)
     return float((read.predictions[positions] == read.targets[positions]).mean()) if positions else None
 
 
-def _key_token_positions(row: Example, read: TokenRow) -> list[int]:
-    """Return the positions of the key tokens among the counted tokens."""
+def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None]) -> list[int]:
+    """Return the positions of the key tokens, given the character range of each token in the answer."""
     spans = key_token_spans(row)
     return [
         place
-        for place, offset in enumerate(read.offsets)
+        for place, offset in enumerate(offsets)
         if offset is not None and any(offset[0] < stop and start < offset[1] for start, stop in spans)
     ]
 
@@ -98,18 +97,16 @@ class KeyTokens(Metric):
             self.session.tokens(split)
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return every row's own question."""
         return self.session.question_prompts
 
     def record(self) -> None:
-        """Record the values."""
         teacher_forced = {"key_token_probability": key_token_probability, "key_token_accuracy": key_token_accuracy}
         for split, rows in self.session.forget_and_retain_sets.items():
             for name, formula in teacher_forced.items() if self.session.model is not None else ():
                 read = self.session.tokens(split)
                 self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
             if any(row.messages for row in rows):
-                answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
+                answers = self.session.question_answers(split)
                 recalls = [
                     None if text is None else key_token_recall(row, text)
                     for row, text in zip(rows, answers, strict=True)

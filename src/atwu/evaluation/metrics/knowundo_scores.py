@@ -7,9 +7,6 @@ on what has to be unlearned, retention success the accuracy on what has to stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from atwu.data.arrays import FloatArray
@@ -17,9 +14,6 @@ from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, Column, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.membership import loss_score
 from atwu.evaluation.metrics.memorization import exact_memorization
-
-if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 _SUCCESS = {FORGET: "unlearn_success", RETAIN: "retention_success"}
 _LOSS = "answer_loss"
@@ -74,18 +68,17 @@ class KnowUnDo(Metric):
                 direction="down" if split == RETAIN else "none",
                 range=(1.0, None),
                 digits=2,
+                of=((split, _LOSS),),
             )
             for split in (FORGET, RETAIN)
         ),
     )
 
     def read(self) -> None:
-        """Read both sets."""
         for split in _SUCCESS:
             self.session.tokens(split)
 
     def record(self) -> None:
-        """Record the success and the loss of every row."""
         for split, column in _SUCCESS.items():
             rows = self.session.tokens(split)
             predicted = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
@@ -94,10 +87,3 @@ class KnowUnDo(Metric):
             ]
             self.record_column(split, column, percent)
             self.record_column(split, _LOSS, [loss_score(row.logps[row.content]) for row in rows])
-
-    @classmethod
-    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive the perplexities."""
-        for split in _SUCCESS:
-            if found := sides.this.derived(loss_perplexity, [(split, _LOSS)]):
-                yield f"{split}_perplexity", found

@@ -8,7 +8,7 @@ the mean of the task aggregate, the score of the membership attack, and the accu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +19,12 @@ from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import Estimate, combine
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metric_settings import MetricSetting
-from atwu.evaluation.metrics.membership import attack_auc, loss_score
+from atwu.evaluation.metrics.membership import attack_area, attack_auc, loss_score
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import Probe
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 _DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}
@@ -133,9 +133,8 @@ class Lume(Metric):
     )
 
     def read(self) -> None:
-        """Read the documents of the membership attack."""
         self._losses: dict[int, float | None] = {}
-        session, probes = self.session, self._probes
+        session, probes = self.session, self.session.benchmark_probes
         attacked = [index for index, probe in enumerate(probes) if probe.kind in _LOSSES]
         if session.encoder is None or not attacked:
             return
@@ -145,32 +144,31 @@ class Lume(Metric):
         self._losses = {index: loss_score(row.logps[row.content]) for index, row in zip(attacked, found, strict=True)}
 
     def prepare(self) -> None:
-        """Answer the probes."""
         self._answers = self.session.generate(
-            [self._prompt(probe) for probe in self._probes if probe.kind in LUME_KINDS],
+            [self._prompt(probe) for probe in self.session.benchmark_probes if probe.kind in LUME_KINDS],
             label="lume",
             decoding=_DECODING,
         )
 
     def record(self) -> None:
-        """Record the score of each probe in the column of its kind."""
         scores: dict[str, dict[int, float | None]] = {kind: {} for kind in LUME_KINDS}
-        for index, probe in enumerate(self._probes):
+        for index, probe in enumerate(self.session.benchmark_probes):
             if probe.kind not in LUME_KINDS or (answer := self._answers[self._prompt(probe)]) is None:
                 continue
             score = rouge_l_recall if probe.opening else same_answer
             scores[probe.kind][index] = score(probe.row.answer, answer)
         columns = {f"lume_{kind}": found for kind, found in scores.items()}
         for kind, column in _LOSSES.items():
-            of_kind = (index for index, probe in enumerate(self._probes) if probe.kind == kind)
+            of_kind = (index for index, probe in enumerate(self.session.benchmark_probes) if probe.kind == kind)
             columns[column] = {index: self._losses[index] for index in of_kind if index in self._losses}
         for column, found in columns.items():
             if found:
-                self.record_column(LUME, column, [found.get(index) for index in range(len(self._probes))])
+                self.record_column(
+                    LUME, column, [found.get(index) for index in range(len(self.session.benchmark_probes))]
+                )
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive the task aggregate, the scores of the membership attack, and the final score."""
         from atwu.evaluation.row_statistics import AggregateMetric
 
         aggregate = sides.this.derived(task_aggregate, [(LUME, f"lume_{kind}") for kind in LUME_KINDS])
@@ -179,7 +177,7 @@ class Lume(Metric):
         if not all(sides.this.has(LUME, column) for column in _LOSSES.values()):
             return
         used = tuple((LUME, column) for column in _LOSSES.values())
-        area = _area(sides.this)
+        area = attack_area(sides.this, (LUME, LUME), *(sides.this.values(*pair) for pair in used))
         score = combine(mia_score, area)
         yield "lume_mia_auc", AggregateMetric(area, used)
         yield "lume_mia_score", AggregateMetric(score, used)
@@ -191,23 +189,9 @@ class Lume(Metric):
                 AggregateMetric(combine(final_score, aggregate.estimate, score, accuracy), (*aggregate.used, *used)),
             )
 
-    @property
-    def _probes(self) -> Sequence[Probe]:
-        from atwu.benchmarks.probes import Probes
-
-        assert isinstance(self.session.probes, Probes)
-        return self.session.probes.probes
-
     def _prompt(self, probe: Probe) -> Prompt:
         if probe.opening:
             return Prompt((), prefill=probe.opening)
         if self.session.config.lume_bare_questions:
             return Prompt((), prefill=probe.row.question)
         return Prompt(probe.row.messages)
-
-
-def _area(numbers: RowMetrics) -> Estimate:
-    drawn = numbers.resampler_of(LUME)
-    members, others = (numbers.values(LUME, column) for column in _LOSSES.values())
-    draws = attack_auc(members, others, (drawn.weights, drawn.weights))
-    return Estimate(float(attack_auc(members, others)), np.asarray(draws), drawn.clusters)

@@ -31,41 +31,32 @@ MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
 
 MIN_K_SHARE = 0.4
 """Share of tokens that Min-K% averages, as in open-unlearning."""
+_SETS = FORGET, HOLDOUT
 _CERTAIN = 1 - 1e-6
 _LEAST_VARIANCE = 1e-6
 
 
 def loss_score(logps: ArrayLike) -> float | None:
-    """Mean negative log-likelihood (Yeom et al. 2018), in nats.
+    """Mean negative log-likelihood (Yeom et al. 2018), in nats; None without tokens.
 
     Args:
         logps: Log-probability of every answer token **including the terminal token**, shape (tokens,).
-
-    Returns:
-        The loss; None without tokens (skip the row).
     """
     values = np.asarray(logps, dtype=np.float64)
     return -float(values.mean()) if values.size else None
 
 
 def zlib_score(loss: float | None, text: str) -> float | None:
-    """Loss per byte of zlib-compressed text (Carlini et al. 2021).
-
-    Returns:
-        The ratio; None without a loss or for an empty text.
-    """
+    """Loss per byte of zlib-compressed text (Carlini et al. 2021); None without a loss or for an empty text."""
     return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
 
 
 def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
-    """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
+    """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024); None without tokens.
 
     Args:
         logps: Log-probability of every answer token **without the terminal token**, shape (tokens,).
         k: Share of tokens to average, in (0, 1], rounded down to at least one token; 1 gives the loss.
-
-    Returns:
-        The score; None without tokens.
     """
     values = np.asarray(logps, dtype=np.float64)
     if not 0 < k <= 1:
@@ -84,9 +75,6 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         mu: Mean log-probability under the next-token distribution, same shape.
         sigma2: Its variance, same shape; at least 1e-6 is used.
         k: As for `min_k`.
-
-    Returns:
-        The score; None without tokens.
     """
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
     if not values.shape == means.shape == variances.shape:
@@ -194,12 +182,10 @@ class Membership(Metric):
     )
 
     def read(self) -> None:
-        """Read both sets."""
         for split in (FORGET, HOLDOUT):
             self.session.tokens(split)
 
     def record(self) -> None:
-        """Record the scores of every row."""
         k = self.session.config.min_k
         for split in (FORGET, HOLDOUT):
             rows = self.session.tokens(split)
@@ -220,13 +206,13 @@ class Membership(Metric):
         other = sides.retain_only
         for metric in _attacks(sides.this):
             used = (FORGET, metric), (HOLDOUT, metric)
-            area = _area(sides.this, *(sides.this.values(*pair) for pair in used))
+            area = attack_area(sides.this, _SETS, *(sides.this.values(*pair) for pair in used))
             attack = metric.removeprefix("mia_")
             yield f"mia_auc_{attack}", AggregateMetric(area, used)
             if other is None:
                 ideal = Estimate(0.5, np.full_like(area.draws, 0.5))
             elif metric in _attacks(other):
-                ideal = _area(sides.this, *(other.values(*pair) for pair in used))
+                ideal = attack_area(sides.this, _SETS, *(other.values(*pair) for pair in used))
             else:
                 continue  # the retain-only result lacks these scores
             # privleak is undefined in draws where the reference AUC is 1.
@@ -235,7 +221,7 @@ class Membership(Metric):
         if other is not None and "mia_loss" in _attacks(sides.this) and "mia_loss" in _attacks(other):
             used = (FORGET, "mia_loss"), (HOLDOUT, "mia_loss")
             beyond = [sides.this.values(*pair) - other.values(*pair) for pair in used]
-            yield "mia_auc_reference", AggregateMetric(_area(sides.this, *beyond), used)
+            yield "mia_auc_reference", AggregateMetric(attack_area(sides.this, _SETS, *beyond), used)
 
 
 def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
@@ -254,11 +240,11 @@ def _attacks(numbers: RowMetrics) -> list[str]:
     ]
 
 
-def _area(numbers: RowMetrics, forget: FloatArray, holdout: FloatArray) -> Estimate:
-    drawn = numbers.resampler_of(FORGET), numbers.resampler_of(HOLDOUT)
-    draws = attack_auc(forget, holdout, (drawn[0].weights, drawn[1].weights))
-    clusters = min(each.clusters for each in drawn)
-    return Estimate(float(attack_auc(forget, holdout)), np.asarray(draws), clusters)
+def attack_area(numbers: RowMetrics, sets: tuple[str, str], members: FloatArray, others: FloatArray) -> Estimate:
+    """Return the attack AUC of the scores of two sets, with rows resampled in each."""
+    one, other = map(numbers.resampler_of, sets)
+    draws = attack_auc(members, others, (one.weights, other.weights))
+    return Estimate(float(attack_auc(members, others)), np.asarray(draws), min(one.clusters, other.clusters))
 
 
 def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:

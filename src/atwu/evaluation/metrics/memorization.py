@@ -9,7 +9,6 @@ token (TOFU, Maini et al. 2024).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,6 @@ from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateC
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.teacher_forced import TokenRow
 
 _ROUNDING = 1e-3
@@ -28,7 +26,7 @@ _ROUNDING = 1e-3
 
 
 def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: bool) -> float | None:
-    """Share of the answer that greedy decoding reproduces, given the part before it.
+    """Share of the answer that greedy decoding reproduces, given the part before it; None without tokens.
 
     ES = 1 - k* / T, with T the number of answer tokens and k* the 1-based index of the last wrong prediction, 0 if all
     are correct (definition of the ATWU paper). Range [0, 1]; lower is better on the forget set, higher on retain sets.
@@ -39,12 +37,6 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
         labels: Answer tokens without the terminal token, shape (tokens,).
         floor: True bounds the value below by 1 / T, as open-unlearning's loop and published tables do (an answer of one
             wrong token then gives 1). False is the formula as written.
-
-    Returns:
-        The extraction strength; None without tokens (skip the row).
-
-    Raises:
-        ValueError: Different lengths, or more than one answer.
     """
     correct = _correct(predictions, labels)
     wrong, total = np.flatnonzero(~correct), len(correct)
@@ -55,12 +47,9 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
 
 
 def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | None:
-    """Share of answer tokens predicted correctly under teacher forcing (Tirumala et al. 2022).
+    """Share of answer tokens predicted correctly under teacher forcing (Tirumala et al. 2022); None without tokens.
 
     Arguments as for `extraction_strength`. Range [0, 1]; lower is better on the forget set, higher on retain sets.
-
-    Returns:
-        The share; None without tokens (skip the row).
     """
     correct = _correct(predictions, labels)
     return float(correct.mean()) if correct.size else None
@@ -78,18 +67,12 @@ def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def answer_probability(logps: ArrayLike) -> float | None:
-    """Geometric mean of the token probabilities of one answer, exp((1 / T) * sum_t log p_t).
+    """Geometric mean of the token probabilities of one answer, exp((1 / T) * sum_t log p_t); None without tokens.
 
     Range [0, 1]; lower is better on the forget set, higher on retain sets.
 
     Args:
         logps: Natural log-probability of every answer token **including the terminal token**, shape (tokens,).
-
-    Returns:
-        The length-normalized probability, 0.0 if a token has probability zero; None without tokens (skip the row).
-
-    Raises:
-        ValueError: A value is NaN or above zero.
     """
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:
@@ -139,7 +122,12 @@ class Memorization(Metric):
             "probability per token of the true answer (geometric mean)",
         ),
         AggregateColumn(
-            "ES_delta", es_delta, "ES Δ", "ES on the retain set minus ES on the forget set", range=(-1.0, 1.0)
+            "ES_delta",
+            es_delta,
+            "ES Δ",
+            "ES on the retain set minus ES on the forget set",
+            range=(-1.0, 1.0),
+            of=((RETAIN, "extraction_strength"), (FORGET, "extraction_strength")),
         ),
         AggregateColumn(
             "ES_delta_floored",
@@ -147,16 +135,15 @@ class Memorization(Metric):
             "ES Δ floored",
             "ES floored on the retain set minus ES floored on the forget set",
             range=(-1.0, 1.0),
+            of=((RETAIN, "extraction_strength_floored"), (FORGET, "extraction_strength_floored")),
         ),
     )
 
     def read(self) -> None:
-        """Read every set."""
         for split in self.session.forget_and_retain_sets:
             self.session.tokens(split)
 
     def record(self) -> None:
-        """Record the values."""
         for split in self.session.forget_and_retain_sets:
             rows = self.session.tokens(split)
             self.record_column(split, "extraction_strength", [strength(row) for row in rows])
@@ -164,13 +151,6 @@ class Memorization(Metric):
             exact = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
             self.record_column(split, "exact_memorization", exact)
             self.record_column(split, "probability", [answer_probability(row.logps) for row in rows])
-
-    @classmethod
-    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive ES on the retain set minus ES on the forget set."""
-        for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
-            if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):
-                yield name, found
 
 
 def strength(row: TokenRow, *, floor: bool = False) -> float | None:

@@ -8,7 +8,7 @@ metric membership.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
@@ -75,18 +75,18 @@ class Muse(Metric):
     )
 
     def prepare(self) -> None:
-        """Answer the probes, each kind with its decoding."""
         self._answers: dict[str, dict[Prompt, str | None]] = {
             kind: self.session.generate(
-                [_prompt(probe) for probe in self._probes if probe.kind == kind], label=kind, decoding=decoding
+                [_prompt(probe) for probe in self.session.benchmark_probes if probe.kind == kind],
+                label=kind,
+                decoding=decoding,
             )
             for kind, decoding in _DECODING.items()
         }
 
     def record(self) -> None:
-        """Record the score of each probe in the column of its kind."""
         for kind in _DECODING:
-            scores = [self._score(probe) if probe.kind == kind else None for probe in self._probes]
+            scores = [self._score(probe) if probe.kind == kind else None for probe in self.session.benchmark_probes]
             self.record_column(MUSE, kind, scores)
 
     @classmethod
@@ -103,13 +103,6 @@ class Muse(Metric):
         if probe.kind == VERBMEM:
             reference = first_tokens(reference, self.session.tokenizer, _DECODING[VERBMEM].max_new_tokens)
         return None if answer is None else 100 * rouge_l_f1(reference, answer)
-
-    @property
-    def _probes(self) -> Sequence[Probe]:
-        from atwu.benchmarks.probes import Probes
-
-        assert isinstance(self.session.probes, Probes)
-        return self.session.probes.probes
 
 
 def _prompt(probe: Probe) -> Prompt:

@@ -16,8 +16,8 @@ from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.questions.forms import FAMILY_TEMPLATES
 from atwu.evaluation.questions.prompts import question_prompt
-from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES
 from atwu.judge.verdicts import Pair
 
 OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
@@ -47,12 +47,6 @@ def repetitiveness(text: str, *, tokenizer: str = "words") -> float:
 
     Args:
         tokenizer: A name from `TOKENIZERS`. Published values use NLTK's words, which split contractions.
-
-    Returns:
-        The score, >= 0; 0 for an empty text.
-
-    Raises:
-        ValueError: Tokenizer `nltk` without its data.
     """
     tokens = TOKENIZERS[tokenizer](text)
     return 100 * sum(weight * ngram_entropy(tokens, n) for n, weight in _WEIGHTS.items()) / len(_WEIGHTS)
@@ -76,11 +70,7 @@ def words(text: str) -> list[str]:
 
 
 def nltk_words(text: str) -> list[str]:
-    """Split with NLTK's `word_tokenize`: Punkt sentences, Penn Treebank words.
-
-    Raises:
-        ValueError: Punkt's data is missing.
-    """
+    """Split with NLTK's `word_tokenize`: Punkt sentences, Penn Treebank words."""
     from nltk import word_tokenize
 
     try:
@@ -210,7 +200,6 @@ class OpenEnded(Metric):
         ]
 
     def record(self) -> None:
-        """Record the values."""
         tokenizer = self.session.config.rep_tokenizer
         words = [None if text is None else float(open_words(text)) for text in self._answers]
         self.record_column(INSTRUCTIONS, "open_words", words)

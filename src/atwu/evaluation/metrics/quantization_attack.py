@@ -52,13 +52,9 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
     """Quantize the weight matrix of every linear layer in place; restore the model on leaving.
 
     As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
-    precision.
-    int8 has one scale per output channel, int4 one per 128 inputs.
-
-    Raises:
-        ValueError: No floating-point linear layer (the model may be quantized already).
+    precision. int8 has one scale per output channel, int4 one per 128 inputs.
     """
-    from atwu.evaluation.restore_weights import restored
+    from atwu.modeling.modes import restored
 
     weights = list(_matrices(model))
     if not weights:
@@ -83,7 +79,6 @@ class QuantizationAttack(WeightAttack):
     columns = attack_columns(words)
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
-        """Return both quantizations."""
         model, everything = self.session.network, range(len(self.session.sets[FORGET]))
         return {f"int{bits}": (quantized_weights(model, bits), everything) for bits in INPUTS_PER_SCALE}
 

@@ -105,7 +105,6 @@ class QuestionForms(Metric):
     )
 
     def __init__(self, session: Session) -> None:
-        """Write the rows in their forms."""
         super().__init__(session)
         self._written: Mapping[str, Sequence[FormRow]] = {
             split: rows_in_forms(rows, MEASURED_FORMS if split == FORGET else NEIGHBOUR_FORMS)
@@ -114,11 +113,9 @@ class QuestionForms(Metric):
         }
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return every row in every form."""
         return [form_prompt(each) for written in self._written.values() for each in written]
 
     def record(self) -> None:
-        """Record the recall of each form."""
         for split, written in self._written.items():
             recalls: list[dict[str, float]] = [{} for _ in self.session.sets[split]]
             unreadable: list[list[float]] = [[] for _ in recalls]
@@ -137,7 +134,6 @@ class QuestionForms(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Yield the worst form on the forget set."""
         used = [(FORGET, f"form_{form}") for form in MEASURED_FORMS if sides.this.has(FORGET, f"form_{form}")]
         if (found := sides.this.derived(worst_form, used)) is not None:
             yield "worst_form", found

@@ -64,7 +64,7 @@ def relearned(
     """
     import torch
 
-    from atwu.evaluation.restore_weights import restored
+    from atwu.modeling.modes import restored
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     order = _order(len(bare), min(batch_size, len(bare)), seed)
@@ -96,11 +96,7 @@ def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
 
 
 def check_memory(model: nn.Module) -> None:
-    """Check that full fine-tuning fits into memory, counting only gradients and optimizer state.
-
-    Raises:
-        ValueError: The message says what is needed, what is free, and how to use less.
-    """
+    """Check that full fine-tuning fits into memory, counting only gradients and optimizer state."""
     from atwu._disk_errors import format_bytes
     from atwu.modeling.device import free_memory
 
@@ -137,9 +133,6 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
 
     Returns:
         Indices of training rows and of held-out rows, each in ascending order.
-
-    Raises:
-        ValueError: `count` is out of range or leaves no held-out row.
     """
     if not 1 <= count < len(forget):
         raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
@@ -192,11 +185,7 @@ class Relearning(WeightAttack):
     columns = attack_columns(words)
 
     def __init__(self, session: Session) -> None:
-        """Choose the training rows; at most half of the forget set.
-
-        Raises:
-            ValueError: Training does not fit into memory, or `relearn_lora_r` on a model with adapters.
-        """
+        """Choose the training rows; at most half of the forget set."""
         from atwu.modeling.adapters import adapters_of
 
         super().__init__(session)
@@ -227,7 +216,6 @@ class Relearning(WeightAttack):
             )
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
-        """Return both attacks."""
         session, config = self.session, self.session.config
         train = partial(
             relearned,

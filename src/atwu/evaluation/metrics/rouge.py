@@ -16,7 +16,6 @@ from atwu._extras import without_init
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.questions.prompts import question_prompt
 
 
 def rouge_l_recall(reference: str, output: str) -> float | None:
@@ -28,7 +27,7 @@ def rouge_l_recall(reference: str, output: str) -> float | None:
     Returns:
         The recall; 0.0 for an empty output; None if the reference has no word for `rouge_score` (skip the row).
     """
-    scorer = _scorer()
+    scorer = _scorer(stemmed=True)
     if not scorer._tokenizer.tokenize(reference):
         return None
     return float(scorer.score(reference, output)["rougeL"].recall)
@@ -39,7 +38,7 @@ def rouge_l_f1(reference: str, output: str) -> float:
 
     As in MUSE, without stemmer. Range [0, 1]; 0 if one of the two has no word.
     """
-    return float(_plain_scorer().score(reference, output)["rougeL"].fmeasure)
+    return float(_scorer(stemmed=False).score(reference, output)["rougeL"].fmeasure)
 
 
 class Rouge(Metric):
@@ -62,14 +61,11 @@ class Rouge(Metric):
     )
 
     def prompts(self) -> Iterable[Prompt]:
-        """Return every row's own question."""
-        rows = [row for rows in self.session.forget_and_retain_sets.values() for row in rows]
-        return [question_prompt(row) for row in rows if row.messages]
+        return self.session.question_prompts
 
     def record(self) -> None:
-        """Record the recall and the answers."""
         for split, rows in self.session.forget_and_retain_sets.items():
-            answers = [self.session.answer(question_prompt(row)) if row.messages else None for row in rows]
+            answers = self.session.question_answers(split)
             self.session.texts.setdefault(split, {})["answer"] = tuple(text or "" for text in answers)
             recalls = [
                 None if text is None else rouge_l_recall(row.answer, text)
@@ -78,24 +74,14 @@ class Rouge(Metric):
             self.record_column(split, "rouge_l_recall", recalls)
 
 
-@lru_cache(maxsize=1)
-def _scorer() -> Any:
+@lru_cache(maxsize=2)
+def _scorer(*, stemmed: bool) -> Any:
     """Build the scorer once; each word is stemmed once."""
     with without_init("nltk", "stem"):
         from nltk.stem.porter import PorterStemmer
         from rouge_score.rouge_scorer import RougeScorer
         from rouge_score.tokenize import tokenize
 
-    stemmer = SimpleNamespace(stem=lru_cache(maxsize=1 << 16)(PorterStemmer().stem))
+    stemmer = SimpleNamespace(stem=lru_cache(maxsize=1 << 16)(PorterStemmer().stem)) if stemmed else None
     # The scorer's own tokenizer logs through absl, which changes the format of all later warnings.
     return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=lambda text: tokenize(text, stemmer)))
-
-
-@lru_cache(maxsize=1)
-def _plain_scorer() -> Any:
-    """Build the scorer without stemmer."""
-    with without_init("nltk", "stem"):
-        from rouge_score.rouge_scorer import RougeScorer
-        from rouge_score.tokenize import tokenize
-
-    return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=lambda text: tokenize(text, None)))

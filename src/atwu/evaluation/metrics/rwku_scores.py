@@ -51,18 +51,12 @@ def to_prompt(probe: RwkuProbe) -> Prompt:
 
 
 def official_rouge_l_recall(reference: str, output: str) -> float | None:
-    """ROUGE-L recall as RWKU reports it (Jin et al. 2024), range [0, 1], by the package `rouge`.
+    """ROUGE-L recall as RWKU reports it (Jin et al. 2024), range [0, 1], by the package `rouge`; None without words.
 
     The package splits texts into sentences at every full stop ("J. K." is two), joins the common subsequences of all
     pairs of sentences and counts distinct words: |words in any of them| / |distinct words of the reference|. So word
     order matters only within a sentence, and a repeated word counts once. One quirk is corrected: white space between
     full stops is not a word. An output without words is scored as `NO_ANSWER`.
-
-    Returns:
-        The recall; None if the reference has no word (skip the probe).
-
-    Raises:
-        ImportError: Without the extra `rwku`.
     """
     expected, output_text = _sentences(reference), _sentences(output) or NO_ANSWER
     if not expected:
@@ -150,7 +144,6 @@ class Rwku(Metric):
 
     @classmethod
     def check(cls, config: SimpleNamespace) -> None:
-        """Check that the package of the official ROUGE is installed."""
         if "official" in config.rwku_flavours:
             require("rouge", extra="rwku")
 
@@ -184,7 +177,6 @@ class Rwku(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive means over kinds of probes, and neighbours minus targets."""
         for flavour in get_args(Flavour):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue

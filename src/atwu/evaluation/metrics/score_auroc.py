@@ -19,9 +19,6 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
     """Return the AUROC of scores against the rows' labels; by default of all available scores except `labels`.
 
     Rows without labels count for n-gram frequencies only.
-
-    Raises:
-        ValueError: An unknown score, or one whose inputs are missing.
     """
     from atwu.evaluation.weighting_scores import available, token_scores
 
@@ -66,11 +63,9 @@ class ScoreAurocMetric(Metric):
     )
 
     def read(self) -> None:
-        """Read the forget rows."""
         self.session.tokens(FORGET)
 
     def record(self) -> None:
-        """Record the AUROCs on the forget set."""
         from atwu.evaluation.weighting_scores import ScoreContext
 
         session = self.session

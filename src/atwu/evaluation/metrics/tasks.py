@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -65,11 +65,6 @@ def harness(
     Returns:
         Name -> value of the first metric that the harness lists for the task, in the order of `tasks`, accuracies in
         percent. A group has the rows of all its tasks. No interval if the harness gives no standard error.
-
-    Raises:
-        ImportError: Without the extra `lm-eval`.
-        ValueError: An unknown task (the message names similar ones), or an invalid folder.
-        RuntimeError: On a process of a distributed run that gets no result from the harness.
     """
     evaluator = require("lm_eval.evaluator", extra=_EXTRA)
     adapter = require("lm_eval.models.huggingface", extra=_EXTRA).HFLM
@@ -130,7 +125,6 @@ class Tasks(Metric):
 
     @classmethod
     def check(cls, config: SimpleNamespace) -> None:
-        """Check that the harness is installed if tasks are given."""
         if config.tasks:
             require("lm_eval", extra=_EXTRA)
 
@@ -139,14 +133,13 @@ class Tasks(Metric):
         config = self.session.config
         self._scores = harness(
             self.session.network,
-            self.session.tokenizer,  # type: ignore[arg-type]
+            cast("PreTrainedTokenizerBase", self.session.tokenizer),
             config.tasks,
             task_folder=Path(config.task_folder) if config.task_folder else None,
             limit=config.task_limit,
         )
 
     def record(self) -> None:
-        """Record the scores."""
         self.session.extra[TASKS] = self._scores
 
 

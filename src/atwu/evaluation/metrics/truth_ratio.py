@@ -44,9 +44,6 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
         wrong_losses: The same for each false answer, at least one, shape (answers,).
         mean: `geometric`: w = exp(-mean_j L_j) (open-unlearning, most published tables); `arithmetic`: mean of the
             probabilities (TOFU's own code), never smaller than the geometric one.
-
-    Raises:
-        ValueError: No false answer, a NaN loss, or an unknown mean.
     """
     losses = np.asarray(wrong_losses, dtype=np.float64)
     if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
@@ -76,9 +73,6 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
     """`p / (p + sum_j p_j + 1e-10)`: the correct answer's share among the options (TOFU's real authors, world facts).
 
     Range [0, 1]; higher is better on retain sets.
-
-    Raises:
-        ValueError: A probability outside [0, 1].
     """
     values = (probability, *wrong_probabilities)
     if not all(0 <= value <= 1 + _ROUNDING for value in values):
@@ -92,9 +86,6 @@ def model_utility(values: Sequence[_T]) -> _T:
     TOFU averages nine means: probability, ROUGE-L recall and `scaled_truth_ratio` on the retain set, real authors and
     world facts. Range [0, 1], higher is better; 0 if any value is 0. Works elementwise on arrays such as bootstrap
     draws.
-
-    Raises:
-        ValueError: No values, or a negative one.
     """
     stacked = np.asarray(values, dtype=np.float64)
     if not len(stacked) or bool((stacked < 0).any()):
@@ -222,7 +213,6 @@ class TruthRatio(Metric):
         return [_loss(row.logps) for row in self.session.read(encoded.rows, label=f"read {split}, other answers")]
 
     def record(self) -> None:
-        """Record the truth ratio with both means, and the probability among options."""
         for split, (correct, wrong) in self._losses.items():
             pairs = list(zip(correct, wrong, strict=True))
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
@@ -240,7 +230,6 @@ class TruthRatio(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive model utility over retain sets, and forget quality against the retain-only model."""
         yield from _utility(sides)
         yield from _forget_quality(sides)
 

@@ -89,11 +89,9 @@ class WeightAttack(Metric):
             ]
 
     def claims(self) -> Iterator[Claim | None]:
-        """Return every answer under attack."""
         return (answer for rows in self._claims.values() for row in rows for answer in row)
 
     def record(self) -> None:
-        """Record extraction strength and J_P."""
         for name, claims in self._claims.items():
             verdicts = self.session.verdicts(claims)
             self.record_column(FORGET, f"extraction_strength@{name}", self._strengths[name])

@@ -5,9 +5,18 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from string import ascii_uppercase
+from typing import Any
 
+from atwu._file_reading import read_yaml
 from atwu.evaluation.questions.prompts import pattern_of, says
+
+_SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_name("shipped_texts.yaml"))
+SYNONYMS: Mapping[str, str] = _SHIPPED.pop("synonyms")
+"""Lower-case word -> synonym of the same grammatical form."""
+FAMILY_TEMPLATES: Mapping[str, Sequence[str]] = _SHIPPED
+"""Kind -> texts: templates of adversarial questions, and open-ended instructions."""
 
 _LEAD = re.compile(
     r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
@@ -23,21 +32,19 @@ _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
 _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
 
 
-def with_synonyms(
-    question: str, synonyms: Mapping[str, str], rng: random.Random, *, keep_out: Sequence[str] = ()
-) -> str:
+def with_synonyms(question: str, rng: random.Random, *, keep_out: Sequence[str] = ()) -> str:
     """Replace lower-case words by synonyms; names, quoted titles and first words are kept.
 
     Args:
         rng: Chooses which words are kept if there are more than two to replace.
         keep_out: Phrases that a synonym must not contain.
     """
-    known = [word for word in dict.fromkeys(question.split()) if word.strip(".,?!") in synonyms]
+    known = [word for word in dict.fromkeys(question.split()) if word.strip(".,?!") in SYNONYMS]
     stays = set(rng.sample(known, len(known) // 3))
 
     def swap(match: re.Match[str]) -> str:
         article, word = match.group("article"), match.group("word")
-        other = synonyms.get(word)
+        other = SYNONYMS.get(word)
         if other is None or word in stays or any(says(other, phrase) for phrase in keep_out):
             return match.group()
         if article is None:
@@ -48,9 +55,9 @@ def with_synonyms(
     return "".join(piece if place % 2 else _WORD.sub(swap, piece) for place, piece in enumerate(pieces))
 
 
-def introduced(question: str, subject: str, frame: str, pronoun: str) -> str:
-    """Name the subject first, by the template `frame`, and replace it by `pronoun` in the question."""
-    asked = re.sub(pattern_of(subject), pronoun, question, flags=re.IGNORECASE)
+def introduced(question: str, subject: str, frame: str) -> str:
+    """Name the subject first, by the template `frame`, and refer to it as "this person" in the question."""
+    asked = re.sub(pattern_of(subject), "this person", question, flags=re.IGNORECASE)
     return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])
 
 

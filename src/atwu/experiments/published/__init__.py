@@ -43,11 +43,6 @@ def published_tables() -> tuple[str, ...]:
 
 @functools.cache
 def published_table(name: str) -> PublishedTable:
-    """Return a table by name.
-
-    Raises:
-        ValueError: unknown name; the message lists the tables.
-    """
     lookup("published table", name, dict.fromkeys(published_tables()))
     lines = (PUBLISHED_FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
     title, *notes = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]

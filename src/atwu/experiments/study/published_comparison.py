@@ -55,11 +55,7 @@ _SAYS: Mapping[OrderingOutcome, tuple[str, str]] = {
 
 
 def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
-    """Read a finished study and the published table to compare with, by default the one that the study names.
-
-    Raises:
-        ValueError: the study names none, or the table does not exist.
-    """
+    """Read a finished study and the published table to compare with, by default the one that the study names."""
     records = read_records([folder])
     name = table or records.study.get("published")
     if name is None:

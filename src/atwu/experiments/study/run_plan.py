@@ -20,7 +20,7 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import progress_bar
-from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
+from atwu.errors import BudgetReachedError, NonFiniteLossError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
 from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
@@ -108,11 +108,7 @@ class PlanExecution:
         return run.folder.exists() and self._jobs.known(run.folder) != self.job(run)
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
-        """Check the existing files of runs, and clear failures that may not happen again.
-
-        Raises:
-            ValueError: a run was made or started with other settings than the plan's, and `overwrite` is off.
-        """
+        """Check the existing files of runs, and clear failures that may not happen again."""
         for run in runs:
             failure = run.folder / FAILED_NAME
             if failure.is_file() and (self._overwrite or not read_json(failure)["final"]):
@@ -162,7 +158,7 @@ class PlanExecution:
         def finish(name: str, value: Any, error: Exception | None) -> None:
             if error is not None:
                 self._failed(begun[name], error)
-            if isinstance(error, BudgetReached):
+            if isinstance(error, BudgetReachedError):
                 waiting.clear()
             bar.update()
 

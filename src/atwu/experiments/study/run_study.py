@@ -62,9 +62,6 @@ def plan_study(
         configurations: configurations under which all variants run (`atwu.methods.recipe`).
         paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
         only: labels of the variants to run; empty for all. Other variants that cannot run are dropped.
-
-    Raises:
-        ValueError, FileNotFoundError: unknown name or invalid option.
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
@@ -83,9 +80,6 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 
     Args:
         without_rows: keep the plan unchanged if the rows are not available.
-
-    Raises:
-        ValueError, OSError: the rows are not available, or do not support the study.
     """
     checked: tuple[str, ...] = ()
     try:
@@ -102,11 +96,7 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
-    """Return the judge options of one of several processes, with its share of the cost limit.
-
-    Raises:
-        ValueError: unknown judge or incompatible options.
-    """
+    """Return the judge options of one of several processes, with its share of the cost limit."""
     if judging.max_cost is not None:
         judging = replace(judging, max_cost=judging.max_cost / slots)
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
@@ -129,11 +119,6 @@ def run_study(
     Args:
         whole: plan from `supported_plan`.
         judging: judge options of each process (`shared_judge`).
-
-    Raises:
-        ValueError: the folder contains runs with other settings, another command is using it, or workers do not know a
-            method.
-        ImportError: a metric needs a package that is not installed.
     """
     folder, runs = whole.folder, whole.now.runs
     if begun := [run for run in runs if not run.finished]:

@@ -27,7 +27,6 @@ from atwu.methods.recipe import recipe
 from atwu.modeling.device import product_speed
 from atwu.training.preset_files import read_preset
 
-MOST_RUNS = 10_000
 PUBLISHED_VALUES = "published values"
 NO_TUNING = "published values, with the same learning rate for all: no method was tuned at this setting"
 
@@ -106,11 +105,7 @@ class StudyPlan:
         return next((other for other in self.runs if other.folder == run.scorer_from), None)
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
-        """Drop variants, and metrics of the setting, that the benchmark's rows do not support.
-
-        Raises:
-            ValueError: the rows do not support metrics or a probe that the study itself requests.
-        """
+        """Drop variants, and metrics of the setting, that the benchmark's rows do not support."""
         if self.study.probe:
             require("sklearn", extra="probe")
         if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
@@ -144,14 +139,14 @@ class StudyPlan:
 
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
-        given = _given_sets(benchmark, self.setting)
+        given, has_models = _given_sets(benchmark, self.setting), has_retain_only(self.setting)
         if self.study.metrics is not None:
-            selected_metrics(self.study.metrics, sets=given, weights=True)
+            selected_metrics(self.study.metrics, sets=given, weights=True, reference_models=has_models)
             return self.setting, []
         groups, without = [], []
         for name in self.setting.metrics:
             try:
-                groups += selected_metrics([name], sets=given, weights=True)
+                groups += selected_metrics([name], sets=given, weights=True, reference_models=has_models)
             except ValueError as error:
                 without.append(f"the group {name} is left out: {error}")
         return replace(self.setting, metrics=tuple(groups)), without
@@ -178,10 +173,6 @@ def plan(
     Args:
         presets: folder with the user's preset files, METHOD.yaml.
         only: labels of the variants to run; other variants that cannot run are dropped.
-
-    Raises:
-        ValueError: invalid options (the message names the variant), an unknown label, a preset folder without presets
-            of this study or for a study that takes none, or more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
@@ -192,11 +183,6 @@ def plan(
     if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
         raise ValueError(
             f"{presets} contains no preset LABEL.yaml or METHOD.yaml of this study; atwu tune --study writes them."
-        )
-    if (count := len(study.variants) * len(study.seeds)) > MOST_RUNS:
-        raise ValueError(
-            f"{len(study.variants)} variants times {len(study.seeds)} seeds give {count} runs; at most "
-            f"{MOST_RUNS} are allowed."
         )
     try:
         EvaluateConfig(**setting.evaluation)
@@ -312,12 +298,7 @@ def folder_name(label: str, seed: int) -> str:
 def study_record(
     plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the content of `study.json`.
-
-    Args:
-        runs: the runs in its tables.
-        failed: reasons by name.
-    """
+    """Return the content of `study.json`."""
     return {
         "schema": "atwu.study/2",
         "name": plan.study.name,

@@ -19,7 +19,6 @@ from atwu.report.table_values import MISSING_CELL
 
 
 def library_table() -> Table:
-    """Table of the built-in studies."""
     table = Table(box=None, pad_edge=False)
     for name in ("study", "question"):
         table.add_column(name, overflow="fold")
@@ -29,7 +28,6 @@ def library_table() -> Table:
 
 
 def settings_table() -> Table:
-    """Table of the settings."""
     table = Table(box=None, pad_edge=False)
     for name in ("setting", "benchmark", "original model", "about"):
         table.add_column(name, overflow="fold")

@@ -61,11 +61,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
-    """Return the name of an objective, by default the setting's.
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """Return the name of an objective, by default the setting's."""
     if name is None:
         metric = setting.objective[1]
         name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.key[1])), metric)
@@ -150,9 +146,6 @@ class Search:
 
         Args:
             layers: number of decoder layers of the original model, for RMU's layer index.
-
-        Raises:
-            ValueError: unknown names, or nothing left to search.
         """
         parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first

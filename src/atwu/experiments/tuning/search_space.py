@@ -15,22 +15,15 @@ _UNKNOWN = Method("", "", "", "", "")
 def search_space(
     method: str, *, learning_rate: tuple[float, float], layers: int | None = None, **parts: Any
 ) -> dict[str, Range]:
-    """Return the searched options with their ranges.
+    """Return the searched options with their ranges, the learning rate first.
 
     An option of a component is searched if the methods with that component search it. So `npo` with another forget loss
     does not search NPO's beta.
 
     Args:
-        method: a name from `METHODS`.
         learning_rate: lowest and highest learning rate, which depend on model and benchmark.
         layers: number of decoder layers, for RMU's layer index; None for models with at least 13.
         parts: weighting, forget_loss and retain_loss that replace the method's.
-
-    Returns:
-        Option of `UnlearnConfig` -> range, in the order learning_rate, forget_weight, retain_weight, the rest.
-
-    Raises:
-        ValueError: unknown names, or incompatible components.
     """
     decided = recipe(method, **parts)
     space = {"learning_rate": Range(*learning_rate)}
@@ -46,12 +39,6 @@ def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dic
 
     Numbers that the published first trial does not set have their defaults; `Search.decided` clips those outside their
     range. Arguments are those of `search_space`.
-
-    Returns:
-        One or two points with a number for every option of `search_space`.
-
-    Raises:
-        ValueError: unknown names, or incompatible components.
     """
     decided = recipe(method, **parts)
     row = METHODS[method]

@@ -77,11 +77,7 @@ def original_result(
 
 
 def prepare_search(search: Search, models: Models, references: Mapping[str, EvalResult]) -> PreparedSearch:
-    """Prepare a checked search: resolve its defaults and define it.
-
-    Args:
-        references: the original model's result (`original_result`).
-    """
+    """Prepare a checked search: resolve its defaults and define it."""
     layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
     search = search.decided(int(layers))
     setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)

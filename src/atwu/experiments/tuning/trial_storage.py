@@ -23,11 +23,7 @@ _SECRETS = ("password", "sslpassword")
 
 
 def storage_url(storage: str | None, folder: Path) -> str:
-    """Return the full URL of a storage, or the path of a journal file.
-
-    Raises:
-        ValueError: neither a URL nor a file name with a known suffix.
-    """
+    """Return the full URL of a storage, or the path of a journal file."""
     if storage is None:
         return _sqlite_url(folder.absolute() / FILE_NAME)
     if "://" in storage:
@@ -69,12 +65,7 @@ def masked(url: str) -> str:
 
 
 def open_storage(url: str) -> Any:
-    """Open an Optuna storage.
-
-    Raises:
-        ValueError: it cannot be opened.
-        ImportError: Optuna or the database driver is not installed.
-    """
+    """Open an Optuna storage."""
     optuna = require("optuna", extra="tune")
     if "://" not in url:
         journal = require("optuna.storages.journal", extra="tune")
@@ -102,11 +93,7 @@ def open_storage(url: str) -> Any:
 
 
 def check_storage(url: str) -> None:
-    """Reject a damaged SQLite file, before any work starts.
-
-    Raises:
-        ValueError: the file is damaged; the message says what to do.
-    """
+    """Reject a damaged SQLite file, before any work starts."""
     path = Path(_sqlite_path(url)) if url.startswith("sqlite") else None
     if path is None or not path.is_file():
         return

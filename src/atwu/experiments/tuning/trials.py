@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
+_FACTS = ("seconds", "forget", "retain", "reason")
+"""Fields of a finished trial that Optuna stores as its attribute."""
 
 Searches = Generator["Trials"]
 """Searches of one method, in sequence: the next is requested when the last one is finished."""
@@ -119,15 +121,11 @@ class Trials:
         return f"{self._search.label}, trial {number}", task
 
     def finish(self, found: FinishedTrial) -> None:
-        """Store the outcome of a trial.
-
-        Raises:
-            ValueError: another command is using the same storage.
-        """
+        """Store the outcome of a trial."""
         optuna, trial = require("optuna", extra="tune"), self._running.pop(found.number)
         states = optuna.trial.TrialState
         try:
-            facts = {name: getattr(found, name) for name in ("seconds", "forget", "retain", "reason")}
+            facts = {name: getattr(found, name) for name in _FACTS}
             trial.set_user_attr("result", facts | {"hash": found.content_hash})
             self._study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
         except optuna.exceptions.UpdateFinishedTrialError:
@@ -150,12 +148,7 @@ class Trials:
 def open_trials(
     prepared: PreparedSearch, *, folder: str | Path, progress: bool = False, say: Say = logger.info
 ) -> Iterator[Trials]:
-    """Open the trials of a new or continued search; locks them against other commands.
-
-    Raises:
-        ValueError: the storage cannot be opened, contains another search of that name, or is used by another command.
-        ImportError: Optuna is not installed (extra `tune`).
-    """
+    """Open the trials of a new or continued search; locks them against other commands."""
     search = prepared.search
     own = Path(folder) / "trials" / search.label.replace("/", "_")
     with lock_folder(own):
@@ -168,11 +161,7 @@ def open_trials(
 
 
 def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
-    """Open the search in its storage, creating it if needed.
-
-    Raises:
-        ValueError: the storage contains another search of that name.
-    """
+    """Open the search in its storage, creating it if needed."""
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is shown by this package
     url = storage_url(search.storage, folder)
@@ -231,7 +220,7 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
     """Return the finished trials in the storage, by number.
 
     Raises:
-        ValueError: the values of a trial are not those that were stored.
+        ValueError: a trial was changed.
     """
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}

@@ -39,7 +39,7 @@ from atwu.experiments.tuning.search import (
 from atwu.experiments.tuning.trial import check_search, original_result, prepare_search
 from atwu.experiments.tuning.trial_storage import check_storage, storage_url
 from atwu.experiments.tuning.trials import Searches, Trials, open_trials, search_all
-from atwu.experiments.tuning.tuning_results import check_preset, drop_preset, write_results
+from atwu.experiments.tuning.tuning_results import check_preset, write_results
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
@@ -58,9 +58,6 @@ def second_stage(
     """Return the search for the learning rate alone, with all other values from the first stage's best trial.
 
     Its first trial uses the first stage's learning rate; the objective is the setting's by default.
-
-    Raises:
-        ValueError: the first stage did not search the learning rate.
     """
     assert first.best is not None
     options = first.search.run_options(first.best.point)
@@ -150,13 +147,9 @@ def plan_tuning(
 
     Args:
         study: tune the variants of this study, instead of methods.
-        options: fixed options of all runs.
         setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or people-tiny.
         output: folder; by default runs/tune-SETTING for the setting of the presets.
         storage: storage of trials; by default an SQLite file in the output, else in that of the first stage.
-
-    Raises:
-        ValueError: unknown names, settings that cannot run, or options that a preset cannot store.
     """
     if (study is None) == (not methods):
         raise ValueError("give either --method, or --study with a study whose variants to tune.")
@@ -233,10 +226,6 @@ def tune_methods(
     """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
 
     Presets of a method are written when its searches are finished.
-
-    Raises:
-        ValueError: the rows do not support a requested method, workers do not know it, or the settings cannot run.
-        ImportError: Optuna (extra `tune`) or a package of the objective is not installed.
     """
     require("optuna", extra="tune")  # before an original model is trained
     check_storage(tuning.storage)
@@ -279,7 +268,7 @@ def tune_methods(
             if results[0].best is None:  # its budget is used up; other methods continue
                 label = results[0].search.label
                 failed[variant.label] = f"all trials of {label} were pruned; there is no learning rate to transfer."
-                drop_preset(folder, name)
+                (folder / f"{name}.yaml").unlink(missing_ok=True)  # of an earlier search
                 return
             count, goal = tuning.transfer_trials, tuning.objective
             with opened(second_stage(results[0], there, trials=count, objective=goal)) as trials:

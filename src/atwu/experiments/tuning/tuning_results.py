@@ -41,23 +41,15 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "versions": versions(),
         },
     )
+    preset = folder / f"{name}.yaml"
     if last.best is not None:
-        write_preset(folder / f"{name}.yaml", preset_options(last, last.best), _about(results, last.best, command))
+        write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
     else:
-        drop_preset(folder, name)
-
-
-def drop_preset(folder: Path, name: str) -> None:
-    """Remove the preset of an earlier search if the new one has no result."""
-    (folder / f"{name}.yaml").unlink(missing_ok=True)
+        preset.unlink(missing_ok=True)  # of an earlier search
 
 
 def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
-    """Check that a preset can store the shared options, before the first trial.
-
-    Raises:
-        ValueError: a value that is not a number, text, true or false.
-    """
+    """Check that a preset can store the shared options, before the first trial."""
     for name, value in _for_preset({**setting.training, **options}).items():
         if not isinstance(value, str | int | float | bool):
             raise ValueError(

@@ -7,7 +7,8 @@ Each returns one loss per sequence, to be minimized; the caller averages. Inputs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import ForgetLoss, Range, number
 from atwu.methods.component_inputs import LossTerms
@@ -143,7 +144,7 @@ class DPO(ForgetLoss):
 
     formula = "-(2/β) log σ(β (r(alternate) - r))"
     reduction = "sequences"
-    needs = ("reference_logps", "alternates", "text")
+    needs: ClassVar[Sequence[str]] = ("reference_logps", "alternates", "text")
     beta: float = number(
         1.0,
         symbol="β",
@@ -155,6 +156,12 @@ class DPO(ForgetLoss):
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.preferred is not None
         return dpo(terms.logps, terms.reference, terms.mask, weights, terms.preferred, beta=self.beta)
+
+
+class AltPO(DPO):
+    """DPO whose preferred answers are plausible and false, written by the model itself (Mekala et al. 2024)."""
+
+    needs = (*DPO.needs, "own_alternates")
 
 
 class SimNPO(ForgetLoss):

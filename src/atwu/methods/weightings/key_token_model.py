@@ -16,7 +16,7 @@ from atwu._file_reading import read_yaml
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
-from atwu.methods.weightings.nouns import FUNCTION_WORDS
+from atwu.methods.weightings.nouns import LOWER_CASE_WORDS
 from atwu.methods.weightings.rarity import mid_ranks
 from atwu.methods.weightings.word_rarity import UNIT, WordCounts, question_words, word_places
 
@@ -46,7 +46,7 @@ _ENDINGS = {
     "adjective": ("al", "ive", "ic", "ous", "ful", "ary", "ent", "ant"),
 }
 _WORDS = {name: frozenset(words.split()) for name, words in _CLASSES.items()}
-_FUNCTION = FUNCTION_WORDS.union(*_WORDS.values())
+_FUNCTION = LOWER_CASE_WORDS.union(*_WORDS.values())
 _STEM, _ENDING = 4, 3
 """A word is inflected from one of the question if they agree up to 3 last letters, and in 4 at least."""
 

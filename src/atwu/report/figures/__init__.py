@@ -7,13 +7,23 @@ from pathlib import Path
 
 from atwu.report.figures.attacks import attacks
 from atwu.report.figures.curves import auroc_progression, training_curves
+from atwu.report.figures.depth import erasure_by_layer
 from atwu.report.figures.figure import FIGURE_FORMATS, DrawnFigure
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.figures.uplift import uplift
 from atwu.report.report_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
-    draw.__name__: draw for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks)
+    draw.__name__: draw
+    for draw in (
+        trade_off,
+        trade_off_judged,
+        uplift,
+        auroc_progression,
+        training_curves,
+        attacks,
+        erasure_by_layer,
+    )
 }
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 

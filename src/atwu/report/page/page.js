@@ -43,22 +43,27 @@
   }
   for (const box of all(".scroll")) box.addEventListener("scroll", () => box.classList.toggle("moved", box.scrollLeft > 0), { passive: true });
 
-  // Controls of the headline table.
-  const headline = one("#headline");
-  if (headline) {
+  // Controls of the headline table, or of all tables of the board, whose sections can be filtered, too.
+  const tables = all('table[id^="headline"]');
+  if (tables.length) {
     const find = one("#find");
+    const choices = all("select.choice");
     const filter = () => {
-      const rows = all("tbody.ranked tr", headline);
       const wanted = find.value.trim().toLowerCase();
+      for (const section of all("section[data-benchmark]")) {
+        section.hidden = choices.some((choice) => choice.value && choice.value !== section.dataset[choice.dataset.key]);
+        one(`nav a[href="#${section.id}"]`).parentNode.hidden = section.hidden;
+      }
+      const rows = tables.flatMap((table) => all("tbody.ranked tr", table));
       for (const row of rows) row.hidden = !text(row).toLowerCase().includes(wanted);
-      const left = rows.filter((row) => !row.hidden).length;
-      one("#found").textContent = wanted ? `${left} of ${rows.length} shown` : "";
+      const first = all("tbody.ranked tr", tables[0]);
+      one("#found").textContent = wanted ? `${first.filter((row) => !row.hidden).length} of ${first.length} shown` : "";
     };
-    find.addEventListener("input", filter);
+    for (const input of [find, ...choices]) input.addEventListener("input", filter);
     const toggle = (id, name, inverted) => {
       const box = one(id);
       if (!box) return;
-      const apply = () => headline.classList.toggle(name, box.checked !== inverted);
+      const apply = () => { for (const table of tables) table.classList.toggle(name, box.checked !== inverted); };
       box.addEventListener("change", apply);
       apply();
     };

@@ -25,7 +25,7 @@ from atwu.report.report_table import headline_metrics, left_out
 from atwu.report.table_values import REFERENCE_MODELS, MetricKey
 
 _NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
-_SORT = "Click a column header to sort."
+SORT = "Click a column header to sort."
 
 
 def write_report_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
@@ -55,12 +55,12 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         warnings=_warnings(records),
         missing=left_out(records),
         reproduce=reproduce(records, command),
-        glossary={"headline": _explained(table.keys), "further": _explained(every.keys, but=table.keys)},
+        glossary={"headline": explained(table.keys), "further": explained(every.keys, but=table.keys)},
     )
 
 
-def _explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str | None]]:
-    """Name, meaning and formula of every metric in `lines` that is not in `but`."""
+def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str | None]]:
+    """Name, meaning and source of every metric in `keys` that is not in `but`."""
     told = {metric for _, metric in but}
     metrics = {
         metric: split for split, metric in reversed(keys) if metric not in told and metric_definition(metric, split)
@@ -92,10 +92,10 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
     keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
     every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
-    ends = {key: _ends(rows) for key, rows in table.frame.groupby(["set", "metric"])}
+    ends = {key: range_of(rows) for key, rows in table.frame.groupby(["set", "metric"])}
     return {
         "name": "headline",
-        "caption": f"Reference models first, then methods. {_SORT}",
+        "caption": f"Reference models first, then methods. {SORT}",
         "first": "Model",
         "columns": [
             {
@@ -110,7 +110,7 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
             for head in every.heads
         ],
         "rows": [
-            _row(
+            table_row(
                 label,
                 cells.loc[label],
                 below=_NOTES.get(label) or every.out.get(label, ""),
@@ -131,7 +131,7 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
         return None
     cells = table.cells(lambda cell: cell, None)
     rows = [
-        _row(
+        table_row(
             metric_label(head.key),
             cells[head.key],
             name=short_name(head.key[1], head.key[0]),
@@ -141,7 +141,7 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
         )
         for head in table.heads
     ]
-    return _plain_table("attack-table", f"All probes and attacks. {_SORT}", "Metric", table.labels, rows)
+    return _plain_table("attack-table", f"All probes and attacks. {SORT}", "Metric", table.labels, rows)
 
 
 def cost_table(records: Records) -> dict[str, Any] | None:
@@ -153,7 +153,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
         return None
     plain = {"mark": "", "interval": "", "spread": "", "told": ""}
     rows = [
-        _row(
+        table_row(
             str(label),
             [
                 None if pd.isna(mean) else plain | {"value": mean, "number": _COSTS[str(title)][1](mean)}
@@ -162,7 +162,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
         )
         for label, each in means.iterrows()
     ]
-    caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {_SORT}"
+    caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
     return _plain_table("cost-table", caption, "Method", list(map(str, means)), rows)
 
 
@@ -195,7 +195,8 @@ def _plain_table(
     return {"name": name, "caption": caption, "first": first, "columns": heads, "rows": rows}
 
 
-def _row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
+def table_row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
+    """Return a row of a page's table; `about` replaces its defaults."""
     plain = {"name": label, "direction": "none", "below": "", "meaning": "", "focus": False, "reference": False}
     return plain | {"label": label, "cells": list(cells)} | about
 
@@ -205,7 +206,7 @@ def _meaning(head: Head) -> str:
     return "" if meaning is None else f"{metric_label(head.key)}: {meaning}"
 
 
-def _ends(rows: pd.DataFrame) -> tuple[float, float] | None:
+def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
     """Smallest and largest number of a column, including intervals."""
     numbers = rows[["value", "low", "high"]]
     low, high = numbers.min(axis=None), numbers.max(axis=None)

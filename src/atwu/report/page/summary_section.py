@@ -39,7 +39,7 @@ def facts(records: Records) -> list[tuple[str, str]]:
     """Return key numbers of the evaluation."""
     labels = records.labels
     seeds = sorted({len(records.of(label)) for label in labels})
-    judges = {name for run in records.runs if (name := _judge(run.result))}
+    judges = {name for run in records.runs if (name := judge_name(run.result))}
     setting = records.study.get("setting")
     entries = [
         ("methods" if len(labels) != 1 else "method", str(len(labels))),
@@ -163,7 +163,8 @@ def _rows(records: Records, split: str) -> int:
     return max((len(run.result.rows[split].ids) for run in records.runs if split in run.result.rows), default=0)
 
 
-def _judge(result: EvalResult) -> str:
+def judge_name(result: EvalResult) -> str:
+    """Return the model or kind of the judge; empty without a judge."""
     identity = result.settings.get("judge") or {}
     model = identity.get("model") or {}
     return str(model.get("model") or model.get("kind") or identity.get("kind") or "")

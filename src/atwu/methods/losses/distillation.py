@@ -1,0 +1,151 @@
+"""Losses that move the model to a teacher: the original model in a state in which it does not recall the answer.
+
+A loss declares how the original model reads the forget rows (`needs`, `reference_specs`) and how its output is changed and
+compared (`comparison`). Here the teacher reads the question behind a prompt (DUET) or has smoothed attention (ASU); in
+`divergence.py` the logit of the answer token is reduced (UNDIAL).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import Component, Range, RetainLoss, number, setting
+from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.losses.divergence import WeightedDistance, kl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.distribution_distance import Comparison, Teacher
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference, ReferenceSpec
+
+
+class SmoothedAttention(WeightedDistance):
+    """ASU (Zare Zade et al. 2026): KL from the original model with the attention scores of every layer divided by τ.
+
+    The published code also has variants that smooth some layers only, or add a refusal. Formula and defaults are those of that
+    code for TOFU; the paper is said to be insensitive to τ between 2 and 2.8.
+    """
+
+    formula = "w KL(π0 at attention temperature τ ‖ π)"
+    reduction = "row_means"
+    needs = ("reference_distributions",)
+    attention_temperature: float = number(
+        2.3,
+        symbol="τ",
+        search=Range(2.0, 2.8, log=False),
+        positive=True,
+        help="ASU: divisor of the teacher's attention scores; larger recalls less, 1 is the original model",
+    )
+
+    def reference_specs(self) -> dict[str, ReferenceSpec]:
+        return {
+            name: dataclasses.replace(spec, attention_temperature=self.attention_temperature)
+            for name, spec in super().reference_specs().items()
+        }
+
+    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
+
+        return Comparison(lambda logps, ref, ids: kl(logps, ref), inputs.reference.teacher("forget"))
+
+
+def top_logits_distance(logits: Tensor, ref_logits: Tensor, *, tokens: int) -> Tensor:
+    """Sum of the Huber losses (threshold 1) between logits, over the tokens with the largest logits of the teacher.
+
+    Args:
+        logits: logits of the current model, shape (tokens, vocabulary).
+        ref_logits: those of the teacher, no gradient.
+        tokens: number of tokens to compare, at least 1.
+
+    Returns:
+        Shape (tokens,); 0 where the compared logits are equal.
+    """
+    import torch.nn.functional as F
+
+    largest = ref_logits.detach().topk(min(tokens, ref_logits.shape[-1]))
+    return F.huber_loss(logits.gather(1, largest.indices), largest.values, reduction="none").sum(-1)
+
+
+def mean_at_start(values: Tensor, mask: Tensor, *, first: int) -> Tensor:
+    """Mean of each row's values at its first counted tokens, shape (batch,).
+
+    Args:
+        values: shape (batch, tokens).
+        mask: True on counted tokens, same shape; a row without any has 0.
+        first: number of counted tokens.
+    """
+    start = mask & (mask.cumsum(-1) <= first)
+    return (values * start).sum(-1) / start.sum(-1).clamp(min=1)
+
+
+class _AtStart(Component):
+    """The part that both losses of DUET share: which logits they compare."""
+
+    teacher_tokens: int = number(
+        100,
+        symbol="k",
+        search=Range(10, 1000, integer=True),
+        positive=True,
+        help="DUET: number of the teacher's likeliest tokens whose logits are compared",
+    )
+    first_tokens: int = number(
+        1, symbol="m", positive=True, help="DUET: tokens at the start of an answer at which logits are compared"
+    )
+
+    def compared_with(self, teacher: Teacher) -> Comparison:
+        """Return the comparison of logits with those of a teacher."""
+        from atwu.modeling.distribution_distance import Comparison
+
+        distance = functools.partial(top_logits_distance, tokens=self.teacher_tokens)
+        return Comparison(lambda logits, ref, ids: distance(logits, ref), teacher, of_logits=True)
+
+
+class PromptedTeacher(_AtStart, WeightedDistance):
+    """DUET (Zhong et al. 2026): `top_logits_distance` to the original model that reads the question behind a prompt.
+
+    From reviews and a reading note of the paper (its text and code could not be read): the prompt, the Huber loss of the k
+    largest logits of the teacher, and the first answer token only, so that answers are not needed. The value of k is ours.
+    """
+
+    formula = "w Huber(z, z0 prompted), top k at start"
+    reduction = "sequences"
+    needs = ("reference_distributions", "prompted_rows", "text")
+    teacher_prompt: str = setting(
+        "You do not know the answer to the following question. Say only that you do not know.",
+        help="text before the question that only DUET's teacher reads; best one that names what it does not know",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.teacher_prompt.strip():
+            raise ValueError(
+                "teacher_prompt is empty; give a text that denies the knowledge, such as 'You know nothing about France.'"
+            )
+
+    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+        return self.compared_with(inputs.reference.teacher("forget"))
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return mean_at_start(super().values(terms, weights), terms.mask, first=self.first_tokens)
+
+
+class TopLogits(_AtStart, RetainLoss):
+    """The same distance to the original model on retain rows, without the prompt.
+
+    In the paper the teacher reads retain questions behind the prompt too, which is written so that it does not change them.
+    """
+
+    formula = "Huber(z, z0) on retain answers, top k at start"
+    reduction = "sequences"
+    needs = ("retain", "reference_distributions")
+
+    def comparison(self, reference: Reference) -> Comparison:
+        return self.compared_with(reference.teacher("retain"))
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        assert out.distance is not None
+        return mean_at_start(out.distance, out.mask, first=self.first_tokens)

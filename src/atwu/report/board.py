@@ -1,0 +1,164 @@
+"""The board: results of several studies in one JSON file, `board.json`. A submission is such a file, too.
+
+A study is a benchmark, a model and the methods compared on them: their mean results over seeds, without values of single
+rows, and the record of one run each. `atwu.report.page.board_page` makes the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
+from atwu.evaluation.result import STRICT, EvalResult, measured_numbers
+from atwu.report.merge_studies import NO_BUDGET
+from atwu.report.metric_table import Table, table_of
+from atwu.report.report_records import Records, RunRecord
+from atwu.report.run_records import read_records
+from atwu.report.table_values import REFERENCE_MODELS
+from atwu.training.model_card import public_command, public_record, public_text
+
+BOARD_NAME, FACTS_NAME = "board.json", "board.yaml"
+BOARD_SCHEMA_NAME: Final = "atwu.board/1"
+_MADE_BY = "atwu board build FOLDER"
+
+Words = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFacts:
+    """What a study compares, and how to repeat it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    benchmark: Words
+    model: Words
+    """The original model."""
+    command: Words
+    """Command lines that give these results."""
+    budget: Words = NO_BUDGET
+    """How the methods were tuned."""
+    about: str = ""
+    records: Annotated[str, Field(pattern=r"^([^:]*|https://\S+)$")] = ""
+    """Where the records of all runs are: an https address, or a folder of the repository."""
+
+
+@dataclass(frozen=True)
+class BoardStudy:
+    """One study of the board."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    facts: StudyFacts
+    results: Mapping[str, EvalResult]
+    """`original`, `retain-only` or label -> mean over seeds."""
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Label -> `run.json` of its first seed, without private parts."""
+
+    def __post_init__(self) -> None:
+        if not self.results.keys() - set(REFERENCE_MODELS):
+            raise ValueError("results need at least one unlearned model.")
+
+    @cached_property
+    def records(self) -> Records:
+        """The study as the records of a report, with one run per label."""
+        facts = self.facts
+        about = {"command": facts.command, "budget": facts.budget, "about": facts.about}
+        return Records(
+            f"{facts.benchmark}, {facts.model}",
+            {role: self.results[role] for role in REFERENCE_MODELS if role in self.results},
+            tuple(
+                RunRecord(label, None, None, result, self.runs.get(label))
+                for label, result in self.results.items()
+                if label not in REFERENCE_MODELS
+            ),
+            about,
+        )
+
+    @cached_property
+    def table(self) -> Table:
+        """All metrics of all models."""
+        return table_of(self.records.results, runs=self.seeds)
+
+    @property
+    def seeds(self) -> dict[str, int]:
+        """Label -> number of its runs."""
+        return {
+            run.label: max((cell.seeds for *_, cell in measured_numbers(run.result)), default=1)
+            for run in self.records.runs
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The content of `board.json`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    studies: Annotated[tuple[BoardStudy, ...], Field(min_length=1)]
+    schema: Literal["atwu.board/1"] = BOARD_SCHEMA_NAME
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON, the content of `board.json`."""
+        return {"schema": self.schema, **json.loads(type_adapter(Board).dump_json(self))}
+
+
+def read_board(paths: Sequence[str | Path]) -> Board:
+    """Read finished studies and submissions.
+
+    Args:
+        paths: files of this schema, and folders that `atwu report` reads. A folder without `study.json` needs a
+            `board.yaml` with the fields of `StudyFacts`; its fields replace those of a `study.json`.
+
+    Raises:
+        FileNotFoundError: a path does not exist, or contains no finished run.
+        ValueError: a file is damaged; the message names it and the key.
+    """
+    return Board(tuple(study for path in map(Path, paths) for study in _studies(path)))
+
+
+def _studies(path: Path) -> Iterable[BoardStudy]:
+    if not path.is_dir():
+        board: Board = read_declared(path, Board, BOARD_SCHEMA_NAME, what="board", made_by=_MADE_BY)
+        return board.studies
+    records = read_records([path])
+    facts = _study_facts(records.study)
+    if (file := path / FACTS_NAME).is_file():
+        written = read_yaml(file)
+        facts |= written if isinstance(written, dict) else {"benchmark": written}
+    hint = f"{FACTS_NAME} in this folder states benchmark, model, command, budget, about and records."
+    return [
+        BoardStudy(
+            validated(facts, type_adapter(StudyFacts), what=str(file), hint=hint),
+            {label: _public(result) for label, result in records.results.items()},
+            {run.label: public_record(run.run) for run in reversed(records.runs) if run.run is not None},
+        )
+    ]
+
+
+def _study_facts(study: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that a `study.json` states."""
+    setting = study.get("setting") or {}
+    target, benchmark = setting.get("target"), setting.get("benchmark")
+    if isinstance(target, Mapping):
+        target = target.get("model") or target.get("shape")
+    facts = {
+        "benchmark": benchmark if isinstance(benchmark, str) else setting.get("name"),
+        "model": target,
+        "about": study.get("title"),
+        "budget": study.get("budget"),
+    }
+    public = {key: public_text(str(value)) for key, value in facts.items() if value}
+    return public | ({"command": public_command(study["command"])} if study.get("command") else {})
+
+
+def _public(result: EvalResult) -> EvalResult:
+    """Return a result without values and texts of single rows, and without private parts of paths."""
+    settings = {key: value for key, value in public_record(result.settings).items() if key != "rows"}
+    return replace(result, model=public_text(result.model), settings=settings, rows={})

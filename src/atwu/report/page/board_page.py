@@ -1,0 +1,107 @@
+"""Render the board: an overview of methods by study, then figures, table, commands and records of each study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from atwu.evaluation.registry import short_name
+from atwu.evaluation.result import EvalResult
+from atwu.report.board import Board, BoardStudy
+from atwu.report.figures.trade_off import trade_off, trade_off_judged
+from atwu.report.metric_labels import is_attack
+from atwu.report.metric_table import format_range
+from atwu.report.page.page_templates import render_template
+from atwu.report.page.report_page import (
+    SORT,
+    explained,
+    metrics_page_table,
+    models_page_table,
+    range_of,
+    table_row,
+)
+from atwu.report.page.reproduce_section import reproduce
+from atwu.report.page.summary_section import judge_name
+from atwu.report.report_table import headline_metrics, leading_metric
+from atwu.report.table_values import REFERENCE_MODELS
+
+
+def render_board(board: Board) -> str:
+    """Render the page; equal boards give equal pages."""
+    keys = dict.fromkeys(key for study in board.studies for key in headline_metrics(study.records))
+    studies = [_section(study, place) for place, study in enumerate(board.studies, 1)]
+    legend = {
+        "used": set().union(*(study["headline"]["used"] for study in studies)),
+        "out": {word: meaning for study in studies for word, meaning in study["headline"]["out"].items()},
+    }
+    return render_template(
+        "board.html",
+        title="Unlearning board",
+        overview=_overview(board) | legend,
+        studies=studies,
+        glossary=explained(list(keys)),
+    )
+
+
+def _overview(board: Board) -> dict[str, Any]:
+    """Table with one row per method and one column per study: the metric that ranks its methods."""
+    columns, cells = [], []
+    for study in board.studies:
+        key = leading_metric(study.records)
+        (head,) = study.table.only([key]).heads if key else (None,)
+        rows = study.table.only([key] if key else []).frame
+        cells.append({cell.label: cell for cell in rows.itertuples()})
+        columns.append(
+            {
+                "name": short_name(*reversed(key)) if key else "–",
+                "direction": head.direction if head else "none",
+                "above": study.facts.benchmark,
+                "below": study.facts.model,
+                "meaning": "",
+                "more": False,
+                "ends": range_of(rows) if key else None,
+            }
+        )
+    labels = dict.fromkeys(label for study in board.studies for label in study.results)
+    rows = [
+        table_row(label, [column.get(label) for column in cells], reference=label in REFERENCE_MODELS)
+        for label in sorted(labels, key=lambda label: label not in REFERENCE_MODELS)
+    ]
+    caption = f"The ranking metric of each study. {SORT}"
+    return {"name": "headline-all", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
+
+
+def _section(study: BoardStudy, place: int) -> dict[str, Any]:
+    """Return what the page shows of a study."""
+    records, every = study.records, study.table
+    table = every.only(headline_metrics(records))
+    attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))
+    drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
+    return {
+        "facts": study.facts,
+        "key_facts": _key_facts(study),
+        "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
+        "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
+        "attacks": attacks and attacks | {"name": f"attacks-{place}"},
+        "reproduce": reproduce(records, None),
+    }
+
+
+def _key_facts(study: BoardStudy) -> list[tuple[str, str]]:
+    frame = study.table.frame
+    results = [run.result for run in study.records.runs]
+    judges = sorted({judge_name(result) for result in results} - {""})
+    rows = ((f"{split} rows", str(frame.n[frame.set == split].max())) for split in ("forget", "retain"))
+    entries = [
+        ("methods", str(len(results))),
+        ("seeds each", format_range(study.seeds.values())),
+        *rows,
+        ("prompts per question", format_range(_prompts(results))),
+        ("judge", " and ".join(judges)),
+    ]
+    return [(name, text) for name, text in entries if text not in ("", "0")]
+
+
+def _prompts(results: Iterable[EvalResult]) -> list[int]:
+    return [count for result in results for count in result.settings.get("questions_per_row", {}).get("forget", ())]
