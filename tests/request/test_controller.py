@@ -15,6 +15,7 @@ from atwu.request.controller import (
     LR_LEAK,
     MAX_AT_GOAL,
     MAX_EVALUATIONS,
+    MAX_FAILED_SCALES,
     PATIENCE,
     AdaptiveController,
     ControllerGoals,
@@ -114,7 +115,7 @@ def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
 
 
 def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_forgets() -> None:
-    for forgets_from, scale in [(0.0, CHANGE_SCALES[0]), (0.55, 0.6), (0.65, 0.7), (0.75, 0.8), (0.95, 1.0)]:
+    for forgets_from, scale in [(0.0, CHANGE_SCALES[-1]), (0.55, 0.6), (0.65, 0.7), (0.75, 0.8), (0.95, 1.0)]:
         controller = Scripted([KNOWN, (0.02, 0.01), (0.02, 0.01)], leaks=[0.2, 0], forgets_from=forgets_from)
         controller.run()
         assert controller.change_scale == scale
@@ -123,11 +124,19 @@ def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_f
 
 
 def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
-    trained, scaled = [0.2] * MAX_AT_GOAL, [0.3, 0.3]  # of the factors .7 and .9
+    trained, scaled = [0.2] * MAX_AT_GOAL, [0.3] * MAX_FAILED_SCALES
     controller = Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=trained + scaled, forgets_from=0.0)
     controller.run()
     assert controller.change_scale == 1
     assert controller.last.leak == 0.2
+
+
+def test_one_failed_factor_does_not_end_the_search_for_a_smaller_one() -> None:
+    scaled = [0.3, 0.2, 0.3, 0.3]  # of the factors .9 to .6
+    controller = Scripted([KNOWN, *[(0.02, 0.01)] * 3], leaks=[0.2, 0.3, 0.3, *scaled], forgets_from=0.0)
+    controller.run()
+    assert controller.change_scale == 0.8
+    assert not controller.leaks
 
 
 def test_weights_short_of_the_goal_are_not_scaled() -> None:

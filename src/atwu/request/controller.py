@@ -49,8 +49,11 @@ MAX_EVALUATIONS = 40
 MAX_AT_GOAL = 6
 """Number of evaluations at the goal after which a run ends although greedy answers still state some facts: a single word, such
 as "Asia" in "East Asia", may never disappear, and further training only does damage."""
-CHANGE_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""Factors on the change of the weights that are tried after training, by bisection."""
+CHANGE_SCALES = (0.9, 0.8, 0.7, 0.6, 0.5)
+"""Factors on the change of the weights that are tried after training, in this order."""
+MAX_FAILED_SCALES = 2
+"""Number of factors in a row with which the rows are not forgotten, after which no smaller one is tried. It is not 1, because
+with few rows a single answer decides."""
 PATIENCE = 2
 """Number of evaluations at the goal without a smaller leak after which a run ends, too."""
 LEAK_TOLERANCE = 0.01
@@ -59,7 +62,7 @@ EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations, until measurements give a better estimate."""
 EXPECTED_AT_GOAL = 3
 """Expected number of evaluations at the goal. A run has between 1 and `MAX_AT_GOAL`, so it can be off by half at most."""
-EXPECTED_SCALE_CHECKS = 2
+EXPECTED_SCALE_CHECKS = 3
 """Expected number of checks of greedy answers while the change of the weights is scaled down."""
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """Files in a checkpoint: the state of the controller, and the best weights so far."""
@@ -273,27 +276,26 @@ class AdaptiveController(TrainerCallback):
 
         Weights between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
         """
-        leak, low, high = trained.leak or 0.0, 0, len(CHANGE_SCALES)
-        while low < high:
-            middle = (low + high) // 2
-            scale = CHANGE_SCALES[middle]
+        leak, failed = trained.leak or 0.0, 0
+        for scale in CHANGE_SCALES:
             self._set_change(scale)
-            measured = self._from_first_process(lambda: self._measure(trained.step))
+            measured, why = self._from_first_process(lambda: self._measure(trained.step)), "better known than the goal"
             stays = self.remaining(measured) <= 0 and self.retain_loss_increase(measured) <= self._limit
             if stays:
                 found = self._find_leak()
                 stays = found is None or (leak > 0 and found.excess <= leak + LEAK_TOLERANCE)
+                why = "" if found is None else found.text
                 measured = dataclasses.replace(measured, leak=0.0 if found is None else found.excess)
             self.say(
                 f"weight change scaled to {scale:g}: key-token prob {measured.probability:.3f}  accuracy "
                 f"{measured.accuracy:.3f}  retain loss {self.retain_loss_increase(measured):+.3f}"
-                + ("" if stays else "; not forgotten")
+                + ("" if stays else f"; not forgotten: {why}")
             )
             if stays:
-                self.change_scale, self.best, high = scale, measured, middle
+                self.change_scale, self.best, failed = scale, measured, 0
                 self.history.append(measured)
-            else:
-                low = middle + 1
+            elif (failed := failed + 1) == MAX_FAILED_SCALES:
+                break
         self._set_change(self.change_scale)
         if self.change_scale < 1:
             self.say(
