@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -45,7 +46,7 @@ def render_board(board: Board) -> str:
 
 
 def _overview(board: Board) -> dict[str, Any]:
-    """Table with one row per method and one column per study: the metric that ranks its methods."""
+    """Table with one row per method, the most studied first, and one column per study: the metric that ranks its methods."""
     columns, cells = [], []
     for study in board.studies:
         key = leading_metric(study.records)
@@ -63,10 +64,10 @@ def _overview(board: Board) -> dict[str, Any]:
                 "ends": range_of(rows) if key else None,
             }
         )
-    labels = dict.fromkeys(label for study in board.studies for label in study.results)
+    labels = Counter(label for study in board.studies for label in study.results)
     rows = [
         table_row(label, [column.get(label) for column in cells], reference=label in REFERENCE_MODELS)
-        for label in sorted(labels, key=lambda label: label not in REFERENCE_MODELS)
+        for label, _ in labels.most_common()
     ]
     caption = f"The ranking metric of each study. {SORT}"
     return {"name": "headline-all", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
