@@ -245,7 +245,7 @@ def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
     assert found["learning_rate"] == pytest.approx(5e-5)
     assert found["per_device_train_batch_size"] == 8
     assert found["scorer_prior"] == "rarity"
-    assert found["retain_loss"] == "kl_rows"
+    assert found["retain_loss"] == "kl"
     small = fitted("LoRA, activation checkpointing")
     large = choose(
         {}, recipe=recipe("wga"), rows=4000, hidden=4096, self_generated_answers=False, place=LAPTOP, fitted=small
@@ -254,7 +254,7 @@ def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
     assert values["lora_r"] == 16
     assert values["activation_checkpointing"]
     assert values["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
-    assert values["retain_loss"] == "kl_rows"  # rows of one's own are compared with the model itself, too
+    assert values["retain_loss"] == "kl"  # rows of one's own are compared with the model itself, too
     assert "scorer_prior" not in values
     given: dict[str, object] = {"max_steps": 7, "lora_r": 4}
     kept = {
@@ -277,7 +277,7 @@ def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
     (spared,) = choose(given, recipe=recipe("atwu"), **rest, auto_memory=True)
     assert (spared.name, spared.value) == ("activation_checkpointing", True)
     (itself,) = choose(given, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True})
-    assert (itself.name, itself.value) == ("retain_loss", "kl_rows")
+    assert (itself.name, itself.value) == ("retain_loss", "kl")
     assert not choose(
         {**given, "retain_loss": "nll"}, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True}
     )

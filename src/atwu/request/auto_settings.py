@@ -251,7 +251,7 @@ def choose(
         f"{fitted.strategy.description}: about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
     )
     ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.strategy.options)).items()]
-    itself = Choice("retain_loss", "kl_rows", "keeps the answers as they are, short ones as much as long ones")
+    itself = Choice("retain_loss", "kl", "keeps the answers as they are instead of training on them")
     kept = [itself] if recipe.retain_loss == "nll" else []
     if length and RATE_OPTION in given:  # an expert run: everything else keeps its documented default
         alone = [*(ways if auto_memory else ()), *(kept if self_generated_answers else ())]
