@@ -140,7 +140,8 @@ def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missin
         examples=worked.examples,
     )
     assert available(worked.met_needs) == list(scored_weightings())
-    assert available(bare.met_needs) == [
+    own = [name for name in available(bare.met_needs) if "#" not in name]  # without functions of other tests
+    assert own == [
         "saturation",
         "importance",
         "satimp",
