@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from atwu.request.answer_check import Leak
+from atwu.request.change_scale import CHANGE_SCALES, MAX_FAILED_SCALES
 from atwu.request.controller import (
-    CHANGE_SCALES,
     EXPECTED_SCALE_CHECKS,
     LR_DECREASE,
     LR_LEAK,
     MAX_AT_GOAL,
     MAX_EVALUATIONS,
-    MAX_FAILED_SCALES,
     PATIENCE,
     AdaptiveController,
     ControllerGoals,

@@ -30,6 +30,7 @@ from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_pro
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.modes import full_precision
 from atwu.request.answer_check import AnswerCheck, Leak
+from atwu.request.change_scale import copied, set_change, smallest_scale
 from atwu.request.training_history import EvaluationRecord, TrainingHistory
 from atwu.training.progress import Say
 from atwu.training.sharding import broadcast_from_main
@@ -49,11 +50,6 @@ MAX_EVALUATIONS = 40
 MAX_AT_GOAL = 6
 """Number of evaluations at the goal after which a run ends although greedy answers still state some facts: a single word, such
 as "Asia" in "East Asia", may never disappear, and further training only does damage."""
-CHANGE_SCALES = (0.9, 0.8, 0.7, 0.6, 0.5)
-"""Factors on the change of the weights that are tried after training, in this order."""
-MAX_FAILED_SCALES = 2
-"""Number of factors in a row with which the rows are not forgotten, after which no smaller one is tried. It is not 1, because
-with few rows a single answer decides."""
 PATIENCE = 2
 """Number of evaluations at the goal without a smaller leak after which a run ends, too."""
 LEAK_TOLERANCE = 0.01
@@ -143,7 +139,7 @@ class AdaptiveController(TrainerCallback):
         self._original: list[Tensor] = []
         """Trained weights of the original model; none if they are not scaled down, as in a sharded model."""
         if stop and not trainer.sharded:  # before a checkpoint is loaded
-            self._original = _copied(self._model_parameters())
+            self._original = copied(self._model_parameters())
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -272,12 +268,10 @@ class AdaptiveController(TrainerCallback):
         return self._from_first_process(lambda: self._answer(self.rows.answers.find_leak))
 
     def _scale_change(self, trained: EvaluationRecord) -> None:
-        """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are.
+        """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are."""
+        leak = trained.leak or 0.0
 
-        Weights between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
-        """
-        leak, failed = trained.leak or 0.0, 0
-        for scale in CHANGE_SCALES:
+        def forgotten(scale: float) -> bool:
             self._set_change(scale)
             measured, why = self._from_first_process(lambda: self._measure(trained.step)), "better known than the goal"
             stays = self.remaining(measured) <= 0 and self.retain_loss_increase(measured) <= self._limit
@@ -292,10 +286,11 @@ class AdaptiveController(TrainerCallback):
                 + ("" if stays else f"; not forgotten: {why}")
             )
             if stays:
-                self.change_scale, self.best, failed = scale, measured, 0
+                self.best = measured
                 self.history.append(measured)
-            elif (failed := failed + 1) == MAX_FAILED_SCALES:
-                break
+            return stays
+
+        self.change_scale = smallest_scale(forgotten)
         self._set_change(self.change_scale)
         if self.change_scale < 1:
             self.say(
@@ -381,13 +376,10 @@ class AdaptiveController(TrainerCallback):
     def _keep(self, measured: EvaluationRecord) -> None:
         self.best = measured
         if self.stop:
-            self._weights = _copied(self._trained())
+            self._weights = copied(self._trained())
 
-    @torch.no_grad()
     def _set_change(self, scale: float) -> None:
-        """Set the weights of the model to the original ones plus `scale` times the change that the kept ones are."""
-        for parameter, original, kept in zip(self._model_parameters(), self._original, self._weights, strict=False):
-            parameter.copy_(torch.lerp(original, kept, scale))
+        set_change(self._model_parameters(), self._original, self._weights, scale)
 
     @torch.no_grad()
     def _restore(self) -> None:
@@ -416,10 +408,6 @@ class AdaptiveController(TrainerCallback):
         weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.history, self.best, self.rollbacks = list(state.eval_steps), state.best, state.rollbacks
         self._weights = [weights[str(place)] for place in range(len(weights))]
-
-
-def _copied(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
 
 
 def _mean(values: Iterable[float | None]) -> float:
