@@ -38,4 +38,5 @@ class BoardBuildCommand:
 
         write_text(page, render_board(board))
         write_json(numbers, board.to_json())
-        say(f"wrote {page} and {numbers}: {len(board.studies)} studies")
+        count = len(board.studies)
+        say(f"wrote {page} and {numbers}: {count} {'study' if count == 1 else 'studies'}")
