@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example, Message
-from atwu.errors import ModelFileError
-from atwu.modeling.loading_report import check_spaces
 
 KINDS = ["byte", "byte-bos", "byte-trimmed", "metaspace", "byte-fallback"]
 ROW = Example.from_qa("Where was Ilmo Varde born?", "Ilmo Varde was born in Karsund.", forget_spans=((23, 30),))
@@ -193,16 +189,3 @@ def test_errors_say_what_to_do(tokenizer_of):
     endless.eos_token = None
     with pytest.raises(ValueError, match=r"tokenizer\.eos_token"):
         Encoder(endless).encode(ROW)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", [None, "pre_tokenizer", "decoder", "normalizer"])
-def test_a_tokenizer_whose_parts_treat_spaces_is_rejected_without_one_of_them(tokenizer_of, kind, part):
-    tokenizer = tokenizer_of(kind)
-    rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    if part is None or rules[part] is None:
-        check_spaces(tokenizer, "folder")
-        return
-    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules | {part: None}))
-    with pytest.raises(ModelFileError, match=r"folder: tokenizer\.json does not return spaces"):
-        check_spaces(tokenizer, "folder")

@@ -11,9 +11,8 @@ import numpy as np
 
 from atwu.benchmarks.probes import BenchmarkProbes, Probe, Probes
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.render import with_system
+from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
-from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
 from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN

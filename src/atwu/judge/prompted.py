@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu.data.render import without_thoughts
 from atwu.data.schema import Message
-from atwu.data.thoughts import without_thoughts
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
 from atwu.judge.chat_model import ChatRequest
