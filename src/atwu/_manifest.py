@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import shutil
-import stat
 from pathlib import Path
 
 from atwu._file_reading import read_json
@@ -17,6 +17,9 @@ from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 MANIFEST_NAME = "manifest.json"
 RECORD_NAME = "run.json"
 """Record of a run."""
+
+_CHECKPOINT = re.compile("checkpoint-")
+"""Checkpoints have their own manifests and are removed one by one."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +33,9 @@ def write_manifest(folder: Path) -> None:
     files = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in inside
-        if path.is_file() and path.name != "README.md" and not _of_checkpoint(path.relative_to(folder))
+        if path.is_file() and path.name != "README.md" and not _CHECKPOINT.match(path.relative_to(folder).as_posix())
     }
     write_json(folder / MANIFEST_NAME, {"files": files})
-
-
-def _of_checkpoint(path: Path) -> bool:
-    """Whether a path belongs to a checkpoint; checkpoints have their own manifests and are removed one by one."""
-    return path.parts[0].startswith("checkpoint-")
 
 
 def damage(folder: Path, *, weights: bool = True) -> str | None:
@@ -56,11 +54,7 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
     for name, size, sha256 in written:
         if ".safetensors" in name.name and not weights:
             continue
-        if name.is_absolute() or ".." in name.parts:
-            return f"{MANIFEST_NAME} names {name}, which is outside"
         try:
-            if not stat.S_ISREG((folder / name).stat().st_mode):
-                return f"{name} is not a regular file"
             if (found := (folder / name).stat().st_size) != size:
                 return f"{name} has {found} bytes, expected {size}"
             if sha256_of(folder / name) != sha256:
