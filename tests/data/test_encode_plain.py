@@ -103,7 +103,7 @@ class TestEveryTokenizer:
 WORDS = ["Ilmo", "Varde", "was", "born", "in", "1961", "Karsund", "café", "日本", "🎉", "The", "Ferry", "zq", "Å"]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flagged_tokens_cover_exactly_the_span_characters(tokenizer_store, data):
     words = data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8))

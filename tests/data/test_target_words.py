@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.sources import load_rows
@@ -94,6 +94,7 @@ def test_malformed_labels(bad, match):
     assert str(caught.value).startswith(f"{WHERE}, column 'target_words'")
 
 
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["ab", "b", "ab b", "cab"]), min_size=1, max_size=8), st.data())
 def test_ranges_are_sorted_disjoint_and_contain_every_word(chosen, data):
     answer = "ab cab b ab b."
