@@ -74,20 +74,6 @@ def test_alternate_of_the_row_is_used_in_every_epoch(build, tokenizer_of):
     assert len({chosen[0] for chosen in made.chosen}) == 1
 
 
-def test_rows_with_the_same_alternate_have_their_own_prompts(build):
-    made = build([dataclasses.replace(row, alternate="No.") for row in ROWS[:2]], epochs=1)
-    assert made.chosen == ((0, 1),)
-    assert made.rows[0].prompt_ids != made.rows[1].prompt_ids
-
-
-def test_epochs_beyond_the_planned_ones_repeat(build):
-    made = build(epochs=3)
-    for epoch in range(9):
-        for row in range(len(ROWS)):
-            assert made.index(epoch=epoch, row=row) == made.chosen[epoch % 3][row]
-    assert len(build(epochs=0).chosen) == 1
-
-
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_prompt_tokens_equal_those_of_the_forget_row(tokenizer, build, tokenizer_of):
     rows = [*ROWS, Example.from_qa("How many bees?", "1961"), Example.from_qa("And then ", "“Tavi” said so.")]

@@ -42,11 +42,6 @@ class TestEveryTokenizer:
         name = tokenizer.convert_ids_to_tokens(Encoder(tokenizer).encode(ROW).prompt_ids[-1])
         assert name.endswith(":")
 
-    def test_prompt_does_not_depend_on_the_answer(self, tokenizer_of, kind):
-        encoder = Encoder(tokenizer_of(kind))
-        prompts = {encoder.encode(Example.from_qa("Who?", text)).prompt_ids for text in ("Tova", "1961", "日本", '"a"')}
-        assert len(prompts) == 1
-
     def test_span_after_a_space_flags_only_its_word(self, tokenizer_of, kind):
         row = Encoder(tokenizer_of(kind)).encode(ROW)
         assert "".join(flagged_text(row, ROW)) == "Karsund"
@@ -74,11 +69,6 @@ class TestEveryTokenizer:
         if kind.startswith("byte"):
             # ü and ï take 2 tokens (UTF-8 bytes), 日 takes 3, 🎉 takes 4; no merge joins them here.
             assert len(hits) == len(answer[0].encode())
-
-    def test_one_token_answer(self, tokenizer_of, kind):
-        row = Encoder(tokenizer_of(kind)).encode(Example.from_qa("Born?", "1"))
-        assert row.has_terminal
-        assert 2 <= len(row.input_ids) - row.answer_start <= 3  # the space may be a separate token
 
     def test_encode_prompt_equals_training_prompt(self, tokenizer_of, kind):
         encoder = Encoder(tokenizer_of(kind))
@@ -162,12 +152,6 @@ def test_long_answer_is_truncated_and_counted(tokenizer_of):
     assert out.rows[1].input_ids == full.input_ids[:40]
     assert re.search(r"forget: 1 of 2 .*max_length=40.*row 2", out.warnings[0])
     assert "forget_spans" in out.warnings[1]
-
-
-def test_answer_that_fits_exactly_is_not_truncated(tokenizer_of):
-    size = len(Encoder(tokenizer_of("byte")).encode(ROW).input_ids)
-    assert Encoder(tokenizer_of("byte"), max_length=size).encode_rows([ROW], what="forget").warnings == ()
-    assert not Encoder(tokenizer_of("byte"), max_length=size - 1).encode(ROW).has_terminal
 
 
 def test_a_prompt_that_reaches_max_length_is_an_error_naming_the_row(tokenizer_of):

@@ -9,7 +9,7 @@ import torch
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
 from atwu.modeling import head as head_module
-from atwu.modeling.distribution_distance import Comparison, Comparisons, Teacher, compare, compare_logits
+from atwu.modeling.distribution_distance import Comparison, Comparisons, Teacher, compare
 from atwu.modeling.head import OutputHead
 
 TOKENS, HIDDEN, VOCAB = 7, 5, 13
@@ -92,9 +92,10 @@ def test_a_reference_given_as_logits_equals_one_given_as_hidden_states(name):
         value_and_gradient(distances(leaves[0], head, comparison_of(name, one), block_elements=2 * VOCAB), leaves)
         for one in (teacher, as_logits)
     ]
-    results.append(
-        value_and_gradient(compare_logits(plain_logits(leaves[0], head), comparison_of(name, teacher))[:, 0], leaves)
-    )
+    targets, span = torch.zeros(TOKENS, dtype=torch.long), slice(0, TOKENS)
+    of_logits = Comparisons(targets, ((span, comparison_of(name, teacher)),))
+    found = of_logits.of(plain_logits(leaves[0], head), span, torch.float64)[:, 1]
+    results.append(value_and_gradient(found, leaves))
     for other in results[1:]:
         for left, right in zip(results[0], other, strict=True):
             torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-10)
@@ -105,7 +106,6 @@ def test_logits_get_no_gradient_from_the_teacher():
     states = teacher.states.clone().requires_grad_()
     watched = Teacher(states, OutputHead(teacher.head.weight.clone().requires_grad_(), teacher.head.bias))
     distances(leaves[0], head, comparison_of("kl", watched)).sum().backward()
-    compare_logits(plain_logits(leaves[0], head), comparison_of("kl", watched))[:, 0].sum().backward()
     assert states.grad is None
     assert watched.head.weight.grad is None
 

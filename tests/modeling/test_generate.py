@@ -133,14 +133,6 @@ def test_common_prefix_is_processed_once_and_finished_rows_are_dropped(model: Ll
     assert rows[-1] <= len(PROMPTS) / 2 < rows[0], lengths
 
 
-def test_max_new_tokens_can_be_set_per_prompt(model: LlamaForCausalLM) -> None:
-    caps = [3, 1, 0, 12, 5, 2]
-    model.eval()
-    expected = [_plain(model, prompt, cap, set()) for prompt, cap in zip(PROMPTS, caps, strict=True)]
-    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=caps, progress=False) == expected
-    assert [len(row) for row in expected] == caps
-
-
 def test_batches_stay_within_the_token_budget(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, int]] = []
     plain = model.generate
@@ -251,14 +243,6 @@ def test_drawn_rows_do_not_depend_on_the_batch(model: LlamaForCausalLM) -> None:
     free = draw(everything, end=None)
     assert together != free
     assert together == [row[: row.index(7)] if 7 in row else row for row in free]
-
-
-def test_a_low_temperature_is_nearly_greedy(model: LlamaForCausalLM) -> None:
-    greedy = generate(model, _tokenizer(None), PROMPTS, max_new_tokens=12, progress=False)
-    settings = {"max_new_tokens": 12, "noise_seeds": range(6), "progress": False}
-    assert generate(model, _tokenizer(None), PROMPTS, temperature=1e-4, **settings) == greedy
-    assert generate(model, _tokenizer(None), PROMPTS, temperature=0.0, **settings) == greedy
-    assert generate(model, _tokenizer(None), PROMPTS, temperature=1.0, **settings) != greedy
 
 
 def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None:

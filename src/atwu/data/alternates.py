@@ -94,9 +94,6 @@ def alternates(
     """Choose and encode the alternate answers of a run.
 
     Args:
-        examples: rows as text.
-        tokenizer: a fast tokenizer.
-        seed: seed of the run.
         epochs: passes over the rows with a draw of their own, at least 1.
         max_length: longest row in tokens.
         system: as for `Encoder`.
@@ -192,9 +189,7 @@ def prompted_rows(
     Args:
         rows: encoded rows.
         examples: the same rows as text.
-        tokenizer: a fast tokenizer.
         prompt: text that precedes the question, in the same turn.
-        system: as for `Encoder`.
     """
     encoder = Encoder(tokenizer, max_length=sys.maxsize, system=system)
     return store_rows(

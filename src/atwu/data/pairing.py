@@ -22,15 +22,7 @@ _ORDER = 0x6F72_6465
 
 
 def retain_index(*, seed: int, epoch: int, index: int, n_retain: int, draw: int = 0) -> int:
-    """Draw a retain row for a forget row, uniformly with replacement.
-
-    Args:
-        seed: seed of the run.
-        epoch: epoch, from 0.
-        index: index of the forget row.
-        n_retain: number of retain rows.
-        draw: index of the draw for this forget row, from 0.
-    """
+    """Draw one of `n_retain` retain rows for the forget row `index`, uniformly with replacement; `draw` counts its draws."""
     key = (draw,) if draw else ()  # a run with one draw keeps the pairs of earlier versions
     return int(np.random.default_rng([_PAIRING, seed, epoch, index, *key]).integers(n_retain))
 
@@ -99,9 +91,7 @@ class PairedDataset(Dataset[PairedRow]):
         """Create the dataset.
 
         Args:
-            forget: forget rows.
-            retain: retain rows, or None for methods without a retain loss.
-            seed: seed of the run.
+            retain: None for methods without a retain loss.
             alternates: alternate answers, for losses that use them.
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
                 form, if there is one. Otherwise the model unlearns a form itself that only forget rows have (SUITE,
