@@ -221,6 +221,13 @@ def test_attention_on_a_cpu_uses_float32(autocast):
     assert torch.equal(half, exact.bfloat16())
 
 
+def test_flex_attention_is_rejected_on_a_cpu(tiny_llama):
+    model = tiny_llama()
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(ValueError, match=r"FlexAttention.*CPU.*sdpa"):
+        fast_path_support(model, torch.device("cpu"))
+
+
 def test_rows_longer_than_learned_positions_are_rejected():
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=50, n_positions=64, n_embd=8, n_layer=1, n_head=2)

@@ -49,6 +49,11 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
     config: Any = getattr(inner, "config", None)
     if config is None:
         return FastPathSupport()
+    if device.type == "cpu" and attention_of(inner) == "flex_attention":
+        raise ValueError(
+            "FlexAttention has no backward pass on a CPU, and its outputs for padded rows are wrong there; load "
+            'the model with attn_implementation="sdpa".'
+        )
     batches = [_two_rows(inner, device), _two_rows(inner, device, alike=SHARED_LEAST)]
 
     def logps(fast_paths: FastPathSupport) -> Tensor:
