@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import shutil
 from pathlib import Path
 
@@ -18,9 +17,6 @@ MANIFEST_NAME = "manifest.json"
 RECORD_NAME = "run.json"
 """Record of a run."""
 
-_CHECKPOINT = re.compile("checkpoint-")
-"""Checkpoints have their own manifests and are removed one by one."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -30,10 +26,13 @@ def write_manifest(folder: Path) -> None:
     inside = [path for path in sorted(folder.rglob("*")) if not is_atomic_sibling(path.relative_to(folder))]
     for path in inside:
         synced(path)
+    # Checkpoints have their own manifests and are removed one by one.
     files = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in inside
-        if path.is_file() and path.name != "README.md" and not _CHECKPOINT.match(path.relative_to(folder).as_posix())
+        if path.is_file()
+        and path.name != "README.md"
+        and not path.relative_to(folder).parts[0].startswith("checkpoint-")
     }
     write_json(folder / MANIFEST_NAME, {"files": files})
 

@@ -214,8 +214,7 @@ def _begin(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int, pad: int
 ) -> tuple[Tensor, Tensor, DynamicCache | None]:
     """Return ids and mask, padded after the common prefix, and its cache; None if the cache cannot select rows."""
-    inner: Any = unwrap(model)
-    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    inner = _inside(model)
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
     cache, kinds = None, set[type]()
     if len(prompts) > 1 and not learned_prompt and can_pack(inner):
@@ -242,10 +241,14 @@ def _begin(
 
 def _cache_argument(model: PreTrainedModel, cache: DynamicCache) -> dict[str, DynamicCache]:
     """Return the cache by its argument name: `cache` since transformers 5.24, `past_key_values` before."""
-    inner: Any = unwrap(model)
-    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    names = inspect.signature(inner.base_model.forward).parameters
+    names = inspect.signature(_inside(model).base_model.forward).parameters
     return {"cache" if "cache" in names else "past_key_values": cache}
+
+
+def _inside(model: PreTrainedModel) -> Any:
+    """Return the model without wrappers, with adapters included."""
+    inner: Any = unwrap(model)
+    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
 
 
 class _Leaving(StoppingCriteria):

@@ -265,13 +265,11 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
     """Return the size in bytes of a local model's weight files, including base model and adapter; None for a Hub name."""
-    size = _folder_bytes(base_of(name, base=base))
-    return size if size is None or not is_adapter(name) else size + (_folder_bytes(name) or 0)
-
-
-def _folder_bytes(name: str) -> int | None:
-    path = Path(os.path.expanduser(name))
-    return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
+    source = Path(os.path.expanduser(base_of(name, base=base)))
+    if not source.is_dir():
+        return None
+    folders = [source, Path(os.path.expanduser(name))] if is_adapter(name) else [source]
+    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))
 
 
 def _is_path(name: str) -> bool:
