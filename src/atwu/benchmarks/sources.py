@@ -28,9 +28,9 @@ from atwu.benchmarks.rwku.rwku_rows import rwku_rows
 from atwu.benchmarks.suite.suite_rows import suite_rows
 from atwu.benchmarks.tofu.tofu_rows import tofu_rows
 from atwu.benchmarks.wmdp import wmdp_rows
-from atwu.data.columns import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
+from atwu.data.row_columns import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, row_record, write_rows
 from atwu.data.schema import Example
 from atwu.data.spool import store_rows

@@ -1,6 +1,6 @@
 """Check a raw record (a mapping of columns) and convert it to an `Example`; write rows back to a file.
 
-Layouts: question/answer, prompt/completion, messages, text, and those of `atwu.data.columns`. All rows from files, Hub
+Layouts: question/answer, prompt/completion, messages, text, and those of `atwu.data.row_columns`. All rows from files, Hub
 datasets and Python callers pass through `parse_row`, so other modules get valid rows only. Every error message starts with
 `where`, the location of the record.
 """
@@ -18,8 +18,8 @@ from typing import Any
 
 from atwu._file_reading import parse_json
 from atwu._files import write_parts
-from atwu.data.columns import COLUMN_LAYOUTS, ROW_FIELDS, native_columns
 from atwu.data.labelled_words import target_word_spans
+from atwu.data.row_columns import COLUMN_LAYOUTS, ROW_FIELDS, native_columns
 from atwu.data.schema import Example, Message, Span, checked_span
 
 ROLES = ("system", "user", "assistant")
