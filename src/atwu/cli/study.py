@@ -20,7 +20,7 @@ class StudyListCommand:
     """
 
     def run(self) -> None:
-        from atwu.experiments.study.study_tables import library_table, settings_table
+        from atwu.experiments.study.run_study import library_table, settings_table
 
         console = terminal()
         console.print(library_table())
@@ -71,10 +71,9 @@ class StudyRunCommand:
     judging: JudgeOptions
 
     def run(self) -> None:
-        from atwu.experiments.open_executor import open_executor
+        from atwu.experiments.cluster import open_executor
         from atwu.experiments.study.run_plan import read_probe
-        from atwu.experiments.study.run_study import plan_study, run_study, shared_judge, supported_plan
-        from atwu.experiments.study.study_tables import print_plan
+        from atwu.experiments.study.run_study import plan_study, print_plan, run_study, shared_judge, supported_plan
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
 
@@ -134,8 +133,12 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
-        from atwu.experiments.study.published_comparison import compare_orderings, load_comparison
-        from atwu.experiments.study.study_tables import comparison_table, ordering_table
+        from atwu.experiments.study.published_comparison import (
+            compare_orderings,
+            comparison_table,
+            load_comparison,
+            ordering_table,
+        )
 
         records, published = load_comparison(self.folder, self.table)
         console = terminal()

@@ -14,7 +14,7 @@ from atwu.benchmarks.subsample import evenly_spaced
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.job_files import JobFiles
+from atwu.experiments.experiment_run import JobFiles
 from atwu.experiments.study_models import prepare_models
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model

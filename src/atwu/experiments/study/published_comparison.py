@@ -14,15 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from rich.table import Table
+from rich.text import Text
 from scipy.stats import kendalltau
 
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number
 from atwu.experiments.published import PublishedTable, published_table
 from atwu.report.report_records import Records
 from atwu.report.run_records import read_records
-from atwu.report.table_values import MetricKey, cell_of
+from atwu.report.table_values import MISSING_CELL, MetricKey, cell_of
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
@@ -170,7 +172,9 @@ def orderings(
             Ordering(better, worse, published[better] - published[worse], found, outcome_of(found, direction=direction))
         )
     counts = Counter(pair.outcome for pair in pairs)
-    tau = _tau([ours[label] for label in labels], [published[label] for label in labels])
+    ranks = [ours[label] for label in labels], [published[label] for label in labels]
+    found_tau = float(kendalltau(*ranks, variant="b").statistic) if len(labels) > 1 else math.nan
+    tau = found_tau if math.isfinite(found_tau) else None
     leader = _leader(labels, ours, published, up=direction == "up")
     return Orderings(tuple(pairs), counts, tau, _reading(counts, tau, leader))
 
@@ -184,13 +188,6 @@ def outcome_of(difference: Interval | None, *, direction: Direction) -> Ordering
     if low > 0 or high < 0:
         return "holds" if agrees else "reversed"
     return "holds, within noise" if agrees else "reversed, within noise"
-
-
-def _tau(ours: list[float], published: list[float]) -> float | None:
-    if len(ours) < 2:
-        return None
-    tau = float(kendalltau(ours, published, variant="b").statistic)
-    return tau if math.isfinite(tau) else None
 
 
 def _leader(
@@ -218,3 +215,46 @@ def _reading(counts: Mapping[OrderingOutcome, int], tau: float | None, leader: t
         name, place, length = leader
         text += f"; {name}, the published best, is {'best' if place == 1 else f'number {place} of {length}'} here"
     return text + "."
+
+
+def comparison_table(records: Records, published: PublishedTable) -> Table:
+    """Table of our and the published numbers: a row per common label, a pair of columns per common metric."""
+    labels = [label for label in records.results if label in published.rows]
+    metrics = [metric for metric in COMPARED_METRICS if metric in published.metrics]
+    place = (records.study.get("setting") or {}).get("name", records.title)
+    table = Table(title=Text(f"{place} compared with: {published.title}"), title_justify="left", pad_edge=False)
+    floor = ["ES_delta uses values with a floor of one token in both."] if "ES_delta" in metrics else []
+    table.caption = Text(" ".join([*published.notes, *floor, "Published runs use one seed."]))
+    table.caption_justify = "left"
+    table.add_column("", no_wrap=True)
+    for metric in metrics:
+        arrow = ARROWS[COMPARED_METRICS[metric][1]]
+        table.add_column(Text(f"{metric}{arrow}\nhere"), justify="right")
+        table.add_column(Text(f"{metric}{arrow}\npublished"), justify="right", style="dim")
+    for label in labels:
+        cells = []
+        for metric in metrics:
+            theirs = published.rows[label].get(metric)
+            mark = " (!)" if (label, metric) in published.degraded else ""
+            cell = published_value(records, metric, label)
+            ours = MISSING_CELL if cell is None else f"{format_number(cell.value, cell.digits)} {format_interval(cell)}"
+            cells += [ours.strip(), MISSING_CELL if theirs is None else f"{theirs:g}{mark}"]
+        table.add_row(Text(label), *cells)
+    return table
+
+
+def ordering_table(metric: str, found: Orderings) -> Table:
+    """Table of published orderings and whether they hold here, pair by pair."""
+    table = Table(title=Text(f"{metric}: {found.reading}"), title_justify="left", pad_edge=False)
+    for column in ("published order", "published difference", "our difference", "verdict"):
+        table.add_column(column, justify="right" if "difference" in column else "left")
+    for pair in found.pairs:
+        value, low, high = pair.ours or (math.nan, math.nan, math.nan)
+        ours = MISSING_CELL if value != value else f"{value:+.3g}"
+        table.add_row(
+            f"{pair.better} better than {pair.worse}",
+            f"{pair.published:+.3g}",
+            ours if low != low else f"{ours} [{low:+.3g}, {high:+.3g}]",
+            Text(pair.outcome, "dim" if "noise" in pair.outcome or pair.outcome == "open" else "bold"),
+        )
+    return table

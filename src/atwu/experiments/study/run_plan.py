@@ -30,14 +30,13 @@ from atwu.experiments.experiment_run import (
     ORIGINAL,
     RETAIN_ONLY,
     ExperimentRun,
+    JobFiles,
     RunContext,
     execute_run,
-    needs_preferred_answers,
     reference_result,
 )
-from atwu.experiments.job_files import JobFiles
 from atwu.experiments.study.study_plan import StudyPlan
-from atwu.experiments.study_models import models_identity
+from atwu.experiments.study_models import models_identity, needs_preferred_answers
 from atwu.judge.open_judge import JudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.report_records import EVAL_NAME

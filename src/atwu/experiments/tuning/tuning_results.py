@@ -13,9 +13,9 @@ from rich.table import Table
 from atwu._files import versions, write_json
 from atwu._program import program
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import format_options, needs_preferred_answers
+from atwu.experiments.experiment_run import format_options
 from atwu.experiments.study.study_plan import variant_name
-from atwu.experiments.study_models import Models
+from atwu.experiments.study_models import Models, needs_preferred_answers
 from atwu.experiments.tuning.search import OBJECTIVES, FinishedTrial, SearchResult
 from atwu.training.preset_files import write_preset
 
