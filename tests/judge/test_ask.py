@@ -12,9 +12,9 @@ from atwu.data.schema import Message
 from atwu.errors import BudgetReachedError
 from atwu.judge.asker import FIRST_REPLIES, SLICE, Asker
 from atwu.judge.budget import Budget, Prices
-from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
+from atwu.judge.chat_model import CUT_OFF, ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
-from atwu.judge.reply_cache import CacheError, ReplyCache, reply_key
+from atwu.judge.reply_cache import ReplyCache, reply_key
 from tests.judge.conftest import Fake, stats
 
 pytest.importorskip("openai")
@@ -35,12 +35,6 @@ def requests(count: int, lead: str = "") -> list[ChatRequest]:
 
 def asker(chat, cache, budget: Budget | None = None) -> Asker:
     return Asker(chat, cache, budget=budget, progress=False)
-
-
-def test_prices_of_prompt_and_reply_are_applied_separately(cache):
-    asking = asker(Fake(lambda request: Reply("1", None, 1000, 1)), cache, Budget(None, PRICES))
-    asking.ask(requests(1), json.loads, version="v")
-    assert asking.usage.usd == asking.budget.spent == pytest.approx(1010e-6)
 
 
 def test_unreadable_replies_are_charged_and_the_limit_holds(server, cache):
@@ -151,14 +145,3 @@ def test_two_processes_share_most_calls_through_the_cache(server, tmp_path):
     for thread in threads:
         thread.join()
     assert len(asked) <= stats(server, "shared")[0] < 1.7 * len(asked)
-
-
-def test_no_request_is_sent_if_its_reply_cannot_be_cached(cache, monkeypatch):
-    def full() -> None:
-        raise CacheError("full")
-
-    monkeypatch.setattr(cache, "check", full)
-    model = Fake(lambda request: "1")
-    with pytest.raises(CacheError, match="full"):
-        asker(model, cache).ask(requests(2), json.loads, version="v")
-    assert model.asked == []

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.judge import prompted
-from atwu.judge.chat_model import ChatRequest
+from atwu.judge.chat_model import CORRECTNESS, ChatRequest
 from atwu.judge.prompted import clean_answer, read_preference, read_verdict, rubric_request
-from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 from tests.judge.conftest import NO, YES, Fake, claim, judge
 
@@ -164,10 +163,3 @@ def test_pairs_are_shown_in_order():
     assert "Say {first}." in model.asked[1].messages[1].content
     unreadable = Fake(lambda request: "no" if "Unlike" in request.messages[1].content else '{"first": 3, "second": 9}')
     assert judge(unreadable).prefer([Pair("Unlike", "b", "c"), Pair("a", "b", "c")])[0].first is None
-
-
-def test_identity_names_rubrics_and_model():
-    identity = judge(Fake()).identity
-    assert json.loads(json.dumps(identity)) == identity
-    assert identity["rubrics"] == [CORRECTNESS.version, PREFERENCE.version]
-    assert (identity["kind"], identity["model"]) == ("prompted", {"kind": "fake"})

@@ -23,7 +23,7 @@ from atwu.judge.local import LocalChat
 from tests.commands import Started, run_command
 from tests.judge.tiny_chat import save_chat_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 for module in ("openai", "fastapi", "uvicorn"):
     pytest.importorskip(module, reason="needs transformers[serving] and openai")
 

@@ -13,9 +13,8 @@ from atwu.data.labelled_words import label_words
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.prompted import json_object, rubric_request
-from atwu.judge.rubrics import ANNOTATION
+from atwu.judge.chat_model import ANNOTATION, ChatRequest, rubric_request
+from atwu.judge.prompted import json_object
 
 
 @dataclass(frozen=True, slots=True)

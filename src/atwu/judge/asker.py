@@ -100,7 +100,7 @@ class Asker:
         Raises:
             BudgetReachedError: Continuing could exceed the budget.
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
-            CacheError: Replies cannot be stored; raised before anything is sent.
+            CacheError: A reply cannot be stored; nothing more is sent.
         """
         questions = _Questions(self, requests, parse, version)
         while missing := questions.missing():
@@ -173,7 +173,6 @@ class _Questions(Generic[_T]):
     def send(self, requests: Sequence[ChatRequest], description: str) -> bool:
         """Send requests; False if the budget does not allow all of them."""
         asker = self._asker
-        asker.cache.check()
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
@@ -205,9 +204,7 @@ class _Questions(Generic[_T]):
         def on_reply(index: int, reply: Reply) -> None:
             asker.usage.sent += 1
             if reply.text is None and not reply.cut:
-                self._known[requests[index]] = (
-                    reply if reply.error else replace(reply, error="the model returned no text")
-                )
+                self._known[requests[index]] = replace(reply, error=reply.error or "the model returned no text")
             else:
                 self._keep(requests[index], reply)
             bar.update()

@@ -1,11 +1,14 @@
-"""Interface of chat models, used by prompted judges, paraphrasing and annotation."""
+"""Interface of chat models, and requests by rubrics: versioned instructions for judging, paraphrasing and annotation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from atwu._cache import short_hash
+from atwu._file_reading import read_yaml
 from atwu.data.schema import Message
 
 CUT_OFF = "the reply reached max_tokens before any text (reasoning models need a higher limit)"
@@ -73,3 +76,41 @@ class ChatModel(Protocol):
             on_reply: Called once per request with its index and reply, as soon as it arrives; never concurrently.
             on_failed_attempt: Called after every failed attempt that may have been billed; returns whether to retry.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """A system prompt and a template of the user's turn."""
+
+    version: str
+    system: str
+    template: str
+    """`str.format` fields are those of the claim or pair, and `mark`, which occurs in none of them."""
+    max_tokens: int
+    """Token limit of the reply."""
+
+
+_SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_name("rubrics.yaml"))
+
+
+def _rubric(name: str) -> Rubric:
+    found = _SHIPPED[name]
+    return Rubric(**found | {"system": found["system"].replace("{data}", _SHIPPED["data"])})
+
+
+CORRECTNESS, PREFERENCE = _rubric("correctness"), _rubric("preference")
+PARAPHRASE, SAME_QUESTION = _rubric("paraphrase"), _rubric("same_question")
+ANNOTATION = _rubric("annotation")
+
+
+def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
+    """Fill in a rubric; braces in the values are kept.
+
+    The mark of the tags is a hash of the texts, so equal texts give equal requests and no text can contain it.
+    """
+    texts = {name: str(value) for name, value in fields.items()}
+    mark = short_hash([rubric.version, texts])[:8]
+    while any(mark in text for text in texts.values()):
+        mark = short_hash(mark)[:8]
+    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
+    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)

@@ -1,19 +1,23 @@
-"""Interpret responses of OpenAI-compatible servers: a reply, a failure that may be retried, or a fatal failure."""
+"""Address of an OpenAI-compatible server, and its responses: a reply, a failure that may be retried, or a fatal failure.
+
+The API key is read from the environment and never shown.
+"""
 
 from __future__ import annotations
 
 import email.utils
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from atwu.judge.chat_model import CUT_OFF, Reply
-from atwu.judge.endpoint import Endpoint
 
 LONGEST_WAIT = 120.0
 """Maximum seconds to wait at the server's request; a longer wait ends the run."""
@@ -31,6 +35,57 @@ _OPTIONAL = {
 """What a request can do without, and how messages of servers name it; these differ too much to be listed."""
 _MOST_TOKENS = 10**9
 """A larger count is an error of the server, and would overflow what is computed from it."""
+
+
+HOSTED = "https://api.openai.com/v1"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Address of a server, and its key."""
+
+    url: str
+    key_name: str
+    """Environment variable with the key."""
+    key: str | None = field(repr=False)
+
+    @property
+    def identity(self) -> str:
+        """The address, equal for all names of this machine."""
+        parts = urlsplit(self.url)
+        port = f":{parts.port}" if parts.port else ""
+        host = f"127.0.0.1{port}" if parts.hostname in _LOOPBACK else parts.netloc
+        return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+    def scrub(self, text: str) -> str:
+        """Replace the key in a text by `***`."""
+        return text if self.key is None else text.replace(self.key, "***")
+
+
+def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
+    """Parse an address and read the key from the environment."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_name):
+        raise ValueError(
+            "api_key_env must be the name of an environment variable, such as OPENAI_API_KEY, not the key."
+        )
+    url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or "@" in parts.netloc or parts.query:
+        raise ValueError(
+            "base_url must look like http://127.0.0.1:8000/v1, without user, password and query, but the given one does "
+            f"not (it is not shown, since it may contain a password); a key belongs in {key_name}."
+        )
+    key = os.environ.get(key_name, "").strip() or None
+    if key is None and str(parts.hostname).endswith("api.openai.com"):
+        raise ValueError(f"the hosted API needs a key: set {key_name}, or give the base_url of a server without keys.")
+    if key is not None and not re.fullmatch("[!-~]+", key):
+        raise ValueError(f"the key in {key_name} contains white space or other invalid characters; set it again.")
+    return Endpoint(url, key_name, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +129,8 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     try:
         choice = body["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
-        text = _joined(message.get("content")) or message.get("refusal") or _joined(message.get("content"))
+        content = _joined(message.get("content"))
+        text = content or message.get("refusal") or content
     except (AttributeError, IndexError, KeyError, TypeError):
         if body.get("error"):
             return useless(f"the server returned an error: {_server_message(body['error'], endpoint)}", billed=False)
@@ -83,12 +139,12 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
         return useless("the reply's content is not text")
     if text or (text == "" and finish not in ("length", "content_filter")):
         named = {
-            name: endpoint.scrub_reply(body[name])
+            name: endpoint.scrub(body[name])
             for name in ("model", "system_fingerprint")
             if isinstance(body.get(name), str)
         }
         served = {name: value for name, value in named.items() if value and value != model}
-        return Reply(endpoint.scrub_reply(text), None, prompt, completion, served=served)
+        return Reply(endpoint.scrub(text), None, prompt, completion, served=served)
     if finish == "length":
         return Reply(None, CUT_OFF, prompt, completion, cut=True)
     if finish == "content_filter":

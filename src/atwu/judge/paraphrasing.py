@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from atwu.data.schema import Example
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate, estimate_cost
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.prompted import json_object, rubric_request, yes_or_no
-from atwu.judge.rubrics import PARAPHRASE, SAME_QUESTION
+from atwu.judge.chat_model import PARAPHRASE, SAME_QUESTION, ChatRequest, rubric_request
+from atwu.judge.prompted import json_object, yes_or_no
 from atwu.judge.rules.normalized_words import Word, words_of
 from atwu.judge.rules.numerals import MONTHS
 

@@ -12,13 +12,10 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atwu._cache import short_hash
-from atwu.data.schema import Message
 from atwu.data.thoughts import without_thoughts
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.rubrics import CORRECTNESS, PREFERENCE, Rubric
+from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_request
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
@@ -89,19 +86,6 @@ def without_header(text: str) -> str:
     text = text.strip()
     header = _HEADER.match(text)
     return text[header.end() :].strip() if header else text
-
-
-def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
-    """Fill in a rubric; braces in the values are kept.
-
-    The mark of the tags is a hash of the texts, so equal texts give equal requests and no text can contain it.
-    """
-    texts = {name: str(value) for name, value in fields.items()}
-    mark = short_hash([rubric.version, texts])[:8]
-    while any(mark in text for text in texts.values()):
-        mark = short_hash(mark)[:8]
-    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
-    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)
 
 
 def read_verdict(text: str) -> Verdict:
