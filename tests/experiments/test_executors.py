@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,6 @@ from atwu.errors import BudgetReachedError, WorkerError
 from atwu.experiments import executors
 from atwu.experiments.cluster import open_executor
 from atwu.experiments.executors import InProcessExecutor, ProcessExecutor, Task, run_in_worker
-from atwu.experiments.experiment_run import check_workers
-from atwu.methods.method_table import METHODS
-from tests.commands import run_here
 from tests.experiments.worker_tasks import die, die_once, die_twice, fail, how_it_began, where
 
 
@@ -52,7 +48,7 @@ def test_a_task_waits_for_a_free_slot_and_for_its_dependencies():
 @pytest.mark.slow
 def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "17")
-    monkeypatch.setattr(executors, "PRELOADED", [])
+    monkeypatch.setattr(executors, "PRELOADED", ["torch"])
     said: list[str] = []
     tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
     waiting, values, errors = {str(number): task for number, task in enumerate(tasks)}, {}, {}
@@ -86,17 +82,3 @@ def test_devices_cannot_be_combined_with_cluster(tmp_path):
 def test_gpu_workers_are_not_forked_from_a_process_that_used_the_gpu(tmp_path):
     with ProcessExecutor(1, folder=tmp_path, threads=1, devices=("7",), say=print) as executor:
         assert executor.run_one("only", Task(how_it_began)) == ("7", "spawn")
-
-
-@pytest.mark.slow
-def test_components_registered_in_a_script_are_rejected_by_other_processes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(METHODS, "mine", METHODS["wga"])
-    Path("mine.yaml").write_text("methods: [wga, mine]\nmetrics: [memorization]\n")
-    done = run_here("study", "run", "mine.yaml", "--setting", "tiny", "--processes", 2, "--output", "out")
-    assert isinstance(done.exception, ValueError)
-    assert re.search(r"\bmine\b.*--processes 1", str(done.exception))
-    assert not Path("cache").exists()  # nothing was trained
-    with InProcessExecutor() as executor:
-        check_workers(executor, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])

@@ -127,8 +127,6 @@ class Handler(BaseHTTPRequestHandler):
             case "stuck":
                 time.sleep(30)
                 self.reply(text)
-            case "named":
-                self.send(200, completion(VERDICT) | {"model": "tiny-2025", "system_fingerprint": "fp_1"})
             case "cut-billed":
                 self.send(200, completion("", finish="length") | BILL)
             case "new-parameters":

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -18,8 +16,9 @@ import pytest
 
 from atwu.data.schema import Message
 from atwu.judge import client
-from atwu.judge.chat_model import CUT_OFF, ChatRequest, FailedAttempt, Reply
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
+from tests.commands import Started
 from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
 
 pytest.importorskip("openai")
@@ -61,7 +60,6 @@ def test_parameters_that_a_server_rejects_are_omitted_from_then_on(
     for _ in range(2):
         (reply,) = ask(chat)
         assert set(json.loads(str(reply.text))) == {"model", "messages", "max_completion_tokens"}
-        assert reply.served == {"left_out": ["temperature", "seed"]}
     assert stats(server, "new-parameters")[0] == 5
     assert [record.args[1] for record in caplog.records if record.args] == ["seed", "temperature"]
 
@@ -70,8 +68,7 @@ def test_a_refused_system_turn_is_merged_and_what_does_not_help_to_leave_out_is_
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=0, concurrency=1)
     replies = ask(chat, [make_request("BEHAVE:long"), make_request(), make_request("BEHAVE:no-system")])
     assert "too long" in str(replies[0].error)
-    assert [reply.served for reply in replies[1:]] == [{}, {"left_out": ["system"]}]
-    assert replies[2].text == VERDICT
+    assert [reply.text for reply in replies[1:]] == [VERDICT] * 2
 
 
 def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
@@ -94,10 +91,10 @@ def test_unusual_requests_and_replies_concern_only_themselves(server: str) -> No
         "BEHAVE:content-filter",
     )
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
-    texts += ("BEHAVE:forbidden", "BEHAVE:unknown-model", "REPLY: later")
+    texts += ("BEHAVE:forbidden", "REPLY: later")
     replies = ask(chat, [make_request(text) for text in texts])
-    assert [reply.text for reply in replies] == [VERDICT, *[None] * 7, "later"]
-    words = ("too long", "flagged", "UnicodeEncodeError", re.escape(CUT_OFF), "content filter", "403", "404")
+    assert [reply.text for reply in replies] == [VERDICT, *[None] * 6, "later"]
+    words = ("too long", "flagged", "UnicodeEncodeError", re.escape(CUT_OFF), "content filter", "403")
     assert all(re.search(word, str(reply.error)) for word, reply in zip(words, replies[1:], strict=False))
     assert stats(server, "bad-request")[0] == stats(server, "content-filter")[0] == 1
 
@@ -158,14 +155,14 @@ def test_an_unreachable_server_raises_an_error_at_once() -> None:
 
 def test_failed_attempts_are_reported_with_the_usage_that_the_server_billed(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
-    told: list[FailedAttempt] = []
+    told: list[tuple[object, ...]] = []
     replies: list[Reply] = []
     chat.complete(
         [make_request("BEHAVE:always-null-billed")],
         lambda _, reply: replies.append(reply),
-        lambda _, attempt: told.append(attempt) is None,
+        lambda *attempt: told.append(attempt) is None,
     )
-    assert told == [FailedAttempt(100, 20, will_retry=again) for again in (True, True, False)]
+    assert told == [(0, 100, 20, again) for again in (True, True, False)]
     assert re.search("content.*3 times", str(replies[0].error))
 
 
@@ -275,19 +272,18 @@ OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambd
 
 
 def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: str) -> None:
-    command = [sys.executable, "-c", WAITING, f"{server}/stuck/v1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            while stats(server, "stuck")[0] < 2:
-                assert child.poll() is None
-                time.sleep(0.05)
-            os.kill(child.pid, signal.SIGINT)
-            assert child.stderr is not None
-            assert re.search(r"\b2 calls.*Ctrl-C", child.stderr.readline())
-            time.sleep(0.5)
-            assert child.poll() is None
-            os.kill(child.pid, signal.SIGINT)
-            assert child.wait(15) != 0, "before the server would have answered"
-        finally:
-            child.kill()
+    process = Started([f"{server}/stuck/v1"], code=WAITING)
+    try:
+        while stats(server, "stuck")[0] < 2:
+            assert not process.ended(), process.said()
+            time.sleep(0.05)
+        process.send(signal.SIGINT)
+        while not re.search(r"\b2 calls.*Ctrl-C", process.said()):
+            assert not process.ended(), process.said()
+            time.sleep(0.05)
+        process.send(signal.SIGINT)
+        assert process.wait().returncode != 0, "before the server would have answered"
+    finally:
+        with contextlib.suppress(ValueError, OSError):
+            process.kill()
     assert stats(server, "stuck")[0] == 2

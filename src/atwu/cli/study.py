@@ -105,18 +105,16 @@ class StudyRunCommand:
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
                 say=say,
             )
-        for name, failure in found.failed.items():
-            stand_out(f"{name} failed and is not in the table: {failure.error}")
+        for name, error in found.failed.items():
+            stand_out(f"{name} failed and is not in the table: {error}")
         if found.records is None:
             raise SystemExit(1)
-        if found.stale:
-            stand_out(f"the folder also contains {found.stale} runs with other settings, which are not in the table")
         console.print(headline_table(found.records))
         if probed := read_probe(planned.folder):
             print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
         for path in found.written:
             say(f"wrote {path}")
-        if any(not failure.final for failure in found.failed.values()):
+        if found.failed:
             raise SystemExit(1)
 
 

@@ -214,7 +214,6 @@ def replace_files(files: Files, path: Path) -> None:
 
 
 def write_files(files: Files, path: Path) -> None:
-    """Write contents file by file."""
     for name, content in files.items():
         file = path / name if name else path
         file.parent.mkdir(parents=True, exist_ok=True)

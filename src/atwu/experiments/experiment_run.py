@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.reference_models import ReferenceModels
-from atwu.evaluation.registry import all_metrics, find_metric
+from atwu.evaluation.registry import find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
 from atwu.experiments.benchmark_settings import BenchmarkSetting
@@ -41,9 +41,6 @@ from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study_models import Models, needs_preferred_answers
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.judge.verdicts import Judge
-from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, load_plugins
-from atwu.methods.method_table import METHODS
-from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -74,17 +71,13 @@ class RunContext:
     models: Models
     setting: BenchmarkSetting
     metrics: tuple[str, ...]
-    """Groups of metrics."""
     judging: JudgeOptions | None = None
     """Options of the judge, opened once per process; None for the default of `evaluate`."""
     store: bool = False
-    """Keep generated answers in the cache."""
     keep_models: bool = False
     """Keep the unlearned weights; otherwise only scorer, records and results are kept."""
     trace: bool = False
-    """Record token weights during training."""
     watch: CallbacksOf | None = None
-    """Further callbacks of every run."""
     command: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Distinguishes the judges of different commands in one process."""
 
@@ -196,7 +189,6 @@ def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path |
 
 
 def evaluate_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
-    """Evaluate the original or the retain-only model."""
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
     assert model is not None
@@ -226,35 +218,8 @@ def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any
 
 
 def format_options(options: Mapping[str, Any]) -> str:
-    """Format options with their values."""
     shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in options.items()}
     return ", ".join(f"{name} {value}" for name, value in shown.items())
-
-
-def check_workers(
-    executor: Executor, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
-) -> None:
-    """Check that worker processes know all methods and components of the runs."""
-    parts = (
-        name
-        for each in options
-        for kind in COMPONENT_KINDS
-        if isinstance(each.get(kind), str)
-        for name in split_weighting(each[kind])[0]
-    )
-    names = tuple(dict.fromkeys([*methods, *parts, *metrics]))
-    if lacking := executor.run_one("names", Task(_unknown, (names,))):
-        raise ValueError(
-            f"other processes do not know {', '.join(lacking)}, which were registered in a script: install them as a "
-            "package with an entry point (docs/tutorials/adding-a-method.md), or run in this process with "
-            "--processes 1."
-        )
-
-
-def _unknown(names: Iterable[str]) -> list[str]:
-    load_plugins()
-    known = {*METHODS, *WEIGHTINGS, *FORGET_LOSSES, *RETAIN_LOSSES, *all_metrics()}
-    return [name for name in names if name not in known]
 
 
 def trace_callbacks(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
@@ -294,7 +259,6 @@ def evaluate_run(
     name: str,
     references: Mapping[str, EvalResult],
 ) -> EvalResult:
-    """Evaluate a model on the rows of a setting."""
     benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
@@ -328,27 +292,24 @@ def drop_weights(folder: Path) -> None:
             os.unlink(file)
 
 
-class JobFiles:
-    """Job files of all folders below one root."""
+def job_of(root: Path, folder: Path) -> Any:
+    """Return the job for which a folder below `root` was started; None if there is none."""
+    file = _job_file(root, folder)
+    return rename_keys(read_json(file)) if file.is_file() else None
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
 
-    def known(self, folder: Path) -> Any:
-        """Return the job for which a folder was started; None if there is none."""
-        file = self._file(folder)
-        return rename_keys(read_json(file)) if file.is_file() else None
+def begin_job(root: Path, folder: Path, job: Mapping[str, Any]) -> None:
+    """Store the job of a folder; files of another job are removed, files of the same job are kept."""
+    if job_of(root, folder) != job:
+        for old in (folder, unfinished(folder)):
+            shutil.rmtree(old, ignore_errors=True)
+        file = _job_file(root, folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, job)
 
-    def begin(self, folder: Path, job: Mapping[str, Any]) -> None:
-        """Store the job of a folder; files of another job are removed, files of the same job are kept."""
-        if self.known(folder) != job:
-            for old in (folder, unfinished(folder)):
-                shutil.rmtree(old, ignore_errors=True)
-            self._file(folder).parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._file(folder), job)
 
-    def _file(self, folder: Path) -> Path:
-        return self.root / "jobs" / f"{'-'.join(folder.relative_to(self.root).parts)}.json"
+def _job_file(root: Path, folder: Path) -> Path:
+    return root / "jobs" / f"{'-'.join(folder.relative_to(root).parts)}.json"
 
 
 def lock_folder(folder: Path) -> AbstractContextManager[object]:

@@ -113,7 +113,6 @@ def prepare_models(
 
 
 def _folder_of(name: str, target: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
-    """Return the cache folder of models trained in this way."""
     key: dict[str, Any] = {
         "target": dataclasses.asdict(target),
         "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},

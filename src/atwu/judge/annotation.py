@@ -59,7 +59,6 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
 
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
-    """Estimate the cost of `annotate_rows`; nothing is sent."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
     return asker.estimate(requests, _read, version=ANNOTATION.version)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from atwu._cache import short_hash
 from atwu._file_reading import read_yaml
@@ -20,7 +20,6 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     max_tokens: int
-    """Token limit of the reply."""
     temperature: float = 0.0
     seed: int = 42
 
@@ -36,29 +35,17 @@ class Reply:
     completion_tokens: int = 0
     cut: bool = False
     """Whether it reached its token limit before any text; it was billed, and a retry would not help."""
-    served: Mapping[str, Any] = field(default_factory=dict)
-    """Server fields that differ from the request: model, system_fingerprint, parameters left out."""
-
-
-class FailedAttempt(NamedTuple):
-    """A failed attempt that may have been billed."""
-
-    prompt_tokens: int
-    """0 if the server did not report it."""
-    completion_tokens: int
-    will_retry: bool
-    """Whether the request is about to be sent again."""
 
 
 OnReply = Callable[[int, Reply], None]
-OnFailedAttempt = Callable[[int, FailedAttempt], bool]
+OnFailedAttempt = Callable[[int, int, int, bool], bool]
+"""Called with index, prompt and completion tokens (0 if the server did not report them) and whether to retry."""
 
 
 class ChatModel(Protocol):
     """A model that answers chats: a hosted or local server, or a model in this process."""
 
     concurrency: int
-    """Maximum number of concurrent requests."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -68,7 +55,7 @@ class ChatModel(Protocol):
         self,
         requests: Sequence[ChatRequest],
         on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
+        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
     ) -> None:
         """Answer all requests, in any order.
 
@@ -87,7 +74,6 @@ class Rubric:
     template: str
     """`str.format` fields are those of the claim or pair, and `mark`, which occurs in none of them."""
     max_tokens: int
-    """Token limit of the reply."""
 
 
 _SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_name("rubrics.yaml"))

@@ -14,14 +14,14 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
-from atwu.judge.chat_model import ChatRequest, FailedAttempt, OnFailedAttempt, OnReply, Reply
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
 from atwu.judge.outcomes import CallFailure, find_endpoint, read_completion, read_status, refused_parameter
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ class _Call:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more may be sent; requests in flight were billed and are still awaited."""
     error: BaseException | None = None
-    """Why the call stopped."""
     paused_until: float = 0.0
     """Time before which nothing is sent."""
     flying: int = 0
@@ -88,14 +87,13 @@ class OpenAIChat:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind, model and address."""
         return {"kind": "openai", "model": self._model, "base_url": self._endpoint.identity}
 
     def complete(
         self,
         requests: Sequence[ChatRequest],
         on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
+        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
     ) -> None:
         """Answer all requests concurrently, in any order.
 
@@ -194,8 +192,7 @@ class OpenAIChat:
                 return outcome
             retry = outcome.retry and tries <= self._max_retries and not call.stop.is_set()
             if outcome.billed:
-                attempt = FailedAttempt(outcome.prompt_tokens, outcome.completion_tokens, retry)
-                retry &= call.on_failed_attempt(index, attempt)
+                retry &= call.on_failed_attempt(index, outcome.prompt_tokens, outcome.completion_tokens, retry)
             if call.stop.is_set():
                 break
             if not retry:
@@ -241,11 +238,7 @@ class OpenAIChat:
         for name in sorted(left_out - self._refused - {"max_tokens"}):
             logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
         self._refused |= left_out
-        outcome = read_completion(response.content, self._model, self._endpoint)
-        lost = [name for name in ("system", "temperature", "seed") if name in left_out]
-        if isinstance(outcome, Reply) and lost:
-            return replace(outcome, served={**outcome.served, "left_out": lost})
-        return outcome
+        return read_completion(response.content, self._endpoint)
 
     def _body(self, request: ChatRequest, left_out: Set[str]) -> dict[str, Any]:
         settings = {"max_tokens": request.max_tokens, "temperature": request.temperature, "seed": request.seed}

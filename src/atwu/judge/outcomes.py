@@ -47,7 +47,6 @@ class Endpoint:
 
     url: str
     key_name: str
-    """Environment variable with the key."""
     key: str | None = field(repr=False)
 
     @property
@@ -59,7 +58,6 @@ class Endpoint:
         return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
     def scrub(self, text: str) -> str:
-        """Replace the key in a text by `***`."""
         return text if self.key is None else text.replace(self.key, "***")
 
 
@@ -100,17 +98,15 @@ class CallFailure:
     maybe_fatal: bool = False
     """Whether this is fatal unless another request was answered before."""
     wait_seconds: float | None = None
-    """Seconds the server asks to wait."""
     rate_limited: bool = False
     """Whether all requests should wait."""
     billed: bool = False
-    """Whether the attempt may have been billed."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | CallFailure:
-    """Parse text, token counts and server fields of a completion, in whatever shape it arrives."""
+def read_completion(content: bytes, endpoint: Endpoint) -> Reply | CallFailure:
+    """Parse text and token counts of a completion, in whatever shape it arrives."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -138,13 +134,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     if text is not None and not isinstance(text, str):
         return useless("the reply's content is not text")
     if text or (text == "" and finish not in ("length", "content_filter")):
-        named = {
-            name: endpoint.scrub(body[name])
-            for name in ("model", "system_fingerprint")
-            if isinstance(body.get(name), str)
-        }
-        served = {name: value for name, value in named.items() if value and value != model}
-        return Reply(endpoint.scrub(text), None, prompt, completion, served=served)
+        return Reply(endpoint.scrub(text), None, prompt, completion)
     if finish == "length":
         return Reply(None, CUT_OFF, prompt, completion, cut=True)
     if finish == "content_filter":
@@ -153,7 +143,6 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
 
 
 def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
-    """Interpret an HTTP error."""
     status, headers = error.status_code, error.response.headers
     message = _server_message(error.body, endpoint)
     words = f"the server returned {status}" + (f": {message}" if message else "")
@@ -168,7 +157,10 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
     if status == 403 and not _FLAGGED.search(message):
         hint = f"check that {endpoint.key_name} may use model {model!r}"
         return CallFailure(f"{endpoint.url} refuses access; {words}; {hint}.", retry=False, maybe_fatal=True)
-    if status in (404, 405) or _model_is_unknown(error, message, model):
+    # The model's name as a whole word: a model named "m" does not occur in every text with that letter.
+    named = re.search(rf"(?<![\w./:-]){re.escape(model)}(?![\w/:-]|\.\w)", message) and _NO_SUCH_MODEL.search(message)
+    unknown = status in (400, 422) and (str(error.code) == "model_not_found" or named)
+    if status in (404, 405) or unknown:
         hint = f"check the model's name, {model!r}, and the address, which usually ends in /v1"
         return CallFailure(f"{endpoint.url} cannot answer; {words}; {hint}.", retry=False, maybe_fatal=True)
     if status == 402 or str(error.code) == "insufficient_quota":
@@ -227,11 +219,3 @@ def _server_message(body: Any, endpoint: Endpoint) -> str:
     message = body.get("message") if isinstance(body, dict) else None
     text = message if isinstance(message, str) else body if isinstance(body, str) else json.dumps(body or "")
     return " ".join(endpoint.scrub(text).split()).strip('"')[:300]
-
-
-def _model_is_unknown(error: Any, message: str, model: str) -> bool:
-    if error.status_code not in (400, 422):
-        return False
-    # Match the model's name as a whole word: a model named "m" does not occur in every text with that letter.
-    named = re.search(rf"(?<![\w./:-]){re.escape(model)}(?![\w/:-]|\.\w)", message)
-    return str(error.code) == "model_not_found" or bool(named and _NO_SUCH_MODEL.search(message))

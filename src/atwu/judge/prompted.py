@@ -22,7 +22,6 @@ _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
 _PUNCTUATION = string.whitespace + string.punctuation
 _CUT_ENDS = ('"}', "}", '": null}', "null}")
 """What may be missing at the end of a reply that the length limit cut off."""
-_MOST_OBJECTS = 20
 _EMPTY = Verdict(False, "empty answer")
 
 
@@ -37,7 +36,6 @@ class PromptedJudge:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind, rubric versions, model, number of attempts."""
         return {
             "kind": "prompted",
             "rubrics": [CORRECTNESS.version, PREFERENCE.version],
@@ -68,7 +66,6 @@ class PromptedJudge:
         return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
 
     def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CostEstimate:
-        """Estimate the cost of judging; nothing is sent."""
         correctness = [request for claim in claims if (request := _correctness_request(claim))]
         preferences = [_preference_request(pair) for pair in pairs]
         return self.asker.estimate(correctness, read_verdict, version=CORRECTNESS.version) + self.asker.estimate(
@@ -129,7 +126,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
     """Return the object of a reply, and the words around it."""
-    text = _escaped(_answer(text))
+    # Backslashes that JSON does not allow in a string, as in `\(`, are doubled.
+    text = re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", _answer(text))
     found, words = _objects(text)
     if not found and (start := text.find("{")) >= 0:
         cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
@@ -151,40 +149,17 @@ def _answer(text: str) -> str:
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the JSON objects of a text, at most `_MOST_OBJECTS`, and the text without them."""
+    """Return the JSON objects of a text, and the text without them."""
     found, words, at = [], "", 0
-    for _ in range(_MOST_OBJECTS):
-        start = text.find("{", at)
-        if start < 0:
-            break
+    while (start := text.find("{", at)) >= 0:
         try:
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
+            found.append(value)
         except (json.JSONDecodeError, RecursionError):
             end = start + 1
-        else:
-            found.append(value)
         words += text[at:start]
         at = end
     return found, words + text[at:]
-
-
-def _escaped(text: str) -> str:
-    """Double the backslashes that JSON does not allow in a string, as in `\\(`."""
-    return re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", text)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if any(found[name] != value for name, value in pairs):
-        raise _ContradictionError("a key occurs twice")
-    return found
-
-
-class _ContradictionError(ValueError):
-    """A reply that says two things."""
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, strict=False)
 
 
 def _rating(value: Any) -> float:

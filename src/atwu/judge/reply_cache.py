@@ -34,7 +34,6 @@ class CacheError(OSError):
 
 
 def default_path() -> Path:
-    """Return the default path of the cache."""
     return cache_folder() / "replies.sqlite"
 
 
@@ -108,7 +107,6 @@ class ReplyCache:
         return self.get_many(values)
 
     def count(self) -> int:
-        """Return the number of stored texts."""
         return int(self._execute("SELECT count(*) FROM replies")[0][0])
 
     def _execute(self, statement: str, values: list[Any] | None = None) -> list[Any]:

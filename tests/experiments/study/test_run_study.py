@@ -64,9 +64,9 @@ def values(folder: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def finished(folder, environment) -> Path:
-    """The study, run without interruption by two workers."""
-    printed = run(environment, "run", folder / "mine.yaml", "--output", folder / "whole", "--processes", 2)
-    assert re.search("3 of 3 runs.*2 in parallel", printed)
+    """The study, run without interruption."""
+    printed = run(environment, "run", folder / "mine.yaml", "--output", folder / "whole", "--processes", 1)
+    assert re.search("3 of 3 runs.*1 in parallel", printed)
     assert "tuning budget: published values" in printed
     return folder / "whole"
 
@@ -163,5 +163,5 @@ def test_a_missing_prerequisite_of_all_runs_ends_the_command(environment, tmp_pa
         f"methods: [wga]\nseeds: 1\nmetrics: [memorization]\nsetting: {{like: people-tiny, target: {tmp_path / 'missing'}, "
         "training: {max_steps: 1}}\n"
     )
-    given = ("run", tmp_path / "bad.yaml", "--output", tmp_path / "bad", "--processes", 2)
+    given = ("run", tmp_path / "bad.yaml", "--output", tmp_path / "bad", "--processes", 1)
     assert "missing" in run(environment, *given, code=1).rpartition("error: ")[2]

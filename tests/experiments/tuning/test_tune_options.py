@@ -147,14 +147,6 @@ def test_an_option_of_a_variant_cannot_be_set_for_all(searches):
     assert re.search("'sharp' .*--set beta", str(done.exception))
 
 
-def test_a_preset_names_the_files_of_its_settings(searches):
-    one, other = setting_file("one"), setting_file("other")
-    assert run("--method", "grad_diff", "--setting", one, "--transfer-to", other, "--output", "out").exit_code == 0
-    source = read_preset("out/grad_diff.yaml").about["source"]
-    assert "--setting one.yaml" in source
-    assert "--transfer-to other.yaml" in source
-
-
 def test_only_methods_that_the_rows_do_not_support_are_left_out_of_all(searches, rows, monkeypatch):
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
     rows["people-small"] = rows["plain"]

@@ -66,7 +66,6 @@ def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, Pu
 
 
 def metric_key(metric: str, label: str) -> MetricKey:
-    """Return our set and metric of a published column."""
     return COMPARED_METRICS[metric][0] or ("forget", f"auroc_{label}")
 
 
@@ -126,9 +125,7 @@ class Ordering:
     """Label with the better published number."""
     worse: str
     published: float
-    """Published number of `better` minus that of `worse`."""
     ours: Interval | None
-    """Our difference, with its paired interval."""
     outcome: OrderingOutcome
     """`open`: our numbers are equal or were not compared; `within noise`: the interval includes 0, or there is no
     interval."""
@@ -139,11 +136,9 @@ class Orderings:
     """All pairs of common labels whose published numbers differ."""
 
     pairs: tuple[Ordering, ...]
-    counts: Mapping[OrderingOutcome, int]
     tau: float | None
     """Kendall's tau-b between both tables; None with fewer than two labels, or if one table is constant."""
     reading: str
-    """Summary in one sentence."""
 
 
 def orderings(
@@ -175,8 +170,12 @@ def orderings(
     ranks = [ours[label] for label in labels], [published[label] for label in labels]
     found_tau = float(kendalltau(*ranks, variant="b").statistic) if len(labels) > 1 else math.nan
     tau = found_tau if math.isfinite(found_tau) else None
-    leader = _leader(labels, ours, published, up=direction == "up")
-    return Orderings(tuple(pairs), counts, tau, _reading(counts, tau, leader))
+    if not pairs:
+        return Orderings((), tau, "No two labels are both ordered in the published table and evaluated here.")
+    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
+    reading = f"Of {len(pairs)} published ordering{'s' * (len(pairs) > 1)} {', '.join(parts)}"
+    reading += "." if tau is None else f" (Kendall's tau {tau:.2f})."
+    return Orderings(tuple(pairs), tau, reading)
 
 
 def outcome_of(difference: Interval | None, *, direction: Direction) -> OrderingOutcome:
@@ -188,33 +187,6 @@ def outcome_of(difference: Interval | None, *, direction: Direction) -> Ordering
     if low > 0 or high < 0:
         return "holds" if agrees else "reversed"
     return "holds, within noise" if agrees else "reversed, within noise"
-
-
-def _leader(
-    labels: list[str], ours: Mapping[str, float], published: Mapping[str, float], *, up: bool
-) -> tuple[str, int, int] | None:
-    """Return the published best label, its rank in our table and the table's length; None if the best is tied or not
-    evaluated here."""
-    sign = 1 if up else -1
-    order = sorted(labels, key=lambda label: -sign * published[label])
-    if len(order) < 2 or published[order[0]] == published[order[1]]:
-        return None
-    place = 1 + sum(sign * ours[label] > sign * ours[order[0]] for label in labels)
-    return order[0], place, len(labels)
-
-
-def _reading(counts: Mapping[OrderingOutcome, int], tau: float | None, leader: tuple[str, int, int] | None) -> str:
-    total = sum(counts.values())
-    if not total:
-        return "No two labels are both ordered in the published table and evaluated here."
-    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
-    text = f"Of {total} published ordering{'s' * (total > 1)} {', '.join(parts)}"
-    if tau is not None:
-        text += f" (Kendall's tau {tau:.2f})"
-    if leader is not None:
-        name, place, length = leader
-        text += f"; {name}, the published best, is {'best' if place == 1 else f'number {place} of {length}'} here"
-    return text + "."
 
 
 def comparison_table(records: Records, published: PublishedTable) -> Table:

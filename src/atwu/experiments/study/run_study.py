@@ -17,8 +17,8 @@ from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, find_setting
 from atwu.experiments.executors import Executor
-from atwu.experiments.experiment_run import RunContext, check_workers, format_options, lock_folder
-from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
+from atwu.experiments.experiment_run import RunContext, format_options, lock_folder
+from atwu.experiments.study.run_plan import PlanExecution, failures
 from atwu.experiments.study.study_file import library, read_study
 from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
 from atwu.experiments.study_models import prepare_models, setting_rows
@@ -37,11 +37,8 @@ class StudyResult:
     """Result of a study."""
 
     records: Records | None
-    """None if no run is finished."""
-    failed: Mapping[str, RunFailure]
-    """Failed runs, which are not in the table, by name."""
-    stale: int
-    """Number of runs with other settings in the folder."""
+    failed: Mapping[str, str]
+    """Errors of failed runs, which are not in the table, by name."""
     written: tuple[Path, ...]
 
 
@@ -124,8 +121,7 @@ def run_study(
         judging: judge options of each process (`shared_judge`).
     """
     folder, runs = whole.folder, whole.now.runs
-    if begun := [run for run in runs if not run.finished]:
-        check_workers(executor, (run.method for run in begun), (run.options for run in begun), whole.metrics)
+    if any(not run.finished for run in runs):
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
     setup = RunContext(
         prepare_models(whole.setting, say=say),
@@ -144,13 +140,11 @@ def run_study(
         work.work(runs, executor, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
-        reasons = {name: each.error for name, each in failed.items()}
-        write_json(folder / STUDY_NAME, study_record(whole, command, current, reasons))
-        stale = sum(map(work.stale, whole.runs))
+        write_json(folder / STUDY_NAME, study_record(whole, command, current, failed))
         if not any(run.finished for run in current):
-            return StudyResult(None, failed, stale, ())
+            return StudyResult(None, failed, ())
         records = read_records([folder])
-        return StudyResult(records, failed, stale, write_outputs(records, folder, command=command, say=say))
+        return StudyResult(records, failed, write_outputs(records, folder, command=command, say=say))
 
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:

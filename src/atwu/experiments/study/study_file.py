@@ -62,7 +62,6 @@ class Study:
     presets: bool
     """Start from the setting's tuned values if there are any."""
     trace: bool
-    """Record word scores during training."""
     probe: bool
     """Also train a linear probe on the labels, using the original model's hidden states."""
     setting_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -78,7 +77,6 @@ class Study:
         return replace(self, seeds=self.setting_seeds.get(setting, self.seeds), setting_seeds={})
 
     def with_seeds(self, count: int) -> Study:
-        """Return the study with the seeds 1 to `count`."""
         return replace(self, seeds=_seeds(count), setting_seeds={})
 
     def under(self, configurations: Sequence[str]) -> Study:

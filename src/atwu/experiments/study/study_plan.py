@@ -198,7 +198,6 @@ def plan(
 def _runs(
     study: Study, setting: BenchmarkSetting, folder: Path, variant: Variant, presets: str | Path | None
 ) -> list[ExperimentRun]:
-    """The runs of one variant, one per seed."""
     preset = _preset(setting, variant, presets) if study.presets else None
     kept = {} if preset is None else _tuned(preset, setting, variant)
     budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
@@ -272,7 +271,6 @@ def variant_name(label: str) -> str:
 
 
 def folder_name(label: str, seed: int) -> str:
-    """Folder of a variant's run."""
     return f"{variant_name(label)}-s{seed}"
 
 

@@ -28,9 +28,7 @@ class Objective:
     groups: tuple[str, ...]
     """Groups of metrics needed to compute it."""
     forget: MetricKey
-    """Term that measures forgetting."""
     retain: MetricKey
-    """Term that measures retention."""
     names: tuple[str, str]
     """Names of the two terms in tables."""
 
@@ -77,17 +75,13 @@ class FinishedTrial:
     """One finished trial of the budget."""
 
     number: int
-    """Trial number, from 0."""
     point: SearchPoint
     value: float | None
     """The objective; None if it was pruned."""
     seconds: float = 0.0
     forget: float | None = None
-    """Forget term of the objective."""
     retain: float | None = None
-    """Retain term of the objective."""
     reason: str | None = None
-    """Why it was pruned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +114,6 @@ class Search:
 
     @property
     def label(self) -> str:
-        """Name in the storage."""
         return self.name or f"{self.setting.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:
@@ -166,9 +159,7 @@ class SearchResult:
     """Result of a search."""
 
     search: Search
-    """With all defaults resolved."""
     trials: tuple[FinishedTrial, ...]
-    """In order of trial number."""
 
     @property
     def best(self) -> FinishedTrial | None:
@@ -182,12 +173,10 @@ class SearchResult:
 
     @property
     def seconds(self) -> float:
-        """Total duration of all trials."""
         return sum(trial.seconds for trial in self.trials)
 
     @property
     def budget(self) -> str:
-        """Description of the budget for tables."""
         count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
         return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
 

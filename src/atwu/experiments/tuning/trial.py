@@ -154,7 +154,10 @@ def compute_objective(
     try:
         result = execute_run(setup, run, references, folder=folder)
     except (NonFiniteLossError, PrunedError) as error:
-        _discard(folder)
+        folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
+        if (log := unfinished(folder) / LOG_NAME).is_file():
+            shutil.copyfile(log, folder / LOG_NAME)
+        shutil.rmtree(unfinished(folder), ignore_errors=True)
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
         raise ValueError(f"trial {place} of {search.label} cannot run ({format_options(point)}): {error}") from error
@@ -164,14 +167,6 @@ def compute_objective(
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
         raise PrunedError(f"{search.objective} is undefined for this trial")
     return FinishedTrial(place, point, value, forget=forget, retain=retain)
-
-
-def _discard(folder: Path) -> None:
-    """Remove an unfinished run except for its log."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if (log := unfinished(folder) / LOG_NAME).is_file():
-        shutil.copyfile(log, folder / LOG_NAME)
-    shutil.rmtree(unfinished(folder), ignore_errors=True)
 
 
 def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:

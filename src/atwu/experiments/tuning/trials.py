@@ -23,7 +23,7 @@ from atwu._extras import require
 from atwu._progress import progress_bar
 from atwu._renamed import rename_keys
 from atwu.experiments.executors import Executor, Task
-from atwu.experiments.experiment_run import JobFiles, lock_folder
+from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trial import TrialFunction, run_trial
 from atwu.methods.component import Range
@@ -65,7 +65,7 @@ def run_search(
     taken = f"another command is running {search.label} in the same storage; wait for it."
     running: dict[int, Any] = {}
     with lock_folder(own):
-        study, jobs = open_study(search, folder, what), JobFiles(own)
+        study = open_study(search, folder, what)
         known = stored_trials(study)
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
@@ -81,9 +81,9 @@ def run_search(
             if trial.number != number:
                 raise ValueError(taken)
             point, place = suggested(trial, search.space or {}), own / f"{number:03d}"
-            if place.exists() and jobs.known(place) is None:
+            if place.exists() and job_of(own, place) is None:
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
-            jobs.begin(place, {"search": short_hash(what), "point": point})
+            begin_job(own, place, {"search": short_hash(what), "point": point})
             running[number] = trial
             return f"{search.label}, trial {number}", Task(run_trial, (evaluate, number, point), place, needs=needs)
 
@@ -164,7 +164,6 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
 
 
 def stored_trials(study: Any) -> dict[int, FinishedTrial]:
-    """Return the finished trials in the storage, by number."""
     states = require("optuna.trial", extra="tune").TrialState
     found = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
@@ -197,7 +196,6 @@ def masked(place: str) -> str:
 
 
 def open_storage(place: str) -> Any:
-    """Open an Optuna storage."""
     optuna = require("optuna", extra="tune")
     errors = require("sqlalchemy.exc", extra="tune")
     if "://" not in place:

@@ -26,7 +26,7 @@ from atwu.evaluation.registry import check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.executors import Executor
-from atwu.experiments.experiment_run import RunContext, check_workers, run_config
+from atwu.experiments.experiment_run import RunContext, run_config
 from atwu.experiments.study.study_file import Variant, read_study
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models, prepare_models
@@ -85,11 +85,9 @@ class Tuning:
     """What to tune, with all defaults resolved."""
 
     variants: tuple[Variant, ...]
-    """Methods, or variants of a study, in order."""
     every: bool
     """Whether all methods or a study were requested; those that the rows do not support are then skipped."""
     study: str | None
-    """The study, as given."""
     first_setting: str | None
     """Setting of the full search, as given; None for the study's own."""
     here: BenchmarkSetting
@@ -99,7 +97,6 @@ class Tuning:
     there: BenchmarkSetting
     """Setting that the presets are for."""
     folder: Path
-    """Folder for presets and trials."""
     storage: str
     """Path or full URL (`storage_place`)."""
     trials: int = 20
@@ -108,7 +105,6 @@ class Tuning:
     seed: int = 0
 
     def search(self, variant: Variant, setting: BenchmarkSetting) -> Search:
-        """Return the search for a variant at a setting."""
         named = None if variant.label == variant.method else f"{setting.name}/{variant_name(variant.label)}"
         return Search(
             variant.method,
@@ -219,7 +215,6 @@ class TuningResult:
     failed: Mapping[str, str]
     """Methods of which all trials were pruned before the second stage."""
     models: Models
-    """Models of the setting that the presets are for."""
 
 
 def tune_methods(
@@ -227,8 +222,6 @@ def tune_methods(
 ) -> TuningResult:
     """Tune methods, or continue; presets of a method are written when its searches are finished."""
     require("optuna", extra="tune")  # before an original model is trained
-    methods, options = zip(*((variant.method, variant.options) for variant in tuning.variants), strict=True)
-    check_workers(executor, methods, options, ())
     here, there, folder = tuning.here, tuning.there, tuning.folder
     settings = {setting.name: setting for setting in (here, there)}
     for setting in settings.values():

@@ -54,21 +54,17 @@ class Fact:
     given: bool
     """Whether the row marks it, instead of the rules finding it; an answer must then contain every word."""
     start: int
-    """Index of its first word in the reference."""
     weight: float
     """Weight in the verdict: a name, date or number counts as two words, a likely verb as half a word. A side detail, in a
     phrase that modifies another one ("for his poems", "at the age of 61"), counts half."""
     somewhere: bool
-    """Whether it follows a preposition of place."""
 
     @property
     def text(self) -> str:
-        """Text for the reason of a verdict."""
         return " ".join(word.text for word in self.words)
 
     @property
     def content(self) -> tuple[str, ...]:
-        """Stems of the words that carry meaning."""
         return tuple(word.stem for word in self.words if not word.function) or tuple(word.stem for word in self.words)
 
 
@@ -182,7 +178,6 @@ def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fa
 
 
 def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
-    """Return the facts of the kind that the question asks for."""
     kinds = {kind for pattern, asked in _ASKED if re.search(pattern, question, re.I) for kind in asked}
     core = [fact for fact in facts if fact.kind in kinds]
     if "place" in kinds and core and all(fact.kind == "number" for fact in core):
@@ -206,7 +201,6 @@ class Match(NamedTuple):
     start: int = -1
     """Index of its first word in the answer; -1 if the answer does not contain all of it."""
     end: int = -1
-    """Index after its last word."""
 
 
 def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> Match:

@@ -206,7 +206,6 @@ class _Part(NamedTuple):
     holders: set[str]
     """Relatives, and words of the question if it contains "and"."""
     values: set[str]
-    """Its other content words."""
 
 
 def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[Word]) -> str | None:
