@@ -27,45 +27,40 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_methods_are_crossed_with_varied_options(tmp_path):
-    study = read_study(
-        written(tmp_path, "methods: [npo, {label: mine, method: atwu, rho: 0.3}]\nvary: {beta: [1.0, 2.0]}\nseeds: 2")
-    )
-    assert [variant.label for variant in study.variants] == [
-        "npo, beta=1",
-        "npo, beta=2",
-        "mine, beta=1",
-        "mine, beta=2",
-    ]
-    assert study.variants[3].options == {"rho": 0.3, "beta": 2.0}
-    assert study.seeds == (1, 2)
+TWICE = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
 
 
-def test_variants_of_one_method_are_labelled_by_their_differences(tmp_path):
-    lines = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
-    study = read_study(written(tmp_path, f"methods: [atwu, {lines}, {{label: mine, method: wga, beta: 3}}]"))
-    assert [variant.label for variant in study.variants] == [
-        "atwu",
-        "atwu (rho=0.1, beta=2)",
-        "atwu (rho=0.3, beta=2)",
-        "wga",
-        "mine",
-    ]
-    study = read_study(written(tmp_path, f"methods: [{lines}]\nvary: {{lambda_l2: [0.5]}}"))
-    assert [variant.label for variant in study.variants] == [
-        "atwu (rho=0.1), lambda_l2=0.5",
-        "atwu (rho=0.3), lambda_l2=0.5",
-        "wga, lambda_l2=0.5",
-    ]
-    text = "methods: [atwu, {method: atwu, scorer_from: atwu}]"
-    assert [variant.label for variant in read_study(written(tmp_path, text)).variants] == [
-        "atwu",
-        "atwu (scorer_from=atwu)",
-    ]
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        (
+            "methods: [npo, {label: mine, method: atwu, rho: 0.3}]\nvary: {beta: [1.0, 2.0]}",
+            ["npo, beta=1", "npo, beta=2", "mine, beta=1", "mine, beta=2"],
+        ),
+        (
+            f"methods: [atwu, {TWICE}, {{label: mine, method: wga, beta: 3}}]",
+            ["atwu", "atwu (rho=0.1, beta=2)", "atwu (rho=0.3, beta=2)", "wga", "mine"],
+        ),
+        (
+            f"methods: [{TWICE}]\nvary: {{lambda_l2: [0.5]}}",
+            ["atwu (rho=0.1), lambda_l2=0.5", "atwu (rho=0.3), lambda_l2=0.5", "wga, lambda_l2=0.5"],
+        ),
+        ("methods: [atwu, {method: atwu, scorer_from: atwu}]", ["atwu", "atwu (scorer_from=atwu)"]),
+        ("methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]", ["wga", "0"]),
+        (
+            "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}",
+            ["weighting=scorer, scorer_every=1", "weighting=labels, scorer_every=1"],
+        ),
+    ],
+)
+def test_variants_are_labelled_by_their_differences(tmp_path, text, labels):
+    assert [variant.label for variant in read_study(written(tmp_path, text)).variants] == labels
 
 
 def test_scorer_from_refers_to_the_variant_with_the_same_varied_options(tmp_path):
-    text = "methods: [atwu, {label: after, method: atwu, scorer_from: atwu}]\nvary: {rho: [1e-1, 0.3]}"
+    text = (
+        "methods: [atwu, {label: after, method: atwu, scorer_from: atwu, beta: 2}]\nvary: {rho: [1e-1, 0.3]}\nseeds: 2"
+    )
     study = read_study(written(tmp_path, text))
     assert [(variant.label, variant.scorer_from) for variant in study.variants] == [
         ("atwu, rho=0.1", None),
@@ -73,7 +68,8 @@ def test_scorer_from_refers_to_the_variant_with_the_same_varied_options(tmp_path
         ("after, rho=0.1", "atwu, rho=0.1"),
         ("after, rho=0.3", "atwu, rho=0.3"),
     ]
-    assert study.variants[0].options == {"rho": 0.1}  # 1e-1 is a number
+    assert study.variants[2].options == {"rho": 0.1, "beta": 2}  # 1e-1 is a number
+    assert study.seeds == (1, 2)
 
 
 def test_every_variant_runs_once_before_any_runs_twice(tmp_path):
@@ -92,11 +88,6 @@ def test_seeds_may_differ_by_setting(tmp_path):
     assert [run.seed for run in plan(study.with_seeds(3), find_setting("tiny"), tmp_path).runs] == [1, 2, 3]
 
 
-def test_an_empty_label_counts_as_no_label(tmp_path):
-    lines = "methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]"
-    assert [variant.label for variant in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
-
-
 def test_the_list_of_settings_names_every_original_model_in_full():
     narrow, wide = io.StringIO(), io.StringIO()
     Console(width=60, file=narrow).print(settings_table())
@@ -104,14 +95,6 @@ def test_the_list_of_settings_names_every_original_model_in_full():
     assert "…" not in narrow.getvalue()
     assert all(str(setting.target) in wide.getvalue() for setting in BENCHMARK_SETTINGS.values())
     assert "smollm2, fine-tuned on the benchmark" in wide.getvalue()
-
-
-def test_a_single_method_is_labelled_by_its_varied_options(tmp_path):
-    study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
-    assert [variant.label for variant in study.variants] == [
-        "weighting=scorer, scorer_every=1",
-        "weighting=labels, scorer_every=1",
-    ]
 
 
 @pytest.mark.parametrize(

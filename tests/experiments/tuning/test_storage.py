@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import os
-import pwd
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,74 +89,30 @@ def test_a_stopped_search_in_postgres_continues_in_another_folder(tmp_path, post
     assert {state for _, state in rows} <= {"COMPLETE", "PRUNED"}
 
 
-def _binaries() -> Path | None:
-    """Folder of PostgreSQL's programs, the newest where there are several."""
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
-    folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    return max(folders, key=lambda folder: float(folder.parent.name), default=None)
-
-
 @pytest.fixture
 def postgres() -> Iterator[str]:
-    """URL of a database on a server of its own, with a password; it listens on the loopback interface only."""
-    binaries = _binaries()
-    if binaries is None:
+    """URL of a database on a server of its own, with a password."""
+    if (initdb := shutil.which("initdb")) is None:
         pytest.skip("PostgreSQL's initdb is not installed (Debian: apt install postgresql)")
-    root = os.geteuid() == 0
-    if root and shutil.which("setpriv") is None:
-        pytest.skip("PostgreSQL refuses to run as root, and setpriv is not there to change the user")
-    user = pwd.getpwnam("nobody") if root else None
+    root = os.geteuid() == 0  # PostgreSQL refuses to run as root
+    change = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if root else []
     # Not under pytest's folder, which other users cannot enter.
     folder = Path(tempfile.mkdtemp(prefix="atwu-postgres-"))
-    change = [] if user is None else ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    password, data = secrets.token_hex(8), folder / "data"
+    (folder / "password").write_text(password)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        password, port = secrets.token_hex(8), probe.getsockname()[1]
-    (folder / "password").write_text(password)
-    if user is not None:
-        for path in (folder, folder / "password"):
-            os.chown(path, user.pw_uid, user.pw_gid)
-    server = None
-    try:
-        subprocess.run(
-            [
-                *(*change, str(binaries / "initdb"), "--pgdata", str(folder / "data"), "--username", "tuner"),
-                *("--auth", "scram-sha-256", "--pwfile", str(folder / "password"), "--no-sync", "--encoding", "UTF8"),
-            ],
-            check=True,
-            capture_output=True,
-            cwd=folder,
-        )
-        with (folder / "server.log").open("w") as log:
-            server = subprocess.Popen(
-                [
-                    *(*change, str(binaries / "postgres"), "-D", str(folder / "data"), "-p", str(port)),
-                    *("-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}"),
-                    *("-c", "fsync=off"),
-                ],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-            )
-        _wait_for(port, server, folder / "server.log")
-        yield f"postgresql://tuner:{password}@127.0.0.1:{port}/postgres"
-    finally:
-        if server is not None:
-            server.send_signal(signal.SIGINT)  # fast shutdown
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.wait(20)
-            server.kill()
-            server.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        port = probe.getsockname()[1]
+    for path in (folder, folder / "password") if root else ():
+        shutil.chown(path, "nobody", "nogroup")
 
+    def command(program: str, *arguments: str) -> None:
+        there = Path(initdb).resolve().with_name(program)
+        subprocess.run([*change, str(there), "-D", str(data), *arguments], check=True, cwd=folder)
 
-def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"PostgreSQL did not start as {getpass.getuser()}:\n{log.read_text()[-2000:]}")
+    command("initdb", "--username=tuner", "--auth=scram-sha-256", f"--pwfile={folder}/password", "--no-sync")
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    command("pg_ctl", "start", "-w", "-l", str(folder / "log"), "-o", options)
+    yield f"postgresql://tuner:{password}@127.0.0.1:{port}/postgres"
+    command("pg_ctl", "stop", "-m", "fast")
+    shutil.rmtree(folder)
