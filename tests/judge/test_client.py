@@ -262,7 +262,8 @@ def test_stopping_does_not_wait_for_retries(server: str, monkeypatch: pytest.Mon
 
 
 WAITING = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from atwu.data.schema import Message
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import OpenAIChat
