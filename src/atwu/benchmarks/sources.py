@@ -24,9 +24,9 @@ from atwu.benchmarks.knowundo import knowundo_rows
 from atwu.benchmarks.lume import lume_rows
 from atwu.benchmarks.muse import muse_rows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
-from atwu.benchmarks.rwku.rwku_rows import rwku_rows
-from atwu.benchmarks.suite.suite_rows import suite_rows
-from atwu.benchmarks.tofu.tofu_rows import tofu_rows
+from atwu.benchmarks.rwku import rwku_rows
+from atwu.benchmarks.suite import suite_rows
+from atwu.benchmarks.tofu import tofu_rows
 from atwu.benchmarks.wmdp import wmdp_rows
 from atwu.data.column_mapping import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records

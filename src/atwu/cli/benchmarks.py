@@ -19,7 +19,7 @@ class BenchmarksCommand:
     def run(self) -> None:
         from rich.table import Table
 
-        from atwu.benchmarks.catalog import CATALOG
+        from atwu.benchmarks.load_benchmark import CATALOG
 
         table = Table("benchmark", "size", "licence", "measures", "data", box=None, pad_edge=False)
         for entry in CATALOG:
