@@ -12,9 +12,19 @@ import pytest
 from rich.console import Console
 
 from atwu.evaluation.word_scores import WordScore, word_scores
-from atwu.report.colour_scale import LEVELS, background, contrast, css, ink, level, luminance
 from atwu.report.heatmap import HeatMap, render_html, render_terminal
-from atwu.report.scored_row import ScoredRow, pieces, word_auroc
+from atwu.report.scored_row import (
+    LEVELS,
+    ScoredRow,
+    background,
+    contrast,
+    css,
+    ink,
+    level,
+    luminance,
+    pieces,
+    word_auroc,
+)
 from tests.report.conftest import Page
 
 

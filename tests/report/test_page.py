@@ -13,13 +13,12 @@ import pytest
 
 from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.evaluation.result import format_number
-from atwu.report.colour_scale import contrast
+from atwu.report.metric_labels import cell_of
 from atwu.report.metric_table import report_metrics, tidy
 from atwu.report.page.report_page import format_duration, render_report_page, write_report_page
-from atwu.report.page.reproduce_section import shared_settings
-from atwu.report.report_records import Records
-from atwu.report.report_table import headline_metrics
-from atwu.report.table_values import cell_of
+from atwu.report.page.summary_section import shared_settings
+from atwu.report.report_records import Records, headline_metrics
+from atwu.report.scored_row import contrast
 from tests.report.conftest import Page
 
 

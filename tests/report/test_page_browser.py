@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from atwu.report.board import Board, BoardStudy, StudyFacts
-from atwu.report.colour_scale import contrast
 from atwu.report.page.board_page import render_board
 from atwu.report.page.report_page import write_report_page
-from atwu.report.report_records import Records
-from atwu.report.report_table import leading_metric
-from atwu.report.scored_row import percent_of_score
+from atwu.report.report_records import Records, leading_metric
+from atwu.report.scored_row import contrast, percent_of_score
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.webdriver.common.by import By  # noqa: E402

@@ -43,8 +43,8 @@ from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.report.metric_labels import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME
-from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.config import UnlearnConfig
 from atwu.training.run_folder import drop_unfinished
 from atwu.training.training_rows import add_labels

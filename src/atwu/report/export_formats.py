@@ -13,11 +13,9 @@ import pandas as pd
 from pydantic import ConfigDict, TypeAdapter
 
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.metric_labels import MISSING_CELL, SUBSCRIPT, Mark, MetricKey
 from atwu.report.metric_table import DATA, Table
-from atwu.report.report_records import Records
-from atwu.report.report_table import degradation_notes, headline_metrics, report_caption, report_table
-from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
+from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.training.model_card import public_command, public_record
 
 _MARKDOWN = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}

@@ -20,9 +20,9 @@ from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
+from atwu.report.metric_labels import MetricKey, cell_of
 from atwu.report.report_records import Records
 from atwu.report.run_records import read_records
-from atwu.report.table_values import MetricKey, cell_of
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),

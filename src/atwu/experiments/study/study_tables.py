@@ -14,8 +14,8 @@ from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import COMPARED_METRICS, Ordering, Orderings, published_value
 from atwu.experiments.study.study_file import library
 from atwu.experiments.study.study_plan import StudyPlan
+from atwu.report.metric_labels import MISSING_CELL
 from atwu.report.report_records import Records
-from atwu.report.table_values import MISSING_CELL
 
 
 def library_table() -> Table:

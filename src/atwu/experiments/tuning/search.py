@@ -16,7 +16,7 @@ from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
 from atwu.experiments.tuning.search_space import first_points, search_space
 from atwu.methods.component import Range
-from atwu.report.table_values import MetricKey
+from atwu.report.metric_labels import MetricKey
 from atwu.training.config import UnlearnConfig
 
 

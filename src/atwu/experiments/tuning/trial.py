@@ -49,7 +49,7 @@ from atwu.experiments.tuning.search import (
     SearchPoint,
     TrialFunction,
 )
-from atwu.report.table_values import cell_of
+from atwu.report.metric_labels import cell_of
 from atwu.training.load_to_train import ModelSource
 from atwu.training.run_folder import LOG_NAME, unfinished
 

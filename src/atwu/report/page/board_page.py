@@ -11,7 +11,7 @@ from atwu.evaluation.registry import short_name
 from atwu.evaluation.result import EvalResult
 from atwu.report.board import Board, BoardStudy
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
-from atwu.report.metric_labels import is_attack
+from atwu.report.metric_labels import REFERENCE_MODELS, is_attack
 from atwu.report.metric_table import format_range
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.report_page import (
@@ -22,10 +22,8 @@ from atwu.report.page.report_page import (
     range_of,
     table_row,
 )
-from atwu.report.page.reproduce_section import reproduce
-from atwu.report.page.summary_section import judge_name
-from atwu.report.report_table import headline_metrics, leading_metric
-from atwu.report.table_values import REFERENCE_MODELS
+from atwu.report.page.summary_section import judge_name, reproduce
+from atwu.report.report_records import headline_metrics, leading_metric
 
 
 def render_board(board: Board) -> str:
