@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.evaluation.result import EVAL_SCHEMA
-from tests.commands import run_command
+from atwu.experiments import demonstration
+from atwu.training.config import UnlearnConfig
+from tests.commands import run_command, run_here
+from tests.micro_models import write_models
 
 
 def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
@@ -134,30 +140,10 @@ def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
     Outside().feed(page.read_text(encoding="utf-8"))
 
 
-def test_methods_as_json_lists_every_method_with_its_hyperparameters():
-    listed = json.loads(atwu("methods", "--json"))
-    from atwu.methods.method_table import METHODS
-
-    assert list(listed) == list(METHODS)
-    assert listed["wga"]["hyperparameters"] == {"forget_weight": 1.16, "retain_weight": 0.79, "beta": 2.14}
-    assert listed["atwu"]["needs"] == ["retain", "scorer"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("demo", "finetune", "unlearn", "evaluate", "compare", "judge agreement", "paraphrase", "tokens", "probe"),
-        *("methods", "study run", "study compare", "tune", "report"),
-    ],
-)
-def test_help_has_a_description_and_an_example(command):
-    assert f"Example: atwu {command}" in atwu(*command.split(), "--help")
-
-
 def test_help_shows_common_options_and_help_all_the_rest():
     used = ("--forget-weight", "--beta", "--lr, --learning-rate", "--config", "--lora-r")
     rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--eval-steps")
-    shown, everything = atwu("unlearn", "--help"), atwu("unlearn", "--help-all")
+    shown, everything = (run_here("unlearn", flag).output for flag in ("--help", "--help-all"))
     for flag in used:
         assert flag in shown
     for flag in rest:
@@ -298,7 +284,27 @@ def test_weights_that_could_run_code_are_rejected(target, tmp_path):
     assert ".safetensors" in atwu("evaluate", "--model", pickled, "--forget", "people:tiny:forget", code=1)
 
 
-@pytest.mark.slow
+def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
+    """The whole command, with untrained models and one step of each method."""
+    models = SimpleNamespace(
+        target=str(tmp_path / "target"),
+        retain_only=str(tmp_path / "retain-only"),
+        benchmark=load_benchmark("people:tiny"),
+    )
+    write_models(Path(models.target), Path(models.retain_only))
+    monkeypatch.setattr(demonstration, "prepare_models", lambda setting, **_: models)
+    monkeypatch.setattr(demonstration, "UnlearnConfig", partial(UnlearnConfig, max_steps=1, use_cpu=True))
+    monkeypatch.setattr(demonstration, "MEASURED", 4)
+    done = run_here("demo", "--size", "tiny", "--output", tmp_path / "demo")
+    assert done.exit_code == 0, done.exception
+    printed = " ".join(done.output.split())
+    for words in ("AUROC ↑", "people:tiny, 4 forget rows, 4 retain rows, seed 0", "Next steps", "original", "atwu"):
+        assert words in printed
+    names = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert {"tokens.html", "eval_original.json", "eval_retain-only.json", "eval_wga.json", "atwu"} <= names
+
+
+@pytest.mark.night
 def test_demo_reuses_existing_target_models(tmp_path, trained_models):
     cache = str(trained_models(tmp_path / "cache"))
     printed = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", ATWU_CACHE=cache)

@@ -345,7 +345,10 @@ def build_records() -> Callable[..., Records]:
 
 @pytest.fixture(scope="session")
 def page(records: Records) -> Page:
-    return Page(render_report_page(records, command="atwu report study --output report.html"))
+    """The page of the records without its figures, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
+        return Page(render_report_page(records, command="atwu report study --output report.html"))
 
 
 @pytest.fixture

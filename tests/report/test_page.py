@@ -89,6 +89,7 @@ def test_marks_are_text_and_not_only_colours(page: Page) -> None:
     assert [attrs["class"] for attrs in page.classed("key")][:3] == ["key best", "key second", "key degraded"]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_pages_are_deterministic_and_small(records: Records, page: Page, tmp_path: Path) -> None:
     assert len(page.html) < 1_000_000
     write_report_page(records, tmp_path / "deep/b.html", command="atwu report study --output report.html")

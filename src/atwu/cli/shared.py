@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import warn
 from atwu.modeling.open_model import ModelLoadArgs
@@ -101,13 +99,6 @@ class ReadsRows(NamesRows):
         from atwu.modeling.open_model import open_model
 
         return open_model(self.model, self.loading, device=self.device)
-
-
-def check_rows_file(output: Path, *, overwrite: bool) -> None:
-    """Check that rows can be written to a file, before any work."""
-    check_writable(output, overwrite=overwrite)
-    if output.suffix != ".jsonl":
-        raise ValueError(f"--output must end in .jsonl, got {output}.")
 
 
 def open_rows(source: str | None, *, limit: int | None = None) -> Sequence[Example]:

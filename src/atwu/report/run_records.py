@@ -126,6 +126,8 @@ def _study(path: Path, references: dict[str, EvalResult]) -> Part:
         about["progress"] = f"{len(runs)} of {len(named)} runs finished"
     if "variants" in about:
         about["variants"] = [{**variant, "label": shown[variant["label"]]} for variant in about["variants"]]
+    if "failed" in about:
+        about["failed"] = {public_text(name): reason for name, reason in reasons(about, "failed").items()}
     place = {label: index for index, label in enumerate(shown.values())}
     runs.sort(key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
     return str(about.get("name") or path.resolve().name), about, runs

@@ -205,7 +205,7 @@ def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> dict[str, str]:
     record = {"model": run.result.model} if run.run is None else dict(run.run)
-    told = "no record of its training" if run.run is None else _told(run.run)
+    told = "no record of its training" if run.run is None else _recipe_text(run.run)
     own = _own(run.result, shared)
     parts = [part for part in (told, budget) if part]
     name = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}{f', one of {seeds}' if seeds > 1 else ''}"
@@ -217,7 +217,7 @@ def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
     return {"name": name, "told": told, "note": note, "record": text}
 
 
-def _told(run: Mapping[str, Any]) -> str:
+def _recipe_text(run: Mapping[str, Any]) -> str:
     """The most important settings of a run."""
     recipe, config = run.get("recipe") or {}, run.get("config") or {}
     parts = [" × ".join(str(recipe[part]) for part in ("weighting", "forget_loss") if recipe.get(part))]
