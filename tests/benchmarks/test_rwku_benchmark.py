@@ -120,9 +120,7 @@ def test_a_subject_cannot_be_in_both_forget_and_retain_set() -> None:
         rwku_benchmark(f"rwku:Orla Ven/{TAVI}")
 
 
-@pytest.mark.parametrize(
-    "name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a/b:0", "rwku:a/b:x", "rwku:a/b:1:2", "rwku:a!c/b"]
-)
+@pytest.mark.parametrize("name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a!c/b"])
 def test_malformed_names_raise_errors_that_show_the_syntax(name: str) -> None:
     with pytest.raises(ValueError, match="rwku:FORGET/RETAIN"):
         rwku_benchmark(name)

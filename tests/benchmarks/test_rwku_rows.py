@@ -183,11 +183,17 @@ def test_subjects() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["rwku", "rwku:first1", "rwku:first1:aa", "rwku:first1:probes:0", "rwku:first1:probes:x", "rwku:a!b!c:probes"],
+    ["rwku", "rwku:first1", "rwku:first1:aa"],
 )
 def test_malformed_names_raise_errors_that_show_the_syntax(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
         only_rows(name)
+
+
+def test_wrong_parts_of_names_are_rejected(folder: Path) -> None:
+    for name, said in (("first1:probes:0", "rows per subject .*'0'"), ("first1!b!c:probes", "no subject 'b!c'")):
+        with pytest.raises(ValueError, match=said):
+            only_rows(f"rwku:{name}")
 
 
 def test_an_incomplete_file_is_an_error(folder: Path) -> None:

@@ -53,12 +53,15 @@ def unlearned(target) -> Path:
     config = target.parent / "run.yaml"
     config.write_text(
         "method: atwu\nlearning_rate: 1.0e-3\nmax_steps: 6\nscorer_every: 2\nretain: people:tiny:retain\n"
+        "max_grad_norm: 0.5\nsystem: You keep bees.\n"
     )
     folder = target.parent / "unlearned"
     printed = atwu(
         *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
         *("--use-cpu", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2", "--max-steps", "4"),
+        *("--optim", "sgd", "--adam-beta1=0.8"),
     )
+    assert "--system 'You keep bees.' --output eval.json" in printed
     assert "unlearned model in" in printed
     return folder
 
@@ -86,6 +89,8 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     record = json.loads((unlearned / "run.json").read_text())
     assert record["config"]["max_steps"] == 4  # the flag wins over the file
     assert record["config"]["learning_rate"] == 1e-3
+    names = ("max_grad_norm", "optim", "adam_beta1", "system")
+    assert [record["config"][name] for name in names] == [0.5, "sgd", 0.8, "You keep bees."]
     assert record["recipe"]["values"] == {"forget_weight": 3.0, "retain_weight": 0.5, "beta": 7.0}
     assert record["recipe"]["given"] == ["scorer_every"]
     assert re.fullmatch("[0-9a-f]{32}", record["result_fingerprint"])
@@ -153,65 +158,17 @@ def test_help_shows_common_options_and_help_all_the_rest():
     assert "Deprecated alias" not in everything
 
 
-def test_every_field_of_the_trainer_is_an_option(target, tmp_path):
-    config = tmp_path / "run.yaml"
-    config.write_text("max_grad_norm: 0.5\nmethod: grad_ascent\n")
-    atwu(
-        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget:4", "--use-cpu"),
-        *(
-            "--max-steps",
-            "1",
-            "--save-strategy",
-            "no",
-            "--optim",
-            "sgd",
-            "--adam-beta1=0.8",
-            "--output",
-            tmp_path / "out",
-        ),
-    )
-    record = json.loads((tmp_path / "out" / "run.json").read_text())["config"]
-    assert (record["max_grad_norm"], record["optim"], record["adam_beta1"]) == (0.5, "sgd", 0.8)
-    lost = atwu("unlearn", "--model", target, "--forget", "x", "--output", "y", "--optin", "sgd", code=2)
-    assert re.fullmatch("error: .*--optin.*--optim.*--help.*", lost)
-
-
-def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
-    config = tmp_path / "run.yaml"
-    config.write_text(
-        f"model: {target}\nforget: people:tiny:forget:4\nretain: people:tiny:retain:4\nlearning_rate: 1e-3\nmax_steps: 1\n"
-    )
-    atwu("unlearn", "--config", config, "--output", tmp_path / "out", "--use-cpu", "--save-strategy", "no")
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["config"]["learning_rate"] == 1e-3
-    for line, message in (
-        ("seed: 1.5", "seed must be a whole number .*, got 1.5"),
-        ("method: [atwu]", r"method must be text, got \['atwu'\]"),
-        ("bf16: maybe", "bf16 must be true or false, got 'maybe'"),
-    ):
-        config.write_text(line)
-        assert re.search(message, atwu("unlearn", "--config", config, "--output", tmp_path / "other", code=1))
-
-
-def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, tmp_path):
-    config, folder = tmp_path / "run.yaml", tmp_path / "out"
-    config.write_text("system: You keep bees.\nmethod: wga\nmax_steps: 1\nretain: people:tiny:retain:4\n")
-    printed = atwu(
-        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget:4", "--output", folder),
-        *("--use-cpu", "--save-strategy", "no"),
-    )
-    assert "--system 'You keep bees.' --output eval.json" in printed
-    assert json.loads((folder / "run.json").read_text())["config"]["system"] == "You keep bees."
+def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, unlearned, tmp_path):
     rows = ("--forget", "people:tiny:forget:4", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
-    printed = atwu("evaluate", "--model", folder, *rows)
-    assert re.search(r"'You keep bees\.'.* --sys", printed)
+    assert re.search(r"'You keep bees\.'.* --sys", atwu("evaluate", "--model", unlearned, *rows))
     output = tmp_path / "eval.json"
-    printed = atwu("evaluate", "--model", folder, *rows, "--system", "You keep bees.", "--output", output)
+    printed = atwu("evaluate", "--model", unlearned, *rows, "--system", "You keep bees.", "--output", output)
     assert "--system" not in printed
     assert json.loads(output.read_text())["settings"]["system"] == "You keep bees."
     shown = ("--device", "cpu", "--system", "You keep bees.")
     page = atwu("tokens", "--model", target, "--data", "people:tiny:forget:4", "--rows", "1", *shown)
     assert re.search(rf"{re.escape(str(target))} .*'You keep bees\.'", page)
-    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=2))
+    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", unlearned, *rows, "--system", " ", code=2))
 
 
 def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):

@@ -78,12 +78,6 @@ def test_all_metrics_with_both_reference_models(panel):
     assert re.search(r"\b4 subjects", panel.printed)
 
 
-def test_the_same_command_again_gives_the_same_bytes(atwu, models, panel):
-    references = ("--original", models.original, "--retain-only", models.retain_only)
-    atwu(*whole_panel(models), *references, "--output", panel.folder / "eval.json", "--overwrite")
-    assert {name: (panel.folder / name).read_bytes() for name in NAMES} == panel.files
-
-
 def test_result_files_can_replace_reference_models(atwu, models, panel, tmp_path):
     files = ("--original", panel.folder / NAMES[1], "--retain-only", panel.folder / NAMES[2])
     cache = tmp_path / "cache"

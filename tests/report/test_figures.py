@@ -76,6 +76,7 @@ def test_labels_are_readable_inside_the_figure_and_do_not_overlap(name, size, re
         assert across < 1.5 or along < 1.5, (one, other)
 
 
+@pytest.mark.night
 def test_names_of_a_dense_cluster_overlap_neither_each_other_nor_the_marks(build_records) -> None:
     """Many methods that are nearly alike, one that destroys and one that changes nothing."""
     made = build_records(labels=[f"method_{number}" for number in range(24)], seeds=[0])
@@ -138,21 +139,15 @@ def test_figures_do_not_depend_on_the_users_matplotlib_style(records, tmp_path, 
 
     chosen = ("auroc_progression",)
     monkeypatch.setattr(figures, "FIGURES", {name: FIGURES[name] for name in chosen})
+    before = dict(matplotlib.rcParams)
     first = save_figures(records, tmp_path / "one")
+    assert dict(matplotlib.rcParams) == before
     with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.fonttype": "path"}):
         second = save_figures(records, tmp_path / "two")
     assert [path.name for path in first] == [f"{name}.{form}" for name in chosen for form in FIGURE_FORMATS]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
     assert first[0].read_bytes().startswith(b"%PDF")
-
-
-def test_drawing_does_not_change_the_users_matplotlib_settings(records) -> None:
-    import matplotlib
-
-    before = dict(matplotlib.rcParams)
-    FIGURES["trade_off"](records)
-    assert dict(matplotlib.rcParams) == before
 
 
 def test_figures_without_data_give_a_reason(records) -> None:

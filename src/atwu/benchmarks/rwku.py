@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, whole_number
 from atwu.benchmarks.dataset_files import Tables
 from atwu.benchmarks.rwku_probes import (
     CAPS,
@@ -65,7 +65,8 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
             subject and file, before rows about the subjects after the `!` are dropped.
     """
-    words, kind, limit = _parse(name)
+    words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
+    limit = None if count is None else whole_number(name, "rows per subject and file", count)
     tables = rwku_tables() if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
@@ -93,18 +94,6 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         text += f", {len(shared)} shared with an excluded subject, {named} that name one"
     checked = (*(counted(table, tables) for table in KINDS[kind]), f"{name}: {text}")
     return SourceRows(kept, checked, (text,) if duplicates or shared or named else ())
-
-
-def _parse(name: str) -> tuple[str, str, int | None]:
-    head, *parts = name.split(":")
-    number = parts[2] if len(parts) == 3 else None
-    fits = head == "rwku" and len(parts) in (2, 3) and parts[1] in KINDS and parts[0].count("!") < 2
-    if not fits or (number is not None and not (number.isdecimal() and int(number) > 0)):
-        raise ValueError(
-            f"{name!r} is not rwku:SUBJECTS:KIND[:N]. SUBJECTS are {GRAMMAR}, and may end with !SUBJECTS to exclude; "
-            f"KIND is one of {', '.join(KINDS)}; N >= 1 is the maximum number of rows per subject and file."
-        )
-    return parts[0], parts[1], None if number is None else int(number)
 
 
 def _read(table: str, tables: Tables) -> Iterator[_Row]:
@@ -147,7 +136,12 @@ def rwku_benchmark(name: str) -> Benchmark:
         name: `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per
             subject; FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
     """
-    forget, retain, limit = _parse_benchmark(name)
+    sides, limit = name_parts(name if ":" in name else f"{name}:{BATCH}", "rwku:FORGET/RETAIN")
+    forget, _, retain = sides.partition("/")
+    if not forget or not retain or "!" in sides:
+        raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
+    if limit is not None:
+        whole_number(name, "passages per subject", limit)
     tables = rwku_tables()
     published = read_targets(tables)
     subjects = subject_names(forget, published)
@@ -198,16 +192,3 @@ def rwku_benchmark(name: str) -> Benchmark:
             )
         ),
     )
-
-
-def _parse_benchmark(name: str) -> tuple[str, str, int | None]:
-    head, *rest = name.split(":")
-    sides, *number = rest or [BATCH]
-    forget, slash, retain = sides.partition("/")
-    fits = head == "rwku" and slash and forget and retain and "!" not in sides and len(number) < 2
-    if not fits or not all(part.isdecimal() and int(part) > 0 for part in number):
-        raise ValueError(
-            f"{name!r} is not rwku, rwku:FORGET/RETAIN or rwku:FORGET/RETAIN:N. FORGET and RETAIN are {GRAMMAR}; N "
-            ">= 1 is the maximum number of passages per subject."
-        )
-    return forget, retain, int(number[0]) if number else None

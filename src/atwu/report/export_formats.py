@@ -140,15 +140,8 @@ def _minus(number: str) -> str:
 
 def to_csv(records: Records) -> str:
     """Return all numbers of all models in long form, unrounded: one row per model, set and metric."""
-    frame = records.table.frame
-    frame = frame.assign(label=frame.label.map(_cell))
-    text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
+    text: str = records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n")
     return text
-
-
-def _cell(text: str) -> str:
-    """Escape text that a spreadsheet would read as a formula."""
-    return f"'{text}" if text[:1] in set("=+-@\t\r") else text
 
 
 def to_json(records: Records) -> str:

@@ -13,12 +13,12 @@ from markupsafe import Markup
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
 from atwu.report.metric_labels import MetricKey, metric_label
-from atwu.report.metric_table import MEANING
+from atwu.report.metric_table import MEANING, format_range
 from atwu.report.report_records import Records, RunRecord, format_reasons, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
 
 _TOLD = 2
-"""Maximum number of tied methods that each get a sentence."""
+"""Maximum number of methods behind the best that each get a sentence."""
 
 
 def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
@@ -35,20 +35,19 @@ def summary(records: Records, *, focus: str) -> Markup:
     return Markup(" ").join(_sentences(records, focus))
 
 
-def facts(records: Records) -> list[tuple[str, str]]:
-    """Return key numbers of the evaluation."""
-    labels = records.labels
-    seeds = sorted({len(records.of(label)) for label in labels})
-    judges = {name for run in records.runs if (name := judge_name(run.result))}
-    setting = records.study.get("setting")
+def facts(records: Records, seeds: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return key numbers of the evaluation; `seeds` are the runs of each label."""
+    results = [run.result for run in records.runs]
+    prompts = [n for each in results for n in each.settings.get("questions_per_row", {}).get("forget", ())]
     entries = [
-        ("methods" if len(labels) != 1 else "method", str(len(labels))),
-        ("seeds each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))) if seeds else None,
-        *((f"{split} rows", str(count)) for split in ("forget", "retain") if (count := _rows(records, split))),
-        ("setting", str(setting["name"])) if setting else None,
-        ("judge", " and ".join(sorted(judges))) if judges else None,
+        ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
+        ("seeds each", format_range(seeds.values())),
+        *((f"{split} rows", str(_rows(records, split))) for split in ("forget", "retain")),
+        ("prompts per question", format_range(prompts)),
+        ("setting", str((records.study.get("setting") or {}).get("name") or "")),
+        ("judge", " and ".join(sorted({judge_name(result) for result in results} - {""}))),
     ]
-    return [entry for entry in entries if entry]
+    return [(name, text) for name, text in entries if text not in ("", "0")]
 
 
 def _sentences(records: Records, focus: str) -> Iterator[str]:
@@ -79,7 +78,7 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
 
 
 def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame) -> Iterator[str]:
-    """Describe the first and second place by printed value, including ties, and the place of the highlighted method."""
+    """Describe the first and second place by printed value, and the place of the highlighted method."""
     if ranked.empty:
         return
     places = ranked.place.astype(int)
@@ -91,22 +90,9 @@ def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame)
         names = Markup(", ").join(map(_strong, tied[:-1]))
         yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {best.number}."
     behind = places[places > 1]
-    second = list(behind.index[behind == behind.min()])
-
-    def verb(labels: Sequence[str]) -> str:
-        number = places[labels[0]]
-        several = (places == number).sum() > 1
-        if number == 2:
-            return "comes second with" if not several else f"share{'s' * (len(labels) == 1)} second place with"
-        return f"{'share' if len(labels) > 1 else 'shares' if several else 'is'} number {number} of {len(ranked)} with"
-
-    told = second if len(second) <= _TOLD else []
-    if second and not told:
-        yield f"{_listed(second)} {verb(second)} {ranked.number[second[0]]}."
-    if focus in behind and focus not in told:
-        told = [*told, focus]
-    for label in told:
-        start = _strong(label) + f" {verb([label])} {ranked.number[label]}"
+    told = list(behind.index[behind == behind.min()][:_TOLD])
+    for label in [*told, *([focus] if focus in behind and focus not in told else [])]:
+        start = _strong(label) + f" is number {places[label]} of {len(ranked)} with {ranked.number[label]}"
         yield start + _apart(records, tied, label, key, best.digits)
 
 
@@ -148,7 +134,9 @@ def _basis(records: Records) -> str:
 
 
 def _rows(records: Records, split: str) -> int:
-    return max((len(run.result.rows[split].ids) for run in records.runs if split in run.result.rows), default=0)
+    frame = records.table.frame
+    counts = frame.n[(frame.set == split) & ~frame.reference]
+    return int(counts.max()) if len(counts) else 0
 
 
 def judge_name(result: EvalResult) -> str:
