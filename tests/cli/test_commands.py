@@ -252,6 +252,7 @@ def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
     monkeypatch.setattr(demonstration, "prepare_models", lambda setting, **_: models)
     monkeypatch.setattr(demonstration, "UnlearnConfig", partial(UnlearnConfig, max_steps=1, use_cpu=True))
     monkeypatch.setattr(demonstration, "MEASURED", 4)
+    monkeypatch.setattr(demonstration, "SHOWN", 4)
     done = run_here("demo", "--size", "tiny", "--output", tmp_path / "demo")
     assert done.exit_code == 0, done.exception
     printed = " ".join(done.output.split())

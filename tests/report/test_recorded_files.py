@@ -16,7 +16,8 @@ from atwu.training.run_folder import RunFolder
 from tests.snippets import ROOT, snippets
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
-PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+BLOCKS = [block for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) for block in snippets(page)]
+COMMANDS = [shlex.split(command) for block in BLOCKS if block.kind == "shell" for command in block.commands()]
 STUDIES = ["known-first-place", "people-first-place", "rwku-finetuned", "tofu-forget05", "tofu-part"]
 
 
@@ -30,7 +31,7 @@ def test_results_of_studies_are_read(name: str) -> None:
     new = {name for result in records.results.values() for columns in result.sets.values() for name in columns}
     assert len(old) == len(new)
     assert not any(name.startswith(("telling", "prose")) for name in new)
-    for words in (shlex.split(command) for page in PAGES for block in snippets(page) for command in block.commands()):
+    for words in COMMANDS:
         if f"benchmarks/results/{name}" in words and "--baseline" in words:
             assert words[words.index("--baseline") + 1] in records.results, shlex.join(words)
 
