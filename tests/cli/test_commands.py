@@ -171,6 +171,7 @@ def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, unlearned, tm
     assert re.search("error: .*system.*empty", atwu("evaluate", "--model", unlearned, *rows, "--system", " ", code=2))
 
 
+@pytest.mark.night  # tests/training/test_trainer_checkpoints.py, in the whole command
 def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):
     printed = atwu(
         *(

@@ -43,7 +43,7 @@ COMMANDS = {
     "paraphrase": "row_files:ParaphraseCommand",
     "annotate": "row_files:AnnotateCommand",
     "tokens": "tokens:TokensCommand",
-    "probe": "probe:ProbeCommand",
+    "probe": "tokens:ProbeCommand",
     "methods": "listings:MethodsCommand",
     "benchmarks": "listings:BenchmarksCommand",
 }
