@@ -24,7 +24,7 @@ from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
-from atwu.training.run_record import load_base_with_adapter
+from atwu.training.saving_trainer import load_base_with_adapter
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
 from tests.training.conftest import LORA_SETTINGS, make_rows

@@ -127,7 +127,7 @@ def test_a_frozen_scorer_of_an_earlier_run_is_used_but_not_trained(model_folder,
     )
     before = scorer_vector(trainer.scorer)
     trainer.train()
-    assert trainer.alternation is None
+    assert trainer.alternation.updates == 0
     assert torch.equal(scorer_vector(trainer.scorer), before)
     assert not logged(trainer, "scorer_loss")
     assert logged(trainer, "mean_score")[0] != pytest.approx(0.5, abs=1e-3)
@@ -136,7 +136,7 @@ def test_a_frozen_scorer_of_an_earlier_run_is_used_but_not_trained(model_folder,
 def test_pretraining_is_one_epoch_of_updates_on_the_original_model(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
     start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    trainer.scoring.pretrain()
+    trainer.pretrain_scorer()
     assert all(torch.equal(value, start[name]) for name, value in trainer.model.state_dict().items())
     pretrained = scorer_vector(trainer.scorer)
     assert pretrained.abs().max() > 1e-3

@@ -27,8 +27,7 @@ from atwu._disk_errors import format_bytes
 from atwu._file_reading import printable, read_upgraded_json
 from atwu._files import atomic_sibling, clear_atomic_siblings, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu.training.checkpoints import last_checkpoint
-from atwu.training.run_key import key_differences
+from atwu.training.checkpoints import key_differences, last_checkpoint
 
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/2"
