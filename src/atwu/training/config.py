@@ -275,7 +275,6 @@ _SEVERAL = (
 
 def check_supported_args(config: TrainingArguments) -> None:
     """Reject options that this package or this machine does not support."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     given = {
         name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
     }
@@ -284,10 +283,10 @@ def check_supported_args(config: TrainingArguments) -> None:
         if given[name]:
             raise ValueError(f"{name} is not supported: {why}; leave it out.")
     for name in _SEVERAL:
-        if given[name] and not several:
+        if given[name] and not _several():
             raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")
     for name, there, needed in (
-        ("fsdp", several, "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
+        ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
         ("fp16", torch.accelerator.is_available() and not config.use_cpu, "a GPU (bf16 does not)"),
     ):
         if getattr(config, name) and not there:
@@ -310,3 +309,7 @@ def check_supported_args(config: TrainingArguments) -> None:
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
