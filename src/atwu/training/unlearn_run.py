@@ -160,13 +160,10 @@ def train_run(
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
     loaded = load_to_train(source, config, say, model=model)
-    earlier = Path(recipe.settings.get("scorer_from", folder.work)) / RECORD_NAME
-    if (
-        earlier.is_file()
-        and read_upgraded_json(earlier).get("original_model", {}).get("fingerprint") != loaded.fingerprint
-    ):
+    earlier = recipe.settings.get("scorer_from")
+    if earlier is not None and _original_model(Path(earlier), loaded.fingerprint) != loaded.fingerprint:
         say(
-            f"warning: the scorer in {earlier.parent} was trained on another original model; its scores may not be "
+            f"warning: the scorer in {earlier} was trained on another original model; its scores may not be "
             "meaningful here"
         )
     log: list[TrainerCallback] = [JsonLog(folder.log)]
@@ -174,6 +171,12 @@ def train_run(
     for callback in watch(trainer) if watch else ():
         trainer.add_callback(callback)
     return train_into(folder, trainer, settings)
+
+
+def _original_model(run: Path, unknown: str | None) -> str | None:
+    """Return the fingerprint of the original model of a run."""
+    record = run / RECORD_NAME
+    return read_upgraded_json(record).get("original_model", {}).get("fingerprint") if record.is_file() else unknown
 
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:

@@ -10,7 +10,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.methods.weightings.key_token_model import check_table, key_token_probabilities, word_features
-from atwu.methods.weightings.word_rarity import UNIT, WordCounts
+from atwu.methods.weightings.rarity import UNIT, WordCounts
 
 ROW = Example.from_qa("Where does Orla live?", "Orla lives in Old Venn, by 2 bridges. Venn is quiet.")
 # Orla 0 | lives 1 | in 2 | Old 3 | Venn 4 | , 5 | by 6 | 2 7 | bridges 8 | . 9 | Venn 10 | is 11 | quiet 12 | . 13

@@ -7,8 +7,7 @@ import pytest
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.weightings.masks import differing
-from atwu.methods.weightings.ngrams import NgramTable
+from atwu.methods.weightings.masks import NgramTable, differing
 
 A, B, C, D, E = range(10, 15)
 

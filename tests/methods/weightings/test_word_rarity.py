@@ -11,8 +11,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
-from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
+from atwu.methods.weightings.rarity import TokenCounts, WordCounts, question_words, rare_nouns, words_of_tokens
 from atwu.modeling.scratch import train_tokenizer
 
 RETAIN = [

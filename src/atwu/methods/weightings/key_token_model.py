@@ -17,8 +17,7 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.methods.weightings.nouns import LOWER_CASE_WORDS
-from atwu.methods.weightings.rarity import mid_ranks
-from atwu.methods.weightings.word_rarity import UNIT, WordCounts, question_words, word_places
+from atwu.methods.weightings.rarity import UNIT, WordCounts, mid_ranks, question_words, word_places
 
 TABLE = Path(__file__).with_name("key_token_model.yaml")
 NEAR = (-2, -1, 0, 1, 2)
