@@ -20,8 +20,6 @@ from tests.training.conftest import LORA_SETTINGS
 
 OUTPUTS = {
     "gpt2": ("transformer.h", "mlp.c_proj"),
-    "gpt_neox": ("gpt_neox.layers", "mlp.dense_4h_to_h"),
-    "opt": ("model.decoder.layers", "fc2"),
     "bert": ("bert.encoder.layer", "output.dense"),
 }
 """Where the layers of a type are, and the output matrix of their MLP."""

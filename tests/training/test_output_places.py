@@ -19,7 +19,7 @@ def finetune(model, rows, output, *more):
     ]
 
 
-@pytest.mark.parametrize("name", ["with space", "quo'\"te", "two\nlines", "Zo\u00eb-\u540d", "-dash", "n" * 244])
+@pytest.mark.parametrize("name", ["two\nlines", "-dash 'Zo\u00eb-\u540d\""])
 def test_odd_names_work(name, model_folder, data_files, tmp_path):
     done = run_command(finetune(model_folder, data_files, tmp_path / name))
     assert done.returncode == 0, done.stderr
@@ -30,8 +30,6 @@ def test_odd_names_work(name, model_folder, data_files, tmp_path):
     ("name", "message"),
     [
         ("n" * 245, "245 bytes.* 244"),
-        ("\u540d" * 90, "270 bytes.* 244"),
-        ("d/" * 2000 + "x", "bytes.* 1000"),
         ("file/x", "folder"),
         ("loop", "folder"),
         ("to-file", "run of atwu"),
