@@ -22,6 +22,11 @@ from atwu.training.unlearn_run import auxiliary_models
 from tests.damage import damage, disk
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atwu.training.unlearn_run.AUXILIARY_EPOCHS", 1)
+
+
 def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said: list[str], **options: object) -> Path:
     config = UnlearnConfig(
         method="su_llm",

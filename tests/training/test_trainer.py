@@ -25,6 +25,8 @@ def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
             per_device_train_batch_size=rows,
             gradient_accumulation_steps=steps,
             scorer_max_grad_norm=0.0,
+            scorer_every=1,
+            num_train_epochs=1,
         )
         trainer.train()
         trainers.append(trainer)
