@@ -30,7 +30,10 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
     def __post_init__(self) -> None:
         self._check_fields()
-        self._check_lora()
+        if self.lora() is None:
+            for name, default in {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0}.items():
+                if getattr(self, name) != default:
+                    raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
         check_system(self.system)
         self._check_rate()
         if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
@@ -67,13 +70,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
                     f"lora_targets must be names separated by commas, such as q_proj,v_proj; got {self.lora_targets!r}."
                 )
         return Lora(self.lora_r, alpha=self.lora_alpha, targets=targets, dropout=self.lora_dropout)
-
-    def _check_lora(self) -> None:
-        if self.lora() is not None:
-            return
-        for name, default in {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0}.items():
-            if getattr(self, name) != default:
-                raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
 
     def _check_rate(self) -> None:
         if not self.learning_rate > 0:
@@ -184,7 +180,12 @@ class UnlearnConfig(_UnlearnFields):
                     f"forget loss {decided.forget_loss!r} trains only down_proj of some layers, so adapters on "
                     f"{', '.join(others)} would have no effect. Leave lora_targets out."
                 )
-        self._check_perturbation()
+        if self.sam_radius and self.weight_noise:
+            raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
+        if self.perturbs_weights and decided.forget_component.balanced:
+            raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
+        if self.perturbs_weights and self.fp16:
+            raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
         if self.rectify_gradient and decided.retain_component is None:
             raise ValueError(f"rectify_gradient needs a retain loss, but {decided.name!r} has none; set retain_loss.")
         if self.rectify_gradient and self.fp16:
@@ -195,16 +196,6 @@ class UnlearnConfig(_UnlearnFields):
     def perturbs_weights(self) -> bool:
         """Whether the forget loss is evaluated at perturbed weights."""
         return self.sam_radius > 0 or self.weight_noise > 0
-
-    def _check_perturbation(self) -> None:
-        if not self.perturbs_weights:
-            return
-        if self.sam_radius and self.weight_noise:
-            raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
-        if self.recipe().forget_component.balanced:
-            raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
-        if self.fp16:
-            raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
 
     def _check_rate(self) -> None:
         """Allow a learning rate of 0, which freezes the model, if a scorer is trained."""
