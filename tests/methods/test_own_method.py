@@ -38,7 +38,9 @@ def done(tmp_path_factory):
     info = folder / "hinge-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hinge\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[atwu.methods]\nhinge = a_method_of_your_own:register\n")
+    (info / "entry_points.txt").write_text(
+        "[atwu.methods]\nabsent = missing_methods:register\nhinge = a_method_of_your_own:register\n"
+    )
     write_micro(folder / "target")
     (folder / "hinge.yaml").write_text("method: hinge\ntau: 2.5\n")
     common = ["--model", "target", "--forget", "people:tiny:forget:6", "--retain", "people:tiny:retain:6"]
@@ -79,6 +81,10 @@ def test_search_uses_its_range(done):
         "search 6.0 [{'learning_rate': 1e-05, 'forget_weight': 1.0, 'retain_weight': 1.0, 'tau': 3.0}]"
         in done[0].stdout
     )
+
+
+def test_another_package_that_fails_is_only_a_warning(done):
+    assert re.search("absent = missing_methods:register .*No module named", done[0].stderr)
 
 
 def test_its_weights_have_an_auroc_and_a_heat_map(done):

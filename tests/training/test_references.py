@@ -230,20 +230,6 @@ def test_everything_that_changes_values_changes_the_cache_file(model_folder, tmp
         assert len(reads) == len(files(tmp_path)) == known, change
 
 
-def test_another_chat_template_gives_another_cache_file(model_folder, tmp_path, reads):
-    chat = tmp_path / "chat"
-    shutil.copytree(model_folder, chat)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] }}{{ eos_token }}{% endfor %}"
-        "{% if add_generation_prompt %}assistant: {% endif %}"
-    )
-    tokenizer.save_pretrained(chat)
-    for folder in (model_folder, chat):
-        _ = make_trainer(folder, tmp_path, method="npo", reference="cache").precomputed
-    assert len(reads) == len(files(tmp_path)) == 2
-
-
 def test_settings_that_do_not_change_values_use_the_same_cache_file(model_folder, tmp_path, reads):
     for options in ({}, {"learning_rate": 1e-4, "beta": 0.3, "seed": 3}, {"method": "atwu_npo"}):
         _ = make_trainer(model_folder, tmp_path, reference="cache", **({"method": "npo"} | options)).precomputed

@@ -97,16 +97,6 @@ def test_a_scorer_on_a_frozen_model_can_be_trained_on_labels(model_folder, tmp_p
     assert torch.equal(weights(trainer), before)
 
 
-def test_a_scorer_trained_on_labels_finds_them(model_folder, tmp_path):
-    shown = {"scorer_objective": "labels", "learning_rate": 0.0, "retain_loss": "none", "scorer_every": 1}
-    free = {f"lambda_{name}": 0.0 for name in ("entropy", "budget", "l2")}
-    trainer = make_trainer(model_folder, tmp_path, method="atwu", num_train_epochs=4, **shown, **free)
-    trainer.train()
-    found = logged(trainer, "score_auroc")
-    assert found[0] == pytest.approx(0.5)
-    assert found[-1] > 0.7
-
-
 @pytest.mark.parametrize(
     "options", [{"method": "wga"}, {"method": "atwu", "scorer_procedure": "frozen", "scorer_pretrain": True}]
 )
@@ -160,16 +150,6 @@ def test_the_minimum_number_of_updates_is_spread_over_scorer_steps(every, steps,
     assert trainer.alternation.updates == steps * inner >= 25
     last = trainer.alternation.optimizer.param_groups[0]["lr"]
     assert last == pytest.approx(0.05 / (steps * inner))
-
-
-def test_several_updates_on_the_same_states_lower_the_objective(model_folder, tmp_path):
-    few, many = (
-        make_trainer(model_folder, tmp_path, method="atwu", scorer_every=6, scorer_min_updates=n) for n in (0, 40)
-    )
-    for trainer in (few, many):
-        trainer.train()
-    assert logged(many, "scorer_loss")[0] == pytest.approx(logged(few, "scorer_loss")[0], abs=1e-6)
-    assert logged(many, "scorer_loss")[1] < logged(few, "scorer_loss")[1]
 
 
 def test_a_scorer_of_another_width_is_rejected(model_folder, tmp_path):

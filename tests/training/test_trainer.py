@@ -206,18 +206,3 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
         refusal_ids=trainer.recipe.forget_component.target_token_ids(trainer.processing_class),
     )
     assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
-
-
-def test_a_second_call_of_train_continues_a_joint_scorer(model_folder, tmp_path):
-    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
-    trainer.train()
-    trainer.train()
-    assert trainer.alternation.updates == 12
-
-
-def test_the_refusal_loss_trains_the_alternate_answer(model_folder, tmp_path):
-    trainer = make_trainer(model_folder, tmp_path, method="grad_diff", forget_loss="refusal", max_steps=20)
-    trainer.train()
-    logged = [entry["forget_loss"] for entry in trainer.state.log_history if "forget_loss" in entry]
-    assert logged[0] == pytest.approx(5.7, abs=0.4)  # an untrained model: about log 300
-    assert logged[-1] < 0.9 * logged[0]

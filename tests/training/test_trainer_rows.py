@@ -16,7 +16,6 @@ from atwu.data import spool
 from atwu.data.spool import DiskRows
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.training.load_to_train import load_to_train
 from atwu.training.training_rows import unlearning_rows
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows, make_trainer, weights
@@ -169,17 +168,6 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
     assert all(each == made[0] for each in made)
 
 
-def test_a_trainer_is_built_from_a_model_name_rows_and_a_config(model_folder, data_files, tmp_path):
-    config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="npo", save_strategy="no", max_steps=1)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    rows = unlearning_rows(*data_files, config, tokenizer=tokenizer)
-    loaded = load_to_train(ModelSource(model=str(model_folder)), config)
-    trainer = UnlearnTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer)
-    trainer.train()
-    assert trainer.state.global_step == 1
-    assert trainer.loaded.fingerprint == model_fingerprint(AutoModelForCausalLM.from_pretrained(model_folder))
-
-
 def test_a_trainer_is_built_from_a_model_name_and_row_paths(model_folder, data_files, tmp_path):
     """The same steps as with model, tokenizer and rows in hand."""
     forget, retain = map(str, data_files)
@@ -248,7 +236,6 @@ def test_arguments_of_the_transformers_trainer_raise_errors_with_the_right_name(
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "atwu"},
         {"method": "satga", "weighting": "nouns+rarity", "noun_finder": "simple"},
         {"method": "npo", "retain_loss": "kl"},
     ],
