@@ -115,11 +115,6 @@ class ScorerAlternation:
         """Return whether the optimizer step after `global_step` finished ones is also a scorer step."""
         return self.settings.scorer_procedure != "frozen" and (global_step + 1) % self.every(max_steps) == 0
 
-    def planned(self, max_steps: int) -> tuple[int, int]:
-        """Return the number of scorer steps of a run and of updates in each."""
-        steps = max_steps // self.every(max_steps)
-        return steps, max(1, math.ceil(self.settings.scorer_min_updates / max(1, steps)))
-
     def collect(self, result: UnlearningLoss, offset: Tensor | None = None, labels: Tensor | None = None) -> None:
         """Store the inputs of a scorer step from one micro-batch.
 
@@ -147,12 +142,14 @@ class ScorerAlternation:
         if self.joint:
             self.updates += 1
         else:
-            steps, inner = self.planned(max_steps)
+            how, steps = self.settings, max_steps // self.every(max_steps)
+            inner = max(1, math.ceil(how.scorer_min_updates / max(1, steps)))
             for update in range(inner):
                 if update:
                     self.gradients()
+                left = 1.0 if how.scorer_schedule == "constant" else max(0.0, 1 - self.updates / max(1, steps * inner))
                 for group in self.optimizer.param_groups:
-                    group["lr"] = self.learning_rate(steps * inner)
+                    group["lr"] = how.scorer_learning_rate * left
                 self.optimizer.step()
                 self.updates += 1
         self._collected.clear()
@@ -221,12 +218,6 @@ class ScorerAlternation:
             values = loss.values(batch.terms, weights)
             total = total + reduced(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
         return total
-
-    def learning_rate(self, planned_updates: int) -> float:
-        """Return the learning rate of the next update; `linear` decays from the full rate to 0."""
-        if self.settings.scorer_schedule == "constant":
-            return self.settings.scorer_learning_rate
-        return self.settings.scorer_learning_rate * max(0.0, 1 - self.updates / max(1, planned_updates))
 
     def join(self, optimizer: torch.optim.Optimizer) -> None:
         """In the joint procedure, add the scorer to the model's optimizer as a parameter group."""
