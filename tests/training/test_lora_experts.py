@@ -22,10 +22,9 @@ from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.load_to_train import with_lora
-from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.modeling.architectures import rows
 from tests.modeling.small_models import small_model
-from tests.training.conftest import LORA_SETTINGS, make_rows
+from tests.training.conftest import make_rows, unlearn
 
 EXPERTS = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
 
@@ -47,12 +46,6 @@ def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: object):
-    config = UnlearnConfig(**LORA_SETTINGS | {"learning_rate": 3e-3} | changes)
-    source = ModelSource(model=str(folder))
-    return run_unlearn(source, config, forget=str(files[0]), retain=str(files[1]), output=output)
-
-
 def logps(model, folder: Path) -> torch.Tensor:
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
     return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
@@ -60,7 +53,9 @@ def logps(model, folder: Path) -> torch.Tensor:
 
 def test_merged_and_unmerged_results_are_the_same_model(folder, data_files, tmp_path):
     for name in ("merged", "adapter"):
-        unlearn(folder, data_files, tmp_path / name, method="grad_diff", save_adapter=name == "adapter")
+        unlearn(
+            folder, data_files, tmp_path / name, method="grad_diff", learning_rate=3e-3, save_adapter=name == "adapter"
+        )
     beside = load_model(str(tmp_path / "adapter"), merge=False)
     assert on(beside) >= EXPERTS
     ours = logps(beside, folder)
@@ -72,7 +67,7 @@ def test_merged_and_unmerged_results_are_the_same_model(folder, data_files, tmp_
 
 @pytest.mark.night
 def test_an_exported_result_is_the_same_model(folder, data_files, tmp_path):
-    unlearn(folder, data_files, tmp_path / "adapter", method="grad_diff", save_adapter=True)
+    unlearn(folder, data_files, tmp_path / "adapter", method="grad_diff", learning_rate=3e-3, save_adapter=True)
     write_rows(tmp_path / "unseen.jsonl", people("tiny").holdout[:4])
     given = {"output": tmp_path / "out", "holdout": str(tmp_path / "unseen.jsonl")}
     shipped = export(tmp_path / "adapter", "safetensors", **given).model

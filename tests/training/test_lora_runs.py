@@ -26,20 +26,8 @@ from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
 from atwu.training.saving_trainer import load_base_with_adapter
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
-from tests.training.conftest import LORA_SETTINGS, make_rows
-
-
-def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda line: None, **changes):
-    return run_unlearn(
-        ModelSource(**{"model": str(folder)} | (source or {})),
-        UnlearnConfig(**LORA_SETTINGS | changes),
-        forget=str(files[0]),
-        retain=str(files[1]),
-        output=output,
-        overwrite=overwrite,
-        say=say,
-    )
+from atwu.training.unlearn_run import ModelSource, run_finetune
+from tests.training.conftest import LORA_SETTINGS, make_rows, unlearn
 
 
 def logps(model, folder):

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.modeling.adapters import Lora, attach
 from atwu.training import reference_tables as module
-from tests.training.conftest import make_rows
+from tests.training.conftest import logged, make_rows, weights
 
 # method, replaced retain loss, sets that are read: sequences, distributions of two teachers, states
 CASES = [
@@ -51,14 +51,6 @@ def make_trainer(folder, output, *, model=None, lora=None, said=None, forget=Non
         say=[].append if said is None else said.append,
         callbacks=callbacks,
     )
-
-
-def weights(trainer):
-    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
-
-
-def logged(trainer, name):
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 def files(output):

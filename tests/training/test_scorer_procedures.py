@@ -14,15 +14,11 @@ from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.training.training_rows import encode_dataset
-from tests.training.conftest import make_rows, make_trainer, weights
+from tests.training.conftest import logged, make_rows, make_trainer, weights
 
 
 def scorer_vector(scorer):
     return torch.cat([p.detach().flatten().clone() for p in scorer.parameters()])
-
-
-def logged(trainer, name):
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 @pytest.fixture

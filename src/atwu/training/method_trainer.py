@@ -33,7 +33,13 @@ from atwu.training.load_to_train import (
     trained_layers,
     with_lora,
 )
-from atwu.training.precompute import PrecomputedTables, precomputed_tables, result_inputs
+from atwu.training.precompute import (
+    PrecomputedTables,
+    count_labelled_rows,
+    precomputed_tables,
+    result_inputs,
+    row_auroc,
+)
 from atwu.training.progress import Say, logged
 from atwu.training.reference_tables import OriginalModel, reference_folder
 from atwu.training.scorer_training import ScorerAlternation, initial_scorer
@@ -370,31 +376,6 @@ class _AtStart(TrainerCallback):
 
 def _counted(batch: Mapping[str, Tensor]) -> float:
     return float(TokenBatch.of(batch).mask.sum())
-
-
-def count_labelled_rows(labels: Tensor, mask: Tensor) -> float:
-    """Count the rows with both labelled and unlabelled counted tokens; arguments of shape (batch, tokens), bool."""
-    labelled, other = (labels & mask).any(dim=1), (~labels & mask).any(dim=1)
-    return float((labelled & other).sum())
-
-
-@torch.no_grad()
-def row_auroc(weights: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """AUROC per row: probability that a labelled token has a larger weight than an unlabelled one; ties count half.
-
-    Args:
-        weights: token weights, shape (batch, tokens).
-        labels: True on labelled tokens, same shape.
-        mask: True on counted tokens, same shape.
-
-    Returns:
-        AUROC in [0, 1] of each row with both kinds of tokens, 0 for other rows, shape (batch,).
-    """
-    labelled, other = labels & mask, ~labels & mask
-    difference = weights[:, :, None] - weights[:, None, :]
-    pairs = labelled[:, :, None] & other[:, None, :]
-    wins = ((difference > 0).double() + 0.5 * (difference == 0).double()) * pairs
-    return wins.sum(dim=(1, 2)) / pairs.sum(dim=(1, 2)).clamp(min=1)
 
 
 _INSTEAD = {
