@@ -294,9 +294,9 @@ def check_supported_args(config: TrainingArguments) -> None:
     if wanted := set(named) - {"none", "all"}:
         from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-        there: list[str] = get_available_reporting_integrations()
-        if missing := sorted(wanted - set(there)):
-            have = f"installed: {', '.join(there)}" if there else "none is"
+        installed: list[str] = get_available_reporting_integrations()
+        if missing := sorted(wanted - set(installed)):
+            have = f"installed: {', '.join(installed)}" if installed else "none is"
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )

@@ -157,8 +157,11 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> 
         if isinstance(weighting, FixedWeighting)
     }
     if recipe.combination is not None and len(found) == 2:
-        pairs = ([torch.as_tensor(weights)[None] for weights in pair] for pair in zip(*found.values(), strict=True))
-        both = (combined(*pair, torch.ones_like(pair[0], dtype=torch.bool), how=recipe.combination) for pair in pairs)
+        first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in found.values())
+        both = (
+            combined(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
+            for one, other in zip(first, second, strict=True)
+        )
         return {recipe.weighting: _table(each[0].numpy() for each in both)}
     return {name: _table(rows) for name, rows in found.items()}
 
