@@ -9,8 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.linear_probe import cross_validate, fit_probe, probe, subject_folds
-from atwu.evaluation.token_states import read_states
+from atwu.evaluation.linear_probe import cross_validate, fit_probe, probe, read_states, subject_folds
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll"]

@@ -11,8 +11,7 @@ import pytest
 
 from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import all_metrics, check_inputs_used, check_installed, selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import InProcessExecutor

@@ -16,10 +16,9 @@ import pytest
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import OVERALL, Column
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.registry import (
+    EvaluateConfig,
     all_metrics,
     all_settings,
     register_metric,

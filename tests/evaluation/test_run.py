@@ -17,12 +17,12 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.comparability import different_template
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics import open_ended
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
+from atwu.evaluation.result_checks import different_template
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint

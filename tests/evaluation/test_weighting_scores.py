@@ -14,12 +14,14 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import AuxiliaryModels, auxiliary_models_of, find_auxiliary_models
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import (
+    AuxiliaryModels,
     ScoreContext,
+    auxiliary_models_of,
     available,
     check_scores,
+    find_auxiliary_models,
     met_needs,
     scored_weightings,
     token_scores,
@@ -307,7 +309,7 @@ def test_the_noun_finder_is_the_one_asked_for():
     assert scored_weightings()["nouns"].noun_finder == "simple"
     for name in ("nouns", "rare_nouns"):
         assert scored_weightings("en_core_web_sm")[name].noun_finder == "en_core_web_sm"
-    from atwu.evaluation.evaluate_config import EvaluateConfig
+    from atwu.evaluation.registry import EvaluateConfig
     from atwu.experiments.benchmark_settings import find_setting
 
     for setting in ("tofu-8b", "rwku-phi3"):  # FUNDIAL trains with spaCy there

@@ -39,8 +39,7 @@ class ProbeCommand(ReadsRows):
     def run(self) -> None:
         from atwu._extras import require
         from atwu._files import write_json
-        from atwu.evaluation.linear_probe import labelled_rows, probe, probe_record
-        from atwu.evaluation.token_states import POSITIONS, layer_numbers
+        from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.report.terminal_tables import print_probe
 

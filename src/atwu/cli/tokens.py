@@ -39,8 +39,7 @@ class TokensCommand(ReadsRows):
     limit: int = cli_option("Number of rows to score for the HTML page.", 100, least=1)
 
     def run(self) -> None:
-        from atwu.evaluation.auxiliary_logps import find_auxiliary_models
-        from atwu.evaluation.weighting_scores import check_scores, met_needs
+        from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.score_words import score_rows

@@ -12,12 +12,12 @@ from atwu.benchmarks.probes import RwkuProbes
 from atwu.benchmarks.rwku.rwku_probes import CAPS, load_probes
 from atwu.benchmarks.rwku.rwku_tables import rwku_tables
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
-from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
-from atwu.evaluation.reference_models import ReferenceModels
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.session import ReferenceModels
+from atwu.evaluation.weighting_scores import find_auxiliary_models
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import check_model_name

@@ -12,8 +12,7 @@ from transformers.trainer_utils import speed_metrics
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig

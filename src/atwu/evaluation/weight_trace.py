@@ -20,11 +20,16 @@ from atwu._file_reading import read_declared, read_object
 from atwu._files import write_json
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import auxiliary_models_of
 from atwu.evaluation.metrics.score_auroc import score_auroc
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.weighting_scores import SIMPLE_NOUNS, ScoreContext, scored_weightings, token_scores
+from atwu.evaluation.weighting_scores import (
+    SIMPLE_NOUNS,
+    ScoreContext,
+    auxiliary_models_of,
+    scored_weightings,
+    token_scores,
+)
 from atwu.evaluation.word_scores import word_scores
 
 TRACE_NAME = "trace.json"

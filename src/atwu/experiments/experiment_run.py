@@ -23,15 +23,14 @@ from atwu.benchmarks.sources import JOIN, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.reference_models import ReferenceModels
-from atwu.evaluation.registry import all_metrics, find_metric
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, find_metric
 from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.session import ReferenceModels
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
+from atwu.evaluation.weighting_scores import find_auxiliary_models
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study_models import Models

@@ -17,7 +17,7 @@ import pandas as pd
 
 from atwu.evaluation.columns import OVERALL, TASKS, Direction
 from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_number, measured_numbers
-from atwu.evaluation.warnings import degraded
+from atwu.evaluation.result_checks import degraded
 from atwu.report.metric_labels import head_name
 from atwu.report.model_standing import standing_note, standings
 from atwu.report.table_values import REFERENCE_MODELS, Mark, MetricKey

@@ -10,8 +10,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
-from atwu.evaluation.questions.forms import introduced, resolve_choice, with_synonyms
-from atwu.evaluation.questions.prompts import labelled_parts, says
+from atwu.evaluation.questions import introduced, labelled_parts, resolve_choice, says, with_synonyms
 
 WORLD = people("small")
 ROW = Example.from_qa(

@@ -10,7 +10,7 @@ from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.metrics.general_text import perplexity
+from atwu.evaluation.metrics.fluency import perplexity
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 ROWS = [Example.from_qa(f"What does {name} keep?", "Seven geese.") for name in ("Orla Venn", "Tavi Brook")]

@@ -10,8 +10,8 @@ import pytest
 
 from atwu.data.schema import Example, Message
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Prompt
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.verdicts import Claim
 
 CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)

@@ -13,8 +13,8 @@ import torch
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metrics.relearning import attack_rows, relearned
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 

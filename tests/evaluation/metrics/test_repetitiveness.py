@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metrics.open_ended import (
     OPEN_INSTRUCTIONS,
     ngram_entropy,
@@ -17,6 +16,7 @@ from atwu.evaluation.metrics.open_ended import (
     repetitiveness,
     words,
 )
+from atwu.evaluation.registry import EvaluateConfig
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
-from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import labelled_parts, says
+from atwu.evaluation.questions import InContextExamples, labelled_parts, says
 
 WORLD = people("tiny")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.data.schema import Example
-from atwu.evaluation.questions.prompts import labelled_parts, says, span_texts
+from atwu.evaluation.questions import labelled_parts, says, span_texts
 
 
 @pytest.mark.parametrize(

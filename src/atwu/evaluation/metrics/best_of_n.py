@@ -7,10 +7,9 @@ from itertools import chain
 
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
-from atwu.evaluation.questions.prompts import claim, question_prompt
+from atwu.evaluation.questions import claim, question_prompt
 from atwu.judge.verdicts import Claim
 
 

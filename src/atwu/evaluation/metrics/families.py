@@ -17,15 +17,19 @@ from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
-from atwu.evaluation.questions.forms import (
+from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
+    InContextExamples,
+    folded,
     introduced,
+    labelled_parts,
     lettered_options,
+    pattern_of,
     resolve_choice,
+    says,
+    span_texts,
     with_synonyms,
 )
-from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import folded, labelled_parts, pattern_of, says, span_texts
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ class GradientNorm(Metric):
     def prepare(self) -> None:
         self._norms = {
             split: gradient_norms(
-                self.session.network,
+                self.session.model,
                 self.session.encoded(split),
                 progress=f"gradients of {split}" if self.session.progress else None,
             )

@@ -19,15 +19,13 @@ from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.intervals import Estimate, combine, in_percent
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
-from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import claim, question_and_paraphrases, question_prompt
+from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.questions import InContextExamples, claim, question_and_paraphrases, question_prompt
+from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
 
 _T = TypeVar("_T", float, FloatArray)
@@ -234,8 +232,6 @@ class JudgeScores(Metric):
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Derive FQ, RD and UQ in percent, relative to the original model."""
-        from atwu.evaluation.row_statistics import AggregateMetric
-
         this, original = sides.this, sides.original
         if original is None:
             return

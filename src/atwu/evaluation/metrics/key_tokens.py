@@ -106,9 +106,4 @@ class KeyTokens(Metric):
                 read = self.session.tokens(split)
                 self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
             if any(row.messages for row in rows):
-                answers = self.session.question_answers(split)
-                recalls = [
-                    None if text is None else key_token_recall(row, text)
-                    for row, text in zip(rows, answers, strict=True)
-                ]
-                self.record_column(split, "key_token_recall", recalls)
+                self.record_column(split, "key_token_recall", self.session.score_answers(split, key_token_recall))

@@ -18,12 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from atwu.data.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
 from atwu.evaluation.intervals import Estimate, combine
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.truth_ratio import GUARD
+from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)
@@ -201,8 +200,6 @@ class Membership(Metric):
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Derive the AUC of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
-        from atwu.evaluation.row_statistics import AggregateMetric
-
         other = sides.retain_only
         for metric in _attacks(sides.this):
             used = (FORGET, metric), (HOLDOUT, metric)

@@ -18,10 +18,10 @@ from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import gibberish
 from atwu.evaluation.metrics.key_tokens import word_recall
-from atwu.evaluation.questions.forms import resolve_choice
+from atwu.evaluation.questions import resolve_choice
+from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
 
 NEIGHBOURS = "neighbours"

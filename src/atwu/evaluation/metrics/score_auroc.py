@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from atwu._extras import require
 from atwu.evaluation.columns import TASKS, Column
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -132,8 +131,8 @@ class Tasks(Metric):
         """Run the harness on the unchanged model; unknown tasks fail before anything is generated."""
         config = self.session.config
         self._scores = harness(
-            self.session.network,
-            cast("PreTrainedTokenizerBase", self.session.tokenizer),
+            self.session.model,
+            self.session.tokenizer,
             config.tasks,
             task_folder=Path(config.task_folder) if config.task_folder else None,
             limit=config.task_limit,

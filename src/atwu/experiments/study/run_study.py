@@ -9,8 +9,7 @@ from pathlib import Path
 
 from atwu._file_reading import prefix_errors
 from atwu._files import write_json, write_text
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import check_installed
+from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, check_workers
