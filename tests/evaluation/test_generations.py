@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-import random
 import signal
 import sqlite3
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.schema import Message
@@ -76,6 +75,7 @@ PROMPTS = st.builds(
 )
 
 
+@settings(max_examples=15)
 @given(
     st.lists(PROMPTS, max_size=12),
     st.lists(PROMPTS, max_size=12),
@@ -174,22 +174,18 @@ def test_progress_counts_missing_texts(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 FORK = multiprocessing.get_context("fork")  # a process that has imported everything
+HIVES = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
 
 
 def generate_everything(generator: TransformersGenerator, folder: Path) -> None:
-    """Generate 80 distinct texts twice; write new texts and results to a file."""
+    """Generate 40 texts, each asked for twice; write the numbers of new texts and tokens, and all texts, to a file."""
     torch.set_num_threads(1)
     spent = Counted(generator)
-    prompts = [ask(text, draw=draw) for draw in range(2) for text in HIVES] * 2
-    decoding = Decoding(max_new_tokens=48, temperature=1.0)
-    said = generate_all(spent, prompts, decoding, store=GenerationStore(folder / "replies.sqlite"))
-    texts = [generation.text for generation in said]
-    (folder / "said.json").write_text(
-        json.dumps([spent.prompts, spent.tokens, sum(g.tokens for g in said[:80]), texts])
-    )
-
-
-HIVES = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
+    decoding = Decoding(max_new_tokens=24, temperature=1.0)
+    store = GenerationStore(folder / "replies.sqlite")
+    said = generate_all(spent, [ask(text) for text in HIVES] * 2, decoding, store=store)
+    whole = sum(generation.tokens for generation in said[:40])
+    (folder / "said.json").write_text(json.dumps([spent.prompts, spent.tokens, whole, [each.text for each in said]]))
 
 
 def stored(folder: Path) -> dict[str, str]:
@@ -204,37 +200,24 @@ def stored(folder: Path) -> dict[str, str]:
 
 def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(HIVES, vocab_size=300)
-    generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=300)
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-
-    def begun(folder: Path) -> Any:
-        process = FORK.Process(target=generate_everything, args=(generator, folder))
-        process.start()
-        return process
-
-    def finished(folder: Path) -> tuple[int, int, int, list[str]]:
-        process = begun(folder)
-        process.join()
-        assert process.exitcode == 0
-        return json.loads((folder / "said.json").read_text())
-
-    undisturbed = finished(calm)
-    seed = int(time.time())
-    print("seed of the kills:", seed)
-    draw = random.Random(seed)
-    for at in (draw.randint(1, 20), draw.randint(25, 50)):
-        process = begun(killed)
-        while len(stored(killed)) < at:
-            assert process.is_alive(), "the process ended before it could be killed"
-            time.sleep(0.005)
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-    kept = stored(killed)
-    assert 25 <= len(kept) < 80
-    prompts, tokens, least, texts = finished(killed)
-    assert undisturbed == [80, least, least, texts]
-    assert prompts == 80 - len(kept)
-    assert tokens < least
-    assert stored(calm) == stored(killed)
-    assert len(stored(killed)) == 80, "none was made twice"
+    generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=150)
+    for name in ("calm", "killed"):
+        (tmp_path / name).mkdir()
+    process = FORK.Process(target=generate_everything, args=(generator, tmp_path / "killed"))
+    process.start()
+    while len(stored(tmp_path / "killed")) < 5:
+        assert process.is_alive(), "the process ended before it could be killed"
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    kept = len(stored(tmp_path / "killed"))
+    assert 5 <= kept < 40
+    for name in ("calm", "killed"):
+        generate_everything(generator, tmp_path / name)
+    calm, killed = (json.loads((tmp_path / name / "said.json").read_text()) for name in ("calm", "killed"))
+    assert calm[:2] == [40, calm[2]]
+    assert killed[0] == 40 - kept
+    assert killed[1] < killed[2]
+    assert killed[2:] == calm[2:]
+    assert stored(tmp_path / "calm") == stored(tmp_path / "killed")

@@ -105,8 +105,7 @@ def test_a_subject_is_in_one_fold(subjects, folds):
         assert not {subjects[row] for row in train} & {subjects[row] for row in held_out} - {None}
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize(("kind", "side"), [("llama", "left"), ("gpt2", "right")])
 def test_states_are_those_of_transformers_at_the_counted_tokens(kind, side, world):
     model, tokenizer, examples = world
     if kind == "gpt2":  # absolute positions
@@ -140,9 +139,11 @@ def test_states_are_those_of_transformers_at_the_counted_tokens(kind, side, worl
 
 def test_layers_from_the_end_and_batching_change_nothing(world):
     model, tokenizer, rows = world
-    every = probe(model, tokenizer, rows, progress=False)
+    every = probe(model, tokenizer, rows, folds=2, progress=False)
     assert [(r.layer, r.position) for r in every] == [(k, p) for k in (0, 1, 2) for p in ("own", "pred", "both")]
-    (last,) = probe(model, tokenizer, rows, layers=[-1, 2], positions=["pred"], batch_tokens=1, progress=False)
+    (last,) = probe(
+        *(model, tokenizer, rows), layers=[-1, 2], positions=["pred"], folds=2, batch_tokens=1, progress=False
+    )
     assert last.layer == 2
     assert last.auroc.mean == pytest.approx(every[7].auroc.mean, abs=2e-3)
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL, TASKS
-from atwu.evaluation.intervals import Estimate, combine, mean_of
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, mean_of
 from atwu.evaluation.registry import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics, task_values
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, task_values
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:

@@ -63,6 +63,17 @@ class Estimate:
         return float(low), float(high)
 
 
+@dataclass(frozen=True, slots=True)
+class AggregateMetric:
+    """A value that needs several sets or a reference model."""
+
+    estimate: Estimate
+    used: tuple[tuple[str, str], ...]
+    """(set, column) pairs of the evaluated model that it is computed from."""
+    rows: int | None = None
+    """Number of rows; None: the smallest count of `used`."""
+
+
 @functools.cache
 def widening(clusters: int) -> float:
     """Factor of the half-widths of a bootstrap interval of few clusters, t / z * sqrt(K / (K - 1)).

@@ -18,14 +18,14 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, Percent
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.intervals import Estimate, combine, in_percent
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, in_percent
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.questions import InContextExamples, claim, question_and_paraphrases, question_prompt
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
+    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
 
 _T = TypeVar("_T", float, FloatArray)

@@ -16,14 +16,14 @@ import numpy as np
 from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.evaluation.columns import LUME, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.intervals import Estimate, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.membership import attack_area, attack_auc, loss_score
 from atwu.evaluation.metrics.rouge import rouge_l_recall
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import Probe
+    from atwu.evaluation.row_statistics import ModelComparison
 
 _DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from atwu.data.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
-from atwu.evaluation.intervals import Estimate, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.truth_ratio import GUARD
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
 
 if TYPE_CHECKING:
+    from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)

@@ -18,13 +18,14 @@ from atwu.data.arrays import FloatArray
 from atwu.data.schema import Message
 from atwu.evaluation.columns import RWKU, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.rouge import rouge_l_recall
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import ProbeKind, RwkuProbe
     from atwu.evaluation.columns import Direction
+    from atwu.evaluation.row_statistics import ModelComparison
 
 RwkuNumber = TypeVar("RwkuNumber", float, FloatArray)
 Flavour = Literal["official", "port"]

@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column
-from atwu.evaluation.intervals import Estimate
+from atwu.evaluation.intervals import AggregateMetric, Estimate
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 if TYPE_CHECKING:
-    pass
+    from atwu.evaluation.row_statistics import ModelComparison
 
 _T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]

@@ -18,16 +18,17 @@ import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
-from atwu.evaluation.intervals import combine, in_percent
+from atwu.evaluation.intervals import AggregateMetric, combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
 from atwu.evaluation.questions import claim, question_and_paraphrases, question_prompt
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from atwu.evaluation.row_statistics import ModelComparison
 
 
 INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}
