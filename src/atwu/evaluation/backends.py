@@ -150,7 +150,10 @@ class VllmGenerator:
         self._weights = [_shape(config), stored_weights_fingerprint(base, self._settings["revision"])]
         if is_adapter(path):
             rank = read_object(Path(path) / ADAPTER_CONFIG).get("r", 8)  # peft's default
-            self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
+            if rank > _VLLM_RANKS[-1]:
+                raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
+            accepted = next(each for each in _VLLM_RANKS if each >= rank)
+            self._settings |= {"enable_lora": True, "max_lora_rank": accepted}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
             self._weights += [stored_weights_fingerprint(path), file_digest(Path(path) / ADAPTER_CONFIG)]
@@ -221,13 +224,6 @@ class VllmGenerator:
         self._engine, self._positions = None, 0
 
 
-def _lora_rank(path: str, rank: int) -> int:
-    """Return the smallest sufficient rank that vLLM supports."""
-    if rank > _VLLM_RANKS[-1]:
-        raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
-    return next(each for each in _VLLM_RANKS if each >= rank)
-
-
 class EndpointGenerator:
     """Generate with a chat model, such as an OpenAI-compatible server, which applies its own template.
 
@@ -253,7 +249,12 @@ class EndpointGenerator:
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
-        self.chat.complete([_request(prompt, decoding) for prompt in prompts], on_reply)
+        def request(prompt: Prompt) -> ChatRequest:
+            prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
+            seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
+            return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
+
+        self.chat.complete(list(map(request, prompts)), on_reply)
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
@@ -314,12 +315,6 @@ def _shape(config: Any) -> str:
     """Hash a model's configuration without names and descriptions."""
     names = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
     return short_hash({key: str(value) for key, value in config.to_dict().items() if key not in names})[:16]
-
-
-def _request(prompt: Prompt, decoding: Decoding) -> ChatRequest:
-    prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-    seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
-    return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
 
 
 def _cut(text: str, decoding: Decoding) -> str:

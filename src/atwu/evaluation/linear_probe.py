@@ -23,10 +23,10 @@ from atwu._files import versions
 from atwu._names import lookup
 from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray
-from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
+from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.modes import eval_mode
@@ -250,7 +250,6 @@ def read_states(
     """
     inner = unwrap(model)
     body = getattr(inner, "base_model", inner)  # without the output layer: no logits are needed
-    device = next(model.parameters()).device
     kept: dict[int, list[Tensor]] = {}
     own: list[Tensor] = [torch.empty(0)] * len(rows)
     pred = list(own)
@@ -259,9 +258,8 @@ def read_states(
         eval_mode(model),
         progress_bar(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar,
     ):
-        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
-            tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
-            tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
+        for batch, tensors in token_batches(model, rows, batch_tokens):
+            tokens = TokenBatch.of(tensors)
             arranged = lay_out([tokens], packed=False)
             hidden_states = body(
                 input_ids=arranged.input_ids,

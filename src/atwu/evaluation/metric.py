@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from atwu.data.schema import Example
     from atwu.evaluation.generations import Prompt
     from atwu.evaluation.result import EvalResult
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.intervals import AggregateMetric
+    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
     from atwu.judge.verdicts import Claim, Pair
 

@@ -84,17 +84,14 @@ class EvaluationRunner:
             }
             result = self._measure(model, self.loading, name=model, references=references_found, **own)
         else:
-            endpoint = self._endpoint(model, self.url)
-            result = self._evaluate(None, None, endpoint, name=model, references=references_found)
+            from atwu.evaluation.backends import EndpointGenerator
+            from atwu.judge.client import OpenAIChat
+
+            chat = OpenAIChat(model, base_url=self.url, api_key_env=self.key, concurrency=self.concurrency)
+            result = self._evaluate(None, None, EndpointGenerator(chat), name=model, references=references_found)
         if result is not None and output is not None:
             result.write(output)
         return result, references_found
-
-    def _endpoint(self, model: str, url: str) -> Generator:
-        from atwu.evaluation.backends import EndpointGenerator
-        from atwu.judge.client import OpenAIChat
-
-        return EndpointGenerator(OpenAIChat(model, base_url=url, api_key_env=self.key, concurrency=self.concurrency))
 
     def total(self) -> str:
         """Return the estimated judge cost over all models."""

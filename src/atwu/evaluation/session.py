@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.probes import BenchmarkProbes, Probe, Probes
+from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
@@ -97,9 +97,9 @@ class Session:
         return [self.answer(question_prompt(row)) if row.messages else None for row in self.sets[split]]
 
     @property
-    def benchmark_probes(self) -> Sequence[Probe]:
-        """The probes of LUME or MUSE."""
-        assert isinstance(self.probes, Probes)
+    def benchmark_probes(self) -> Sequence[Any]:
+        """The probes of the benchmark (`atwu.benchmarks.probes`)."""
+        assert self.probes is not None
         return self.probes.probes
 
     def score_answers(self, split: str, formula: Callable[[Example, str], float | None]) -> list[float | None]:

@@ -140,7 +140,8 @@ class WeightTrace(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self.write(self.finished)
+            found = self.trace()
+            write_json(self.finished, {"schema": found.schema} | dataclasses.asdict(found))
 
     def _save(self, state: Any, control: Any) -> None:
         """Write the records just before a checkpoint from which the run may resume."""
@@ -176,11 +177,6 @@ class WeightTrace(TrainerCallback):
             record["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         record["seconds"] = round(time.perf_counter() - begun, 3)
         self._records.append(record)
-
-    def write(self, path: str | Path) -> None:
-        """Write the finished trace."""
-        found = self.trace()
-        write_json(path, {"schema": found.schema} | dataclasses.asdict(found))
 
     def trace(self) -> Trace:
         """Return the finished trace."""

@@ -73,9 +73,8 @@ def probes(row: Example, others: Sequence[Example], *, seed: int) -> dict[str, A
     chosen = {}
     for name, build in FAMILIES.items() if row.messages else ():
         rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
-        if (
-            probe := next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
-        ) is not None:
+        probe = next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
+        if probe is not None:
             chosen[name] = probe
     return chosen
 
@@ -116,7 +115,13 @@ def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Ran
 
 
 def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    wrong = _any_order([text for text in dict.fromkeys(row.wrong_answers) if _is_wrong(text, row)], rng)[:WRONG_OPTIONS]
+    secrets = labelled_parts(row)
+    wrong = [
+        text
+        for text in dict.fromkeys(row.wrong_answers)
+        if folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
+    ]
+    wrong = _any_order(wrong, rng)[:WRONG_OPTIONS]
     if not wrong:
         wrong = [other.answer for other in InContextExamples(others, (), count=WRONG_OPTIONS).rows(row, rng)]
     if not wrong:
@@ -124,11 +129,6 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
     text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=lettered_options(options))
     yield _probe(row, text, choices=options)
-
-
-def _is_wrong(text: str, row: Example) -> bool:
-    secrets = labelled_parts(row)
-    return folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
 
 
 def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:

@@ -51,18 +51,13 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
         for row in progress_bar(
             rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
         ):
-            tensors = collate_rows([_without_terminal(row)])
+            text = row.text_labels if set(row.text_labels) - {IGNORE_INDEX} else row.labels
+            tensors = collate_rows([dataclasses.replace(row, labels=text, token_labels=None)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()
             results.append(mean_of_norms(norms))  # the norm of a norm is itself
             norms.clear()
     return results
-
-
-def _without_terminal(row: EncodedRow) -> EncodedRow:
-    """Restrict the labels to the answer's text; keep the row unchanged if it has no text."""
-    text = row.text_labels
-    return dataclasses.replace(row, labels=text if set(text) - {IGNORE_INDEX} else row.labels, token_labels=None)
 
 
 class GradientNorm(Metric):

@@ -23,7 +23,6 @@ from atwu.evaluation.metrics.truth_ratio import GUARD
 
 if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
-    from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
@@ -195,7 +194,13 @@ class Membership(Metric):
                 split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)]
             )
             self.record_column(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
-            self.record_column(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
+            standardized = [
+                min_k_plus_plus(
+                    row.logps[row.content], -row.entropy[row.content], np.asarray(row.variance)[row.content], k=k
+                )
+                for row in rows
+            ]
+            self.record_column(split, "mia_min_k_plus_plus", standardized)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
@@ -219,12 +224,6 @@ class Membership(Metric):
             used = (FORGET, "mia_loss"), (HOLDOUT, "mia_loss")
             beyond = [sides.this.values(*pair) - other.values(*pair) for pair in used]
             yield "mia_auc_reference", AggregateMetric(attack_area(sides.this, _SETS, *beyond), used)
-
-
-def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
-    assert row.variance is not None
-    kept = row.content
-    return min_k_plus_plus(row.logps[kept], -row.entropy[kept], row.variance[kept], k=k)
 
 
 def _attacks(numbers: RowMetrics) -> list[str]:
