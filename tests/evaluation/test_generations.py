@@ -138,14 +138,6 @@ def test_the_first_of_two_texts_for_a_key_is_kept(tmp_path: Path) -> None:
     assert store.read("x", ["key", "other"]) == {"key": Generation("first", 1)}
 
 
-def test_texts_belong_to_one_generator(tmp_path: Path) -> None:
-    store = GenerationStore(tmp_path / "new" / "replies.sqlite")
-    one, other = Reverser(identity="one"), Reverser(identity="other")
-    for generator in (one, other):
-        generate_all(generator, [ask("ab"), ask("c")], Decoding(), store=store)
-    assert len(one.asked) == len(other.asked) == 2
-
-
 def test_texts_generated_before_an_error_are_kept(tmp_path: Path) -> None:
     store, failing, whole = GenerationStore(tmp_path / "replies.sqlite"), Reverser(fail_after=4), Reverser()
     prompts = [ask(str(number)) for number in range(7)]
@@ -162,15 +154,6 @@ def test_a_generator_that_skips_prompts_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="2 of 3"):
         generate_all(Lazy(), [ask("a"), ask("b"), ask("c")], Decoding())
-
-
-def test_progress_counts_missing_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = GenerationStore(tmp_path / "replies.sqlite")
-    generate_all(Reverser(), [ask("a")], Decoding(), store=store)
-    assert capsys.readouterr().err == ""
-    generate_all(Reverser(), [ask("a"), ask("b"), ask("c")], Decoding(), store=store, progress="answers")
-    shown = capsys.readouterr().err
-    assert shown == "answers: 2 prompts\n"
 
 
 FORK = multiprocessing.get_context("fork")  # a process that has imported everything

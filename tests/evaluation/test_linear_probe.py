@@ -148,15 +148,6 @@ def test_layers_from_the_end_and_batching_change_nothing(world):
     assert last.auroc.mean == pytest.approx(every[7].auroc.mean, abs=2e-3)
 
 
-def test_rows_of_one_class_train_but_are_not_scored(world):
-    model, tokenizer, rows = world
-    nothing = Example.from_qa("Who keeps bees?", "Nobody I know of.", forget_spans=(), subject="Zada Finch")
-    unknown = Example.from_qa("Who keeps bees?", "Zada Finch does.")
-    (result,) = probe(model, tokenizer, [nothing, unknown, *rows], layers=[0], positions=["own"], progress=False)
-    assert (result.rows, result.auroc.n, result.auroc.skipped) == (19, 18, 1)
-    assert result.auroc.values[0] is None
-
-
 def test_inputs_that_cannot_be_probed_are_rejected(world):
     model, tokenizer, rows = world
 

@@ -133,12 +133,6 @@ def test_a_served_model_supports_only_metrics_of_generated_text(stage, rows):
         run(stage, {})
 
 
-@pytest.mark.parametrize("metrics", [None, "all", "judge"])
-def test_tasks_are_not_run_on_a_served_model(stage, rows, metrics):
-    with pytest.raises(ValueError, match=r"'tasks'.*weights"):
-        run(stage, rows, metrics=metrics, config=EvaluateConfig(tasks=["mmlu"]))
-
-
 def test_references_must_be_measured_with_the_same_settings(stage, rows):
     original = run(stage, rows, name="original")
     for options, named in (

@@ -47,23 +47,10 @@ def test_a_fact_is_recovered_if_any_question_recovers_it() -> None:
     assert found == {"QD": 0.25, "QD+I": 0.25, "QR": 0.5, "QAll": 0.5, "Q*All": 0.75}
 
 
-def test_without_adversarial_questions_their_score_is_left_out() -> None:
-    plain = [reply for reply in REPLIES if reply.query.wording != "adversarial"]
-    assert set(fact_scores(plain)) == {"QD", "QD+I", "QR", "QAll"}
-
-
 def test_the_mean_case_counts_questions() -> None:
     """B has a question, a blank and a paraphrase, and states the fact for one of the three."""
     found = leak_rate(REPLIES, lambda asked: asked.modality == "direct" and asked.wording != "adversarial")
     assert found == {"A": 0.0, "B": pytest.approx(1 / 3), "C": 0.0, "D": 0.0}
-
-
-def test_intervals_are_over_facts() -> None:
-    """One fact in four: draws of four facts give 0, 1/4, 2/4, ..., and the share 0 with chance (3/4)^4 = .32."""
-    score = fact_scores(REPLIES)["QD"]
-    assert score.interval((0.0, 1.0)) == (0.0, 1.0)
-    assert set(score.draws * 4) <= {0.0, 1.0, 2.0, 3.0, 4.0}
-    assert (score.draws == 0).mean() == pytest.approx(0.75**4, abs=0.04)
 
 
 def test_differences_are_paired() -> None:

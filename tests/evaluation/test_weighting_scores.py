@@ -130,11 +130,6 @@ def test_scores_stay_in_range_if_rounding_lifts_a_probability_above_one(worked):
         assert ((values >= 0) & (values <= 1)).all(), name
 
 
-def test_a_row_without_uncertainty_has_constant_entropy(worked):
-    context = dataclasses.replace(worked, tokens=[dataclasses.replace(worked.tokens[0], entropy=np.zeros(6))])
-    assert token_scores(context, ["entropy"])["entropy"][0].tolist() == [1.0] * 6
-
-
 def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missing(worked):
     bare = ScoreContext(
         tokens=[dataclasses.replace(worked.tokens[0], scores=None)],

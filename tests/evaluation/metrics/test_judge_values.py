@@ -41,8 +41,3 @@ def test_worst_of_both_is_the_larger_of_the_two(rows) -> None:
         assert both == (max(known) if known else None)
         assert (mean is None) == (one is None)
         assert mean is None or 0 <= mean <= one
-
-
-def test_tables_must_have_the_same_rows() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        worst(PLAIN, SHOWN[:1])

@@ -27,13 +27,6 @@ def test_worked_examples(text, expected) -> None:
     assert repetitiveness(text) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(("length", "bound"), [(60, 586.62), (100, 661.96), (128, 698.11)])
-def test_upper_bound_of_a_text_without_repetition(length, bound) -> None:
-    text = " ".join(f"w{n}" for n in range(length))
-    assert repetitiveness(text) == pytest.approx(bound, abs=0.005)
-    assert repetitiveness(text) == pytest.approx(100 * (math.log2(length - 1) + 2 * math.log2(length - 2)) / 3)
-
-
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.integers(1, 4))
 def test_entropy_lies_between_0_and_that_of_distinct_ngrams(tokens, n) -> None:
     count = len(tokens) - n + 1

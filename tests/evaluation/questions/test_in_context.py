@@ -64,17 +64,3 @@ def test_excluded_rows():
     assert {turn.content for turn in shown} == {"Where is Kelburytown?", "Up north.", "Who sells honey?", "Ines Mar."}
     with pytest.raises(ValueError, match=r"2 of 12 .*3"):
         demonstrations([*bad, *good], forget, row=row, number=0)
-
-
-def test_repeated_questions_are_drawn_once():
-    same = [Example.from_qa("Who sells honey?", f"Stall {n}.") for n in range(5)]
-    with pytest.raises(ValueError, match="1 of 5"):
-        demonstrations(same, (), row=WORLD.forget[0], number=0, count=2)
-
-
-def test_usable_rows_are_drawn_uniformly():
-    retain = [Example.from_qa(f"Question {n}?", f"Answer {n}.") for n in range(6)]
-    drawn = [demonstrations(retain, (), row=WORLD.forget[0], number=v, count=1)[0].content for v in range(600)]
-    counts = [drawn.count(row.question) for row in retain]
-    assert sum(counts) == 600
-    assert min(counts) > 60
