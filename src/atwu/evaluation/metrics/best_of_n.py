@@ -20,8 +20,6 @@ def share_stated(verdicts: Sequence[bool | None]) -> float | None:
 
 
 class BestOfN(Metric):
-    """Best-of-n sampling: whether any of n sampled answers states the fact, and how many do."""
-
     name = "sampling"
     about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
     cost = "n answers and n judge calls per forget row"

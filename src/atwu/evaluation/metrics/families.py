@@ -195,8 +195,6 @@ FAMILIES: Mapping[str, Family] = {
 
 
 class Families(Metric):
-    """Leak rate of RWKU's nine families of adversarial probes (Jin et al. 2024), and of the worst family per row."""
-
     name = "families"
     about = "Adversarial questions: RWKU's nine families of probes, checked by the judge"
     cost = "nine answers and nine judge calls per forget row"

@@ -83,8 +83,6 @@ def gibberish(question: str, reply: str) -> bool:
 
 
 class Fluency(Metric):
-    """Share of answers that are gibberish, and of answers that decline."""
-
     name = "fluency"
     about = "Gibberish and refusals: whether answers can be read, and whether the model answers at all"
     cost = "one answer per row"
@@ -123,8 +121,6 @@ def perplexity(probability: FloatArray) -> FloatArray:
 
 
 class GeneralText(Metric):
-    """Perplexity of the shipped general texts."""
-
     name = "general_text"
     about = "Perplexity of general text"
     cost = "one forward pass over eight short texts"

@@ -61,8 +61,6 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
 
 
 class GradientNorm(Metric):
-    """Gradient norms on the forget set and the holdout set."""
-
     name = "gradient_norm"
     about = "Membership inference by gradient norm"
     cost = "one backward pass per row"

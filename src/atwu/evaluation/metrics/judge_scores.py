@@ -81,8 +81,6 @@ def uq(fq: _T, rd: _T) -> _T:
 
 
 class JudgeScores(Metric):
-    """Judge scores on every set; in-context relearning on the forget set."""
-
     name = "judge"
     about = (
         "Judge scores over paraphrases: J_P, J_ICR, J_W, J_AVG; with --original also judged forget quality (FQ), "

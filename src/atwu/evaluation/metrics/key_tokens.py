@@ -56,8 +56,6 @@ def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None])
 
 
 class KeyTokens(Metric):
-    """Key tokens: probability, teacher-forced accuracy, and recall in the greedy answer."""
-
     name = "key_tokens"
     about = "Key tokens (names, numbers, or labelled words of the answer): probability, accuracy, recall"
     cost = "one forward pass over every set and one answer per row"

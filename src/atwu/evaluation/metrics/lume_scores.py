@@ -60,8 +60,6 @@ def final_score(aggregate: Any, mia: Any, mmlu: Any) -> Any:
 
 
 class Lume(Metric):
-    """LUME's completions and questions on both splits, and the membership attack where its rows are there."""
-
     name = "lume"
     about = "LUME: ROUGE-L of completions, exact match of answers, membership attack, task aggregate, final score"
     cost = "one answer per probe, of up to 256 tokens"

@@ -142,8 +142,6 @@ def score_column(attack: str, formula: Callable[..., Any]) -> Column:
 
 
 class Membership(Metric):
-    """Loss, zlib, Min-K% and Min-K%++ attacks on forget rows (members) against holdout rows (non-members)."""
-
     name = "membership"
     about = "Membership inference attacks: loss, zlib, Min-K%, Min-K%++; with --retain-only also reference and privleak"
     cost = "one forward pass over both sets"

@@ -33,8 +33,6 @@ def first_tokens(text: str, tokenizer: Any, count: int) -> str:
 
 
 class Muse(Metric):
-    """VerbMem on the forget set, KnowMem on the forget and the retain set."""
-
     name = "muse"
     about = "MUSE: VerbMem, KnowMem of forget and retain set (utility), and PrivLeak with the metric membership"
     cost = "one answer per probe"

@@ -120,9 +120,6 @@ def _shorter(name: str, now: float, before: float | None) -> str | None:
 
 
 class OpenEnded(Metric):
-    """Repetitiveness (n-gram entropy) and length of open-ended answers; with the original model's result, the win
-    rate."""
-
     name = "open_ended"
     about = "Generation quality on open-ended instructions: repetitiveness and length; with --original also win rate"
     cost = f"40 answers of {ANSWER_LENGTH_LIMIT} tokens, and one judge call each for the win rate"

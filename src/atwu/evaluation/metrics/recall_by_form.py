@@ -59,8 +59,6 @@ def worst_form(*means: Any) -> Any:
 
 
 class QuestionForms(Metric):
-    """Key-token recall of greedy answers by form of the question, and that of the worst form."""
-
     name = "forms"
     about = "Recall of facts asked for in other forms: blanks, completions, multiple choice, role play and more"
     cost = f"{len(MEASURED_FORMS)} answers per forget row, {len(NEIGHBOUR_FORMS)} per neighbour row"

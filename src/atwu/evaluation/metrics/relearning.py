@@ -148,8 +148,6 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
 
 
 class Relearning(WeightAttack):
-    """Fine-tune on a few forget rows and measure the other forget rows; then the same with retain rows."""
-
     name = "relearning"
     about = "Relearning attack: forget rows after a few fine-tuning steps on forget rows or on retain rows"
     cost = "two short fine-tuning runs, and one answer and judge call per question of a forget row after each"

@@ -42,8 +42,6 @@ def rouge_l_f1(reference: str, output: str) -> float:
 
 
 class Rouge(Metric):
-    """ROUGE-L recall of the greedy answer to each row's question; rows without question have no value."""
-
     name = "rouge"
     about = "ROUGE-L recall of the greedy answer"
     cost = "one answer per row"

@@ -121,8 +121,6 @@ def _columns(flavour: Flavour) -> Iterator[Column]:
 
 
 class Rwku(Metric):
-    """RWKU's probes about the targets and their neighbours."""
-
     name = "rwku"
     about = "RWKU's own probes: recall on targets (FB, QA, AA), recall on neighbours, and N_delta"
     cost = "one answer per probe and flavour"

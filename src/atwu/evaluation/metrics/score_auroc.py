@@ -27,8 +27,6 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
 
 
 class ScoreAurocMetric(Metric):
-    """AUROC of every available token score, within each row."""
-
     name = "scores"
     about = "AUROC of token scores against labelled tokens, for every token weighting"
     cost = "one forward pass over the forget set, and frequency counts over all retain rows"

@@ -98,8 +98,6 @@ def _worse(task: str, now: float, before: float | None) -> str | None:
 
 
 class Tasks(Metric):
-    """Main metric of every task, accuracies in percent; intervals are based on the harness's standard error."""
-
     name = "tasks"
     about = "General benchmarks through lm-evaluation-harness, such as MMLU (--task)"
     needs = (TASKS,)

@@ -111,8 +111,6 @@ def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> tup
 
 
 class TruthRatio(Metric):
-    """Raw and scaled truth ratio of every row, and the probability of the answer among the options."""
-
     name = "truth_ratio"
     about = "Truth ratio and model utility (TOFU); with --retain-only also forget quality (p-value)"
     cost = "one forward pass over every false answer"

@@ -62,8 +62,6 @@ def count_key_tokens(row: Example, encoded: EncodedRow) -> EncodedRow | None:
 
 
 class UnlearningDepth(Metric):
-    """Unlearning depth score of the forget set, with the erasure of every layer."""
-
     name = "uds"
     about = "Unlearning depth score (UDS): whether hidden states still carry the key tokens, by activation patching"
     cost = "two passes over the forget set per layer; loads the original and the retain-only model in turn"

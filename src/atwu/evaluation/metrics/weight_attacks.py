@@ -208,8 +208,6 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
 
 
 class QuantizationAttack(WeightAttack):
-    """Weights quantized to 8 and to 4 bits."""
-
     name = "quantization"
     about = "Quantization attack: forget rows after 8-bit and 4-bit weight quantization"
     cost = "one forward pass, and one answer and judge call per question of a forget row, for each bit width"
