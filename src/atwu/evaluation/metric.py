@@ -19,8 +19,8 @@ from atwu.evaluation.columns import Column
 if TYPE_CHECKING:
     from atwu.data.schema import Example
     from atwu.evaluation.generations import Prompt
-    from atwu.evaluation.result import EvalResult
     from atwu.evaluation.intervals import AggregateMetric
+    from atwu.evaluation.result import EvalResult
     from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
     from atwu.judge.verdicts import Claim, Pair

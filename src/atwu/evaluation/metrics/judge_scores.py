@@ -166,35 +166,27 @@ class JudgeScores(Metric):
             ]
             for split, rows in session.forget_and_retain_sets.items()
         }
-        self._in_context: list[list[Prompt]] = self._in_context_prompts()
-        self._warn_about_paraphrase_counts()
-
-    def _in_context_prompts(self) -> list[list[Prompt]]:
-        session, config = self.session, self.session.config
         forget = session.sets.get(FORGET, ())
-        if not config.icr_examples:
-            return [[] for _ in forget]
-        examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
+        self._in_context: list[list[Prompt]] = [[] for _ in forget]
+        examples = InContextExamples(session.pool, forget, count=session.config.icr_examples, seed=session.config.seed)
         try:
-            return [
-                [
-                    question_prompt(row, question, before=examples.of(row, number))
-                    for number, question in enumerate(question_and_paraphrases(row, config.paraphrases))
+            if session.config.icr_examples:
+                self._in_context = [
+                    [
+                        question_prompt(row, question, before=examples.of(row, number))
+                        for number, question in enumerate(question_and_paraphrases(row, count))
+                    ]
+                    for row in forget
                 ]
-                for row in forget
-            ]
         except ValueError as error:
             session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
-            return [[] for _ in forget]
-
-    def _warn_about_paraphrase_counts(self) -> None:
-        for split, rows in self._plain.items():
-            counts = {len(prompts) for prompts in rows if prompts}
-            if len(counts) > 1 or (counts and max(counts) < self.session.config.paraphrases + 1):
+        for split, prompts in self._plain.items():
+            counts = {len(of_row) for of_row in prompts if of_row}
+            if len(counts) > 1 or (counts and max(counts) < count + 1):
                 numbers = ", ".join(map(str, sorted(counts)))
-                self.session.warnings.append(
+                session.warnings.append(
                     f"{split}: rows have {numbers} questions (the original and its paraphrases) instead of "
-                    f"{self.session.config.paraphrases + 1}; worst cases are comparable only at equal numbers."
+                    f"{count + 1}; worst cases are comparable only at equal numbers."
                 )
 
     def prompts(self) -> Iterable[Prompt]:
