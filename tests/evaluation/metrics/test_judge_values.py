@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.judge_scores import average, unscored, worst
@@ -33,6 +33,7 @@ def test_missing_verdicts_are_neither_right_nor_wrong() -> None:
 VERDICTS = st.lists(st.sampled_from([True, False, None]), max_size=4)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(VERDICTS, VERDICTS), max_size=6))
 def test_worst_of_both_is_the_larger_of_the_two(rows) -> None:
     plain, shown = [row[0] for row in rows], [row[1] for row in rows]

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.encode import EncodedRow
@@ -86,6 +86,7 @@ def test_auc_and_privleak_of_the_worked_example() -> None:
 SCORES = st.lists(st.sampled_from([-math.inf, 0.0, 0.25, 1.0, 3.5]), min_size=1, max_size=7)
 
 
+@settings(max_examples=25)
 @given(SCORES, SCORES, st.data())
 def test_auc_equals_counting_pairs_of_repeated_rows(forget, holdout, data) -> None:
     def pairs(left, right):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.open_ended import (
@@ -27,6 +27,7 @@ def test_worked_examples(text, expected) -> None:
     assert repetitiveness(text) == pytest.approx(expected, abs=1e-4)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.integers(1, 4))
 def test_entropy_lies_between_0_and_that_of_distinct_ngrams(tokens, n) -> None:
     count = len(tokens) - n + 1

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.rouge import rouge_l_recall
@@ -64,6 +64,7 @@ def test_official_recall(reference: str, output: str, expected: float | None) ->
     assert official_rouge_l_recall(reference, output) == expected
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(WORDS), min_size=1, unique=True),
     st.lists(st.sampled_from([*WORDS, "zz"]), min_size=1, max_size=12),
@@ -73,6 +74,7 @@ def test_flavours_agree_on_plain_words_without_repetition(reference: list[str], 
     assert official_rouge_l_recall(" ".join(reference), " ".join(output)) == pytest.approx(recall, abs=1e-12)
 
 
+@settings(max_examples=25)
 @given(st.text(alphabet="ab. \nA", max_size=20), st.text(alphabet="ab. \nA", max_size=20))
 def test_official_recall_is_a_share_that_more_sentences_never_lower(reference: str, output: str) -> None:
     recall = official_rouge_l_recall(reference, output)

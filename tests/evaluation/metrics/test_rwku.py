@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.probes import RwkuProbe
@@ -39,6 +39,7 @@ def test_worked_example() -> None:
     assert n_delta(0.05, 0.04, 0.06, 0.55, 0.574) == pytest.approx(0.512)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=5, max_size=5))
 def test_means_accept_numbers_and_bootstrap_draws(rows: list[list[float]]) -> None:
     fb, qa, aa, near_fb, near_qa = (np.array(row) for row in rows)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.truth_ratio import probability_with_options, scaled_truth_ratio, truth_ratio
@@ -28,6 +28,7 @@ def test_forms_of_many_rows_at_once() -> None:
     np.testing.assert_allclose(scaled_truth_ratio(ratios, "retain"), [1, 0.5, 0, 0])
 
 
+@settings(max_examples=25)
 @given(LOSSES, st.lists(LOSSES, min_size=1, max_size=5))
 def test_identities(correct: float, wrong: list[float]) -> None:
     geometric, arithmetic = (truth_ratio(correct, wrong, mean=mean) for mean in ("geometric", "arithmetic"))
@@ -48,17 +49,12 @@ def test_probability_with_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("correct", "wrong", "mean", "message"),
-    [
-        (0.5, [], "geometric", "false answer"),
-        (0.5, [math.nan], "geometric", "NaN"),
-        (math.nan, [1.0], "geometric", "NaN"),
-        (0.5, [1.0], "harmonic", "'geometric'.*'arithmetic'"),
-    ],
+    ("correct", "wrong", "message"),
+    [(0.5, [], "false answer"), (0.5, [math.nan], "NaN"), (math.nan, [1.0], "NaN")],
 )
-def test_bad_input_is_rejected(correct, wrong, mean, message) -> None:
+def test_bad_input_is_rejected(correct, wrong, message) -> None:
     with pytest.raises(ValueError, match=message):
-        truth_ratio(correct, wrong, mean=mean)
+        truth_ratio(correct, wrong)
 
 
 def test_losses_are_rejected_as_probabilities() -> None:

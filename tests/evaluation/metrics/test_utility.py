@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.truth_ratio import forget_quality, model_utility
@@ -25,6 +25,7 @@ def test_utility_edges() -> None:
     assert math.isnan(model_utility([0.9, math.nan]))
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
 def test_utility_lies_between_the_smallest_and_the_mean(values: list[float]) -> None:
     utility = model_utility(values)

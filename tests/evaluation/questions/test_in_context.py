@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.people.people_rows import people
@@ -19,6 +19,7 @@ def demonstrations(retain, forget, *, row, number, count=3, seed=42):
     return InContextExamples(retain, forget, count=count, seed=seed).of(row, number)
 
 
+@settings(max_examples=25)
 @given(st.sampled_from(WORLD.forget), st.integers(0, 9), st.integers(1, 5), st.integers(0, 99))
 def test_turns_come_from_harmless_retain_rows(row, number, count, seed):
     turns = demonstrations(WORLD.retain, WORLD.forget, row=row, number=number, count=count, seed=seed)

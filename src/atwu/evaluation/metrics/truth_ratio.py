@@ -51,8 +51,6 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
         raise ValueError("the truth ratio needs at least one false answer; skip rows without any.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
-    elif mean != "arithmetic":
-        raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")
     else:
         wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
