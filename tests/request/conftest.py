@@ -1,4 +1,4 @@
-"""A small model that memorized the built-in people, and the command that unlearns."""
+"""A small model that memorized some of the built-in people, and the command that unlearns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from atwu.benchmarks.people.people_rows import people
+from atwu.data.row_parsing import write_rows
+from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
+from atwu.training.config import FinetuneConfig
+from atwu.training.finetune import run_finetune
+from atwu.training.load_to_train import ModelSource
 from tests.commands import run_command
 
 
@@ -19,10 +25,32 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory, trained_models: Callable[[Path], Path]) -> Path:
-    """The model."""
-    (folder,) = trained_models(tmp_path_factory.mktemp("request") / "models").glob("**/target")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the six rows of the first person to forget, rows to keep, and rows that the model does not know."""
+    folder, small = tmp_path_factory.mktemp("rows"), people("tiny")
+    for name, some in (("forget", small.forget[:6]), ("retain", small.retain[:16]), ("holdout", small.holdout[:6])):
+        write_rows(folder / f"{name}.jsonl", some)
     return folder
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model; it knows the rows of all people to forget, and the rows to keep."""
+    folder, small = tmp_path_factory.mktemp("models"), people("tiny")
+    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in small.full), vocab_size=600)
+    scratch_model(ScratchShape(len(tokenizer), 96, 2, 2, 192)).save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+    write_rows(folder / "known.jsonl", [*small.forget, *small.retain[:16]])
+    config = FinetuneConfig(
+        num_train_epochs=40,
+        learning_rate=3e-3,
+        per_device_train_batch_size=8,
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+    )
+    source = ModelSource(model=str(folder / "base"))
+    return run_finetune(source, config, data=str(folder / "known.jsonl"), output=folder / "target").output
 
 
 @pytest.fixture(scope="session")

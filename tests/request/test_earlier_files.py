@@ -10,9 +10,9 @@ import pytest
 
 from atwu._renamed import current_names
 from atwu.request.evidence_session import parse_thresholds
+from atwu.request.goal_evaluations import read_history
 from atwu.request.ledger import Ledger
 from atwu.request.request_folder import REQUEST_NAME, RequestFolder
-from atwu.request.training_history import read_history
 from atwu.request.verdict import read_request_verdict
 from tests.request.declared import read_evidence
 

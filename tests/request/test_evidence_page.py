@@ -31,7 +31,7 @@ from atwu.request.evidence import (
     Weights,
 )
 from atwu.request.evidence_page import render_evidence_page, summary_text, threshold_outcome, write_evidence_page
-from atwu.request.regression_check import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
+from atwu.request.ledger import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, shipped_text
 from tests.request.declared import DECLARED, read_evidence

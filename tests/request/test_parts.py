@@ -43,8 +43,8 @@ from atwu.request.retain_set import (
     names_any,
     neighbour_rows,
 )
-from atwu.request.unlearn import UnlearnResult, _next_commands
-from atwu.request.unlearning_request import UnlearningRequest
+from atwu.request.unlearn import _next_commands
+from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import (
     FORGOTTEN,
     GENERAL,

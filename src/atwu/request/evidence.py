@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_json
 from atwu._files import write_json
 from atwu.evaluation.result import STRICT
-from atwu.request.regression_check import RegressionCheck
+from atwu.request.ledger import RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult
 

@@ -6,6 +6,7 @@ They hold hashes of the forget rows, not the rows, except for the few questions 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,3 +178,8 @@ def _numbered(values: RowValues) -> tuple[str, ...]:
         return values.ids
     places = {name: f"{place:06}" for place, name in enumerate(sorted(set(values.subjects)))}
     return tuple(places[name] for name in values.subjects)
+
+
+def utc_now() -> str:
+    """Return the current time in UTC, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -25,6 +25,7 @@ from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_P
 from atwu.request.verdict_metrics import metric_interval, row_resampler
 
 Bound = Literal["at most", "at least", "falls at most", "rises at most"]
+RELATIVE = ("falls at most", "rises at most")
 
 SETS = (FORGET, OTHER_PROMPTS, HOLDOUT, RETAIN, GENERAL, NEIGHBOURS, TEXTS, OVERALL)
 """Sets of a threshold."""
@@ -54,8 +55,13 @@ class Threshold:
 
     @property
     def name(self) -> str:
-        """Text of the limit, as in the file."""
+        """Its name in the file."""
         return f"{self.split}.{self.metric}"
+
+    @property
+    def relative(self) -> bool:
+        """Whether it limits the change since the original model."""
+        return self.bound in RELATIVE
 
     def __str__(self) -> str:
         return f"{self.bound} {'holdout' if self.limit is None else f'{self.limit:g}'}{' %' if self.share else ''}"
@@ -195,7 +201,7 @@ def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Thresh
         missing = "" if limit is not None else "no holdout row could be measured"
     if value is None or value.value is None:
         missing = missing or "no value was measured"
-    elif threshold.bound in ("falls at most", "rises at most"):
+    elif threshold.relative:
         value = _change(threshold, before, after)
         if value is None:
             missing = "the original model was not measured"
@@ -266,7 +272,7 @@ def _threshold(name: str, value: Any, config: EvaluateConfig, *, where: str) -> 
     if found is None:
         raise wrong
     bound: Any = found["bound"]
-    relative = bound in ("falls at most", "rises at most")
+    relative = bound in RELATIVE
     if relative and split == OVERALL:
         raise ValueError(f"{where}: {name} cannot be {bound!r}; metrics of overall take at most X or at least X.")
     if found["limit"] == "holdout":

@@ -1,25 +1,32 @@
-"""An unlearning request: its options, the key that identifies it, and the command that repeats it."""
+"""An unlearning request with its result: its options, the key that identifies it, and the command that repeats it."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atwu._program import program
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
+from atwu.evaluation.result import EvalResult
 from atwu.modeling.chat_template import template_text
 from atwu.request.thresholds import Thresholds, read_thresholds
+from atwu.request.verdict import RequestVerdict
 from atwu.training.config import UnlearnConfig
+from atwu.training.finish_run import FinishedRun
 from atwu.training.load_to_train import ModelSource
 from atwu.training.run_key import NOT_RESULT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AUTO = "auto"
 """Value of `retain`: self-generated answers to the shipped general questions."""
@@ -117,7 +124,7 @@ class UnlearningRequest(RequestOptions):
         settings, source = config.as_plain(), dataclasses.asdict(self.source)
         if self.source.chat_template is not None:
             source["chat_template"] = template_text(self.source.chat_template)
-        return {
+        key: dict[str, Any] = {
             "model": source,
             "forget": fingerprint(self.rows),
             "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
@@ -128,6 +135,8 @@ class UnlearningRequest(RequestOptions):
             "about": self.about,
             "auto_memory": self.auto_memory,
         }
+        plain: dict[str, Any] = json.loads(json.dumps(key))
+        return plain
 
     def command(self) -> str:
         """Return the command line of the same request."""
@@ -158,6 +167,35 @@ class UnlearningRequest(RequestOptions):
             **self.options,
         }
         return shlex.join(words + flags(given))
+
+
+@dataclass(frozen=True, slots=True)
+class UnlearnResult:
+    """Result of an unlearning request."""
+
+    verdict: RequestVerdict
+    run: FinishedRun | None
+    """None if there was nothing to forget."""
+    before: EvalResult
+    """Measurements of the original model."""
+    after: EvalResult | None
+    """Measurements of the unlearned model on the same rows; None if there was nothing to forget."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the request is fulfilled."""
+        return self.verdict.good
+
+    def summary(self) -> str:
+        """Return the verdict as plain text."""
+        return self.verdict.text()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per set and metric, before and after."""
+        return self.verdict.to_pandas()
+
+    def _repr_html_(self) -> str:
+        return self.verdict._repr_html_()
 
 
 def flags(given: Mapping[str, Any]) -> list[str]:
