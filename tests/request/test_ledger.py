@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,10 @@ import pytest
 from safetensors.torch import load_file
 
 from atwu.benchmarks.people.people_rows import people
-from atwu.data.general_rows import general_questions
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import collect_evidence as gather
-from atwu.request import measurement, retain_set
-from atwu.request import preparation as prepare
 from atwu.request import sequential as further
 from atwu.request import unlearn as run
 from atwu.request.evidence_session import EvidenceSession, MissingInputError
@@ -35,30 +32,18 @@ from atwu.request.ledger import (
     RegressionCheck,
     recheck_outcome,
 )
-from atwu.request.measurement import Reading, measure_model
+from atwu.request.measurement import Reading
 from atwu.request.retain_set import check_no_overlap
 from atwu.request.sequential import EarlierRequest, SequentialResult, recheck_requests, unlearn_in_ledger
 from atwu.request.unlearning_request import RequestOptions
-from atwu.training.run_folder import output_path
 from tests.commands import run_here
+from tests.request.measurements import few_measurements
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
 STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
 Apply = Callable[..., SequentialResult]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_measurements() -> Iterator[None]:
-    """Few questions and no other forms: twelve steps leave a tiny model little language, which is not the subject here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(measure_model.__kwdefaults__, "metrics", ("memorization", "key_tokens", "rouge"))
-        patch.setattr(prepare, "related_rows", lambda *_, **__: ((), ()))
-        for module, questions in ((measurement, 2), (retain_set, 40)):
-            patch.setattr(module, "general_questions", lambda kind, count=questions: general_questions(kind)[:count])
-            patch.setattr(module, "common_questions", lambda kind: ("What is the capital of Italy?",))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +73,7 @@ def apply(target: Path, rows: Path, environment: dict[str, str], requests: list[
         model = str(target) if number == 1 else model
         return unlearn_in_ledger(ledger, str(requests[number - 1]), wishes, model=model)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with few_measurements(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])
         yield applied
 
@@ -216,9 +201,7 @@ def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_row
             check_no_overlap([row], gone, source="file", why="was in the forget set")
 
 
-def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
-    started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(started: Path, tmp_path: Path) -> None:
     found = gather._ledger(EvidenceSession(started / "models" / "0001"))
     assert found is not None
     assert (found.request_number, found.requests_total) == (1, 1)
@@ -231,15 +214,6 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
     shutil.rmtree(moved / "rows")
     with pytest.raises(MissingInputError, match="forget rows"):
         assert EvidenceSession(moved / "models" / "0001").rows("forget")
-    # Through a link, and from the home folder.
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
-    monkeypatch.setenv("HOME", str(tmp_path / "link"))
-    for ledger in (tmp_path / "link" / "ledger", "~/ledger"):
-        for output in (tmp_path / "out", tmp_path / "link" / "out"):
-            folder = output_path(output)
-            path = folder / prepare._from(folder, str(ledger))
-            assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
 
 
 def test_models_of_a_ledger_reached_through_a_link_are_named_relative_to_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.request_folder import RequestFolder
-from atwu.request.verdict import clearly_known
+from atwu.request.verdict_metrics import clearly_known
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
@@ -65,7 +65,7 @@ def test_rows_are_forgotten_with_automatic_settings(
     known = lines["forget", "key-token probability"]
     assert known.before > 0.9
     assert known.low < known.after < known.high
-    assert known.after <= lines["holdout_rows", "key-token probability"].high < 0.2
+    assert known.after <= lines["holdout_rows", "key-token probability"].high < 0.5
     assert lines["retain", "probability"].after > 0.4
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
@@ -78,10 +78,10 @@ def test_rows_are_forgotten_with_automatic_settings(
 
 
 def test_rows_that_the_original_model_does_not_know_need_no_training(
-    tmp_path: Path, rows: Path, unlearn: Callable[..., str]
+    tmp_path: Path, given: tuple[str, ...], unlearn: Callable[..., str]
 ) -> None:
-    unknown, kept = rows / "holdout.jsonl", rows / "retain.jsonl"
-    said = unlearn(tmp_path / "out", "--forget", unknown, "--retain", kept, "--holdout", unknown, "--strict", code=3)
+    write_rows(tmp_path / "unknown.jsonl", people("tiny").holdout[:6])
+    said = unlearn(tmp_path / "out", *given, "--forget", tmp_path / "unknown.jsonl", "--strict", code=3)
     assert "VERDICT: NOTHING TO FORGET" in said
     assert not (tmp_path / "out").exists()
 
@@ -126,7 +126,7 @@ def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tu
 
 
 def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
-    target: Path, environment: dict[str, str], unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
+    target: Path, unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
 ) -> None:
     output, given, _ = unchanged
     under_way = output.with_name("out.incomplete")
@@ -143,9 +143,8 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
         folder.finish_training()
     folder.work.rename(under_way)
     command = ["unlearn", "--model", target, "--output", output, *given]
-    other = run_command([*command, "--steps", "3"], env=environment)
-    assert other.returncode == 1
-    assert "options.max_steps" in other.stderr
+    other = run_here(*command, "--steps", "3")
+    assert "options.max_steps" in str(other.exception)
     said = unlearn(output, *given, code=3)
     assert "resuming the request prepared at" in said
     assert "VERDICT" in said
@@ -153,8 +152,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     assert (output / "model.safetensors").stat() == weights
     assert (output / "request" / "after.json").is_file()
     assert not under_way.exists()
-    again = run_command(command, env=environment)
-    assert "finished run" in again.stderr
+    assert "finished run" in str(run_here(*command).exception)
 
 
 @pytest.mark.night  # in the daily run: training/test_processes.py
@@ -256,18 +254,20 @@ def test_a_request_of_another_process_is_not_touched(
 
 @pytest.mark.night
 def test_a_killed_controlled_run_resumes_with_the_same_result(
-    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str], given: tuple[str, ...]
+    target: Path, tmp_path: Path, environment: dict[str, str], given: tuple[str, ...]
 ) -> None:
     """Killed after its second checkpoint, with a step back behind it: weights and verdict as without the kill."""
-    options = (*given, "--save-steps", "5", "--seed", "3")
-    unlearn(tmp_path / "whole", *options)
-    arguments = ["unlearn", "--model", target, "--output", tmp_path / "killed", *options]
-    process = Started(arguments, env=environment)
-    while not list((tmp_path / "killed.incomplete").glob("checkpoint-20")) and not process.ended():
+
+    def command(name: str) -> list[object]:
+        return ["unlearn", "--model", target, "--output", tmp_path / name, *given, "--save-steps", "5", "--seed", "3"]
+
+    assert run_command(command("whole"), env=environment).returncode == 0
+    process = Started(command("killed"), env=environment)
+    while not list((tmp_path / "killed.incomplete").glob("checkpoint-10")) and not process.ended():
         time.sleep(0.01)
     assert process.kill().returncode == -signal.SIGKILL
-    said = unlearn(tmp_path / "killed", *options)
-    assert "resuming the unfinished run at step" in said
+    done = run_command(command("killed"), env=environment)
+    assert "resuming the unfinished run at step" in done.stdout + done.stderr
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert all(one[name].equal(other[name]) for name in one)
     verdicts = [json.loads((tmp_path / name / "verdict.json").read_text()) for name in ("whole", "killed")]
@@ -282,7 +282,7 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
     sets = ("--forget", "people:tiny:forget", "--corpus", "people:tiny:full", "--count", "30")
     done = run_here("retain", "build", "--model", target, *sets, "--output", output)
     rows = [json.loads(line) for line in output.read_text().splitlines()]
-    counts = dict(line.rsplit(maxsplit=1) for line in done.output.splitlines() if line.rsplit(maxsplit=1)[-1].isdigit())
+    counts = dict(line.rsplit(maxsplit=1) for line in done.output.splitlines() if line[-1:].isdigit())
     assert int(counts["retain rows"]) == len(rows)
     assert int(counts["neighbours from the corpus, close in topic"]) == 30
     (about,) = (name for name in counts if name.startswith("  left out: they name a subject of the forget set ("))

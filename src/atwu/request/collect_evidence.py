@@ -32,8 +32,8 @@ from atwu.request.goal_evaluations import read_history
 from atwu.request.ledger import Ledger
 from atwu.request.request_folder import RequestRecord, RowsUsed, utc_now
 from atwu.request.thresholds import Thresholds, check, metric_of, parse_thresholds
-from atwu.request.verdict import DECISIVE_METRICS, OTHER_PROMPTS, read_request_verdict
-from atwu.request.verdict_metrics import metric_interval
+from atwu.request.verdict import read_request_verdict
+from atwu.request.verdict_metrics import DECISIVE_METRICS, OTHER_PROMPTS, metric_interval
 from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
 

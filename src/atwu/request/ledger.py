@@ -26,7 +26,7 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT
 from atwu.request.request_folder import RowsUsed
-from atwu.request.verdict import DECISIVE_METRICS, MIN_CHANGE, SET_NAMES
+from atwu.request.verdict_metrics import DECISIVE_METRICS, MIN_CHANGE, SET_NAMES
 
 LEDGER_SCHEMA: Final = "atwu.ledger/2"
 GENERAL_NAME = "general.jsonl"

@@ -23,8 +23,8 @@ from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS, form_prompt, form_recall
 from atwu.evaluation.result import EvalResult
 from atwu.request.retain_set import self_generated_answers
-from atwu.request.verdict import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, AnswerPair
-from atwu.request.verdict_metrics import FORM_LIMIT
+from atwu.request.verdict import AnswerPair
+from atwu.request.verdict_metrics import FORM_LIMIT, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""

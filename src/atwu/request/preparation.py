@@ -39,13 +39,10 @@ from atwu.request.auto_settings import (
 from atwu.request.measurement import Reading, answers_before, check_holdout, measure_model, measured_sets, sets_of
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
-from atwu.request.retain_set import build_retain, check_no_overlap, short_answers
+from atwu.request.retain_set import build_retain, check_no_overlap
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
-from atwu.request.verdict import (
-    GENERAL,
-    clearly_known,
-    decide_verdict,
-)
+from atwu.request.verdict import decide_verdict
+from atwu.request.verdict_metrics import GENERAL, clearly_known
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
@@ -134,8 +131,6 @@ def prepare(
                 f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
                 "related subjects (--retain FILE for your own rows)"
             )
-        elif whole and (note := short_answers(request.retain_rows)) is not None:
-            say(note)
         kept = request.retain_rows or generated or ()
     sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")

@@ -128,11 +128,7 @@ class RequestFolder:
         write_json(self.path / REQUEST_NAME, dataclasses.asdict(request))
 
     def request(self) -> RequestRecord:
-        """Read the record of the request.
-
-        Raises:
-            FileNotFoundError, ValueError: it is missing or invalid.
-        """
+        """Read the record of the request; raises FileNotFoundError or ValueError."""
         return read_declared(self.path / REQUEST_NAME, RequestRecord, REQUEST_SCHEMA, what="request", made_by=MADE_BY)
 
     def key(self) -> Mapping[str, Any] | None:
@@ -140,11 +136,7 @@ class RequestFolder:
         return self.request().key if (self.path / REQUEST_NAME).is_file() else None
 
     def result(self, name: str) -> EvalResult:
-        """Read the measurements `before` or `after`.
-
-        Raises:
-            FileNotFoundError, ValueError: they are missing or invalid.
-        """
+        """Read the measurements `before` or `after`; raises FileNotFoundError or ValueError."""
         return with_current_sets(read_result(self.path / f"{name}.json"))
 
     def rows(self, name: str) -> Sequence[Example] | None:

@@ -32,11 +32,17 @@ from atwu.request.ledger import (
 from atwu.request.measurement import MAX_ROWS, Reading, measure_model, other_prompts
 from atwu.request.preparation import after_loading
 from atwu.request.request_folder import RequestFolder, RowsUsed, utc_now
-from atwu.request.terminal_text import next_lines
 from atwu.request.unlearn import run_request
 from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest, UnlearnResult
-from atwu.request.verdict import DECISIVE_METRICS, FORGOTTEN, GENERAL, NOTHING, OTHER_PROMPTS, holdout_limit
-from atwu.request.verdict_metrics import metric_interval, metric_value
+from atwu.request.verdict import FORGOTTEN, NOTHING, next_lines
+from atwu.request.verdict_metrics import (
+    DECISIVE_METRICS,
+    GENERAL,
+    OTHER_PROMPTS,
+    holdout_limit,
+    metric_interval,
+    metric_value,
+)
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say, logged, silent

@@ -38,16 +38,8 @@ from atwu.request.unlearning_request import (
     UnlearnResult,
     flags,
 )
-from atwu.request.verdict import (
-    GENERAL,
-    OTHER_PROMPTS,
-    TEXTS,
-    RequestVerdict,
-    decide_verdict,
-    holdout_limit,
-    read_request_verdict,
-    training_goal,
-)
+from atwu.request.verdict import RequestVerdict, decide_verdict, read_request_verdict
+from atwu.request.verdict_metrics import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.training.config import UnlearnConfig
 from atwu.training.finish_run import publish_run
 from atwu.training.load_to_train import load_checked_tokenizer
