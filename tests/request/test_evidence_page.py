@@ -228,6 +228,7 @@ def test_evidence_killed_between_its_two_files_goes_on(
         command.run()
 
 
+@pytest.mark.night  # in the daily run: report/test_page_browser.py, on the same style sheet
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_has_contrast(browser: Any, theme: str) -> None:
     script = """
@@ -245,6 +246,7 @@ def test_text_has_contrast(browser: Any, theme: str) -> None:
     assert not {(name, *map(tuple, pair)) for name, *pair in found if contrast(*map(tuple, pair)) < 4.5}
 
 
+@pytest.mark.night
 def test_the_page_loads_nothing_and_fits_a_phone_and_paper(browser: Any) -> None:
     assert browser.get_log("browser") == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0

@@ -60,8 +60,6 @@ class RequestOptions:
     """Source of the retain rows, or `AUTO`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of `UnlearnConfig`, as given."""
-    auto_memory: bool = False
-    """Choose the memory strategy even if a learning rate and a length are given."""
     holdout: str = DEFAULT_HOLDOUT
     """Source of the holdout rows."""
     max_retain_increase: float = MAX_RETAIN_INCREASE
@@ -69,6 +67,8 @@ class RequestOptions:
     """YAML of thresholds; None for the shipped ones."""
     about: str | None = None
     """Description of the request and who made it."""
+    auto_memory: bool = False
+    """Choose the memory strategy even if a learning rate and a length are given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.max_retain_increase < math.inf:
@@ -148,25 +148,13 @@ class UnlearningRequest(RequestOptions):
             words += ["--model", str(self.source.model)] if self.ledger_context.model_fingerprint is None else []
             words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
         words += ["--forget", self.forget]
-        default = {field.name: field.default for field in dataclasses.fields(ModelSource)}
-        loading = {
-            name: value
-            for name, value in dataclasses.asdict(self.source).items()
-            if name != "model" and value != default[name]
-        }
         given = {
-            "retain": None if self.retain == AUTO else self.retain,
-            "holdout": None if self.holdout == DEFAULT_HOLDOUT else self.holdout,
-            "max_retain_increase": None
-            if self.max_retain_increase == MAX_RETAIN_INCREASE
-            else self.max_retain_increase,
-            "thresholds": self.thresholds,
-            "request": self.about,
-            "auto_memory": self.auto_memory or None,
-            **loading,
-            **self.options,
+            "request" if each.name == "about" else each.name: getattr(holder, each.name)
+            for holder, kind in ((self, RequestOptions), (self.source, ModelSource))
+            for each in dataclasses.fields(kind)
+            if each.name not in ("options", "model") and getattr(holder, each.name) != each.default
         }
-        return shlex.join(words + flags(given))
+        return shlex.join(words + flags({**given, **self.options}))
 
 
 @dataclass(frozen=True, slots=True)
