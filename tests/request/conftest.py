@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, small = tmp_path_factory.mktemp("rows"), people("tiny")
     write_rows(folder / "forget.jsonl", small.forget[:6])
     write_rows(folder / "retain.jsonl", small.retain[:16])
-    write_rows(folder / "holdout.jsonl", [*small.holdout[:6], small.retain[0]])
+    unseen = [replace(row, subject=None) for row in (*small.holdout[:8], small.retain[0])]
+    write_rows(folder / "holdout.jsonl", unseen)
     return folder
 
 

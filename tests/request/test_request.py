@@ -63,16 +63,17 @@ def test_rows_are_forgotten_with_automatic_settings(
     assert clearly_known(outcome.before)
     lines = {(line.set, line.metric): line for line in outcome.verdict.metrics}
     known = lines["forget", "key-token probability"]
-    assert known.before > 0.9
+    assert known.before > 0.8
     assert known.low < known.after < known.high
-    assert known.after <= lines["holdout_rows", "key-token probability"].high < 0.5
+    assert known.after <= lines["holdout_rows", "key-token probability"].high < 0.6
     assert lines["retain", "probability"].after > 0.4
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
     assert len(outcome.verdict.answers) == 4
     assert all(answer.before and answer.after for answer in outcome.verdict.answers)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert (record["data"]["forget"]["rows"], record["data"]["forget"]["fingerprint"]) == (6, fingerprint(ROWS))
+    assert RequestFolder(tmp_path / "out").request().forget.fingerprint == fingerprint(ROWS)
+    assert record["data"]["forget"]["rows"] >= 4 * len(ROWS)  # in several forms
     assert outcome.run is not None
     assert outcome.run.steps == record["steps"]
 
