@@ -50,11 +50,12 @@ def alternate_answers(
         raise ValueError(f"forget set, row {plain + 1}: a plain text row has no question; leave it out.")
     generator, store = TransformersGenerator(model, tokenizer), GenerationStore()
     decoding = Decoding(max_new_tokens=LONGEST, temperature=1.0, seed=seed, stop=("Question:",))
+    questions = [Message("user", INSTRUCTION.format(question=row.question, answer=row.answer)) for row in rows]
     found: list[dict[str, None]] = [{} for _ in rows]
     for attempt in range(attempts):
         sampled = [
-            (index, Prompt(_asked(row), prefill="Alternate answer:", draw=attempt * count + number))
-            for index, row in enumerate(rows)
+            (index, Prompt((asked,), prefill="Alternate answer:", draw=attempt * count + number))
+            for index, asked in enumerate(questions)
             for number in range(count - len(found[index]))
         ]
         made = generate_all(
@@ -77,7 +78,3 @@ def is_alternate(row: Example, made: Generation) -> bool:
 
 def _words(text: str) -> set[str]:
     return {word.lower() for word in WORD.findall(text)}
-
-
-def _asked(row: Example) -> tuple[Message, ...]:
-    return (Message("user", INSTRUCTION.format(question=row.question, answer=row.answer)),)
