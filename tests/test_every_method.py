@@ -142,7 +142,11 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 p = row["table"][t].detach().exp()[likeliest]
                 belief = (p / p.sum() * row["table"][t][likeliest]).sum()
                 total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
-        elif method == "idk_ap":
+        elif method == "bs_s":
+            said = own(alternate[index])
+            share = numbers["belief_weight"]
+            total = total + ((1 - share) * sum(lps) / n + share * sum(said) / len(said)) / len(forget)
+        elif method in ("idk_ap", "relearn"):
             total = total - sum(own(alternate[index])) * tokens / sum(len(each["ids"]) for each in alternate)
         elif method == "jensun_plus":
             answer = alternate[index]
@@ -180,7 +184,7 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo", "bs_s")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0
@@ -202,6 +206,9 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             )
         elif method == "duet":
             kept = kept + huber(row["logits"][0], ref["retain"][index]["logits"][0]) / len(retain)
+        elif method == "relearn":
+            tables = zip(ref["retain"][index]["table"], row["table"], strict=True)
+            kept = kept + (sum(kl(p0, p) for p0, p in tables) - sum(own(row))) / count
         elif method == "idk_ap":
             gap = sum(own(row)) - sum(own(rows["retain_alternate"][index]))
             kept = kept - logsigmoid(numbers["answer_beta"] * gap) / numbers["answer_beta"] / len(retain)

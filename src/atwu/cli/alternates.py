@@ -1,4 +1,4 @@
-"""`atwu alternates build`: write plausible false answers as alternates of forget rows."""
+"""`atwu alternates build`: write false or vague answers as alternates of forget rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 @dataclass(kw_only=True)
 class AlternatesBuildCommand(NamesRows):
-    """Write plausible false answers of the model itself as alternates of forget rows, for `atwu unlearn --method altpo`.
+    """Write alternates of forget rows: plausible false answers for `--method altpo`, vague ones for `--method relearn`.
 
     Answers are sampled at temperature 1; those that say a key token of the row's answer are dropped. Read the file before
     training: an alternate may be odd, or a paraphrase of the true answer.
@@ -25,6 +25,11 @@ class AlternatesBuildCommand(NamesRows):
     model: str = cli_option("Original model: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
     forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
     columns: str | None = columns_option()
+    kind: str = cli_option(
+        "Alternates to write: false, or vague ones, also for the paraphrases of a row.",
+        "false",
+        choices=("false", "vague"),
+    )
     count: int = cli_option("Alternates per question.", 5, least=1)
     attempts: int = cli_option("Times that what a question still lacks is sampled.", 4, least=1)
     seed: int = cli_option("Seed of the samples.", 0, least=0)
@@ -43,7 +48,12 @@ class AlternatesBuildCommand(NamesRows):
             raise ValueError(f"--output must end in .jsonl, got {self.output}.")
         forget = open_rows(self.forget)
         rows = alternate_answers(
-            *open_model(self.model, self.loading), forget, count=self.count, attempts=self.attempts, seed=self.seed
+            *open_model(self.model, self.loading),
+            forget,
+            kind=self.kind,
+            count=self.count,
+            attempts=self.attempts,
+            seed=self.seed,
         )
         write_rows(self.output, rows)
         lacking = [row.question for row in rows if row.alternate is None]

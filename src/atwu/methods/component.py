@@ -133,6 +133,7 @@ NEEDS: Mapping[str, str] = {
     "reference_activations": "outputs of one layer of the original model (--reference)",
     "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
     "own_alternates": "column alternate in every forget row (atwu alternates build)",
+    "own_samples": "answers of the model itself to the forget questions, sampled anew in every epoch",
     "refusal_rows": "refusals of the forget questions (--refusal-sentence), half of them after the first words of the answer",
     "prompted_rows": "forget questions behind a prompt that only the original model reads (--teacher-prompt)",
     "retain_alternates": "alternate answers of retain rows: column alternate, otherwise a refusal drawn for each row",

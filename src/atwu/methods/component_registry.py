@@ -30,7 +30,7 @@ from atwu.methods.component import (
 )
 from atwu.methods.losses import distillation, divergence, likelihood, preference, preserve, representation
 from atwu.methods.losses.answer_preservation import AnswerPreservation
-from atwu.methods.losses.bootstrapping import TokenBootstrapping
+from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
@@ -75,6 +75,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "satga": likelihood.SatGA,
     "satga_plus": likelihood.SatGAPlus,
     "refusal": likelihood.LearnAlternate,
+    "vague_answer": likelihood.LearnVagueAnswer,
     "npo": preference.NPO,
     "dpo": preference.DPO,
     "altpo": preference.AltPO,
@@ -87,6 +88,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "ceu": CrossEntropyUnlearning,
     "max_entropy": MaxEntropy,
     "bootstrapping": TokenBootstrapping,
+    "sequence_bootstrapping": SequenceBootstrapping,
     "js_refusal_row": JSToRefusalRow,
     "flat": FLAT,
     "prompted_teacher": distillation.PromptedTeacher,
@@ -98,6 +100,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "nll": likelihood.NLL,
     "kl": divergence.KL,
     "kl_rows": divergence.RowMeanKL,
+    "kl_nll": divergence.KLAndNLL,
     "js": divergence.JS,
     "activation": representation.Activation,
     "js_first": FirstTokenJS,

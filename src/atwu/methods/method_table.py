@@ -187,6 +187,7 @@ METHODS: dict[str, Method] = {
         values_from=CODE,
     ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
+    "bs_s": Method("BS-S", "uniform", "sequence_bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
     "altpo": Method(
         "AltPO",
@@ -197,6 +198,9 @@ METHODS: dict[str, Method] = {
         _weights(1.0, 1.0, beta=0.1),
         {"beta": Range(0.05, 0.5), "retain_weight": Range(1.0, 5.0)},
         values_from=CODE,
+    ),
+    "relearn": Method(
+        "ReLearn", "uniform", "vague_answer", "kl_nll", "Xu et al. 2025", _weights(1.0, 1.0), values_from=CODE
     ),
     "duet": Method("DUET", "uniform", "prompted_teacher", "top_logits", "Zhong et al. 2026", values_from=OURS),
     "asu": Method(
@@ -288,6 +292,10 @@ CITATIONS: Mapping[str, str] = {
         "Anmol Mekala, Vineeth Dorna, Shreya Dubey, Abhishek Lalwani, David Koleczek, Mukund Rungta, Sadid Hasan, Elita Lobo: "
         "Alternate Preference Optimization for Unlearning Factual Knowledge in Large Language Models. COLING 2025, "
         "arXiv 2409.13474"
+    ),
+    "Xu et al. 2025": (
+        "Haoming Xu, Ningyuan Zhao, Liming Yang, Sendong Zhao, Shumin Deng, Mengru Wang, Bryan Hooi, Nay Oo, Huajun Chen, "
+        "Ningyu Zhang: ReLearn: Unlearning via Learning for Large Language Models. ACL 2025, arXiv 2502.11190"
     ),
     "Zhong et al. 2026": (
         "Yisheng Zhong, Zhengbang Yang, Zhuangdi Zhu: DUET: Distilled LLM Unlearning from an Efficiently Contextualized "

@@ -35,6 +35,7 @@ from atwu.training.load_to_train import (
     trained_layers,
     with_lora,
 )
+from atwu.training.own_samples import OwnSamples
 from atwu.training.precompute import PrecomputedTables, precomputed_tables, result_inputs
 from atwu.training.progress import Say, logged
 from atwu.training.reference_tables import OriginalModel, reference_folder
@@ -102,6 +103,9 @@ class MethodTrainer(TokenTrainer):
             raise ValueError("sam_radius and weight_noise work in a single process only; train with one.")
         if args.rectify_gradient and args.world_size > 1:
             raise ValueError("rectify_gradient works in a single process only; train with one.")
+        samples = "own_samples" in self.recipe.needs
+        if samples and args.world_size > 1:
+            raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
@@ -110,6 +114,8 @@ class MethodTrainer(TokenTrainer):
         else:
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
+        if samples and processing_class is None:
+            raise ValueError(f"method {self.recipe.name!r} samples answers; pass the tokenizer as processing_class.")
         self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
         kept = rows.retain.rows if rows.retain is not None and self.recipe.retain_component is not None else None
         super().__init__(
@@ -150,6 +156,10 @@ class MethodTrainer(TokenTrainer):
             self.dual = DualAscent(self, self.recipe.retain_component)
             self.stateful.append(self.dual)
             self.add_callback(self.dual)
+        if samples:
+            own = OwnSamples(self, processing_class)
+            self.stateful.append(own)
+            self.add_callback(own)
         self.rectification: GradientRectification | None = None
         """Rectification of the forget gradient, if it is rectified."""
         if args.rectify_gradient:

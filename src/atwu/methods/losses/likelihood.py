@@ -123,6 +123,16 @@ class LearnAlternate(ForgetLoss):
         return -weights * terms.logps
 
 
+class LearnVagueAnswer(LearnAlternate):
+    """ReLearn (Xu et al. 2025, arXiv 2502.11190): train on vague answers to the questions and their paraphrases.
+
+    `atwu alternates build --kind vague` writes them. The published code also trains on the true answer, on the ends of answers
+    cut after a quarter, and on rows of WikiQA.
+    """
+
+    needs = (*LearnAlternate.needs, "own_alternates")
+
+
 class NLL(RetainLoss):
     """See `nll`."""
 
