@@ -36,6 +36,7 @@ from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
+from atwu.methods.losses.redirection import Redirection
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -85,6 +86,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "masked_self_distillation": divergence.MaskedSelfDistillation,
     "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
+    "redirection": Redirection,
     "ceu": CrossEntropyUnlearning,
     "max_entropy": MaxEntropy,
     "bootstrapping": TokenBootstrapping,

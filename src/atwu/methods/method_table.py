@@ -202,6 +202,16 @@ METHODS: dict[str, Method] = {
     "relearn": Method(
         "ReLearn", "uniform", "vague_answer", "kl_nll", "Xu et al. 2025", _weights(1.0, 1.0), values_from=CODE
     ),
+    "lunar": Method(
+        "LUNAR",
+        "uniform",
+        "redirection",
+        "activation",
+        "Shen et al. 2025",
+        _weights(1.0, 1.0, redirect_coeff=2.0, layer=22.0),
+        {"layer": Range(4, 24, log=False, integer=True)},
+        values_from=CODE,
+    ),
     "duet": Method("DUET", "uniform", "prompted_teacher", "top_logits", "Zhong et al. 2026", values_from=OURS),
     "asu": Method(
         "ASU", "uniform", "smoothed_attention", "nll", "Zare Zade et al. 2026", _weights(0.1, 1.0), values_from=CODE
@@ -296,6 +306,10 @@ CITATIONS: Mapping[str, str] = {
     "Xu et al. 2025": (
         "Haoming Xu, Ningyuan Zhao, Liming Yang, Sendong Zhao, Shumin Deng, Mengru Wang, Bryan Hooi, Nay Oo, Huajun Chen, "
         "Ningyu Zhang: ReLearn: Unlearning via Learning for Large Language Models. ACL 2025, arXiv 2502.11190"
+    ),
+    "Shen et al. 2025": (
+        "William F. Shen, Xinchi Qiu, Meghdad Kurmanji, Alex Iacob, Lorenzo Sani, Yihong Chen, Nicola Cancedda, "
+        "Nicholas D. Lane: LLM Unlearning via Neural Activation Redirection. NeurIPS 2025, arXiv 2502.07218"
     ),
     "Zhong et al. 2026": (
         "Yisheng Zhong, Zhengbang Yang, Zhuangdi Zhu: DUET: Distilled LLM Unlearning from an Efficiently Contextualized "

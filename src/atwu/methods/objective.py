@@ -185,8 +185,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, inputs: LossInputs) -> LossTerms:
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
-    compared = loss.reference_specs().get("forget")
-    if compared is not None and compared.logps:
+    if "reference_logps" in loss.needs:
         if reference.forget_logps is None:
             raise ValueError(
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
@@ -202,7 +201,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
         preferred,
         None if alternate is None else alternate.logps,
         None if alternate is None else alternate.mask,
-        loss.distance(out),
+        loss.distance(out, inputs),
         learned=recipe.scores is not None,
     )
 

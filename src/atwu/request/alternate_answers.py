@@ -1,4 +1,4 @@
-"""Alternates that a model writes: plausible false answers (AltPO, Mekala et al. 2024) or vague ones (ReLearn, Xu et al. 2025)."""
+"""Alternates that a model writes: plausible false answers (AltPO) or vague ones (ReLearn)."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ from atwu.request.verdict import (
     holdout_limit,
     training_goal,
 )
+from atwu.request.verdict_card import add_verdict
 from atwu.training.config import UnlearnConfig
 from atwu.training.finish_run import publish_run
 from atwu.training.load_to_train import load_checked_tokenizer
@@ -278,6 +279,7 @@ def _measure_and_decide(
     without_texts(after).write(files.path / "after.json")
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
+    add_verdict(folder.final, verdict, name=folder.path.name)
     return verdict, after
 
 

@@ -109,13 +109,13 @@ class MethodTrainer(TokenTrainer):
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
+        if processing_class is None and {"own_samples", "refused_questions"} & set(self.recipe.needs):
+            raise ValueError(f"method {self.recipe.name!r} needs the tokenizer; pass it as processing_class.")
         if isinstance(forget_dataset, UnlearningRows):
             rows = forget_dataset
         else:
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
-        if samples and processing_class is None:
-            raise ValueError(f"method {self.recipe.name!r} samples answers; pass the tokenizer as processing_class.")
         self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
         kept = rows.retain.rows if rows.retain is not None and self.recipe.retain_component is not None else None
         super().__init__(
