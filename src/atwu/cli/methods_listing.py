@@ -74,9 +74,10 @@ def _formula_with_mean(loss: ForgetLoss | RetainLoss | None) -> str:
 
 
 def _trained_parameters(decided: Recipe) -> str:
-    if decided.forget_component.trained_layers(1) is not None:
-        return "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
-    return "all parameters that are not frozen"
+    trained = decided.forget_component.trained_layers(3)
+    if trained is None:
+        return "all parameters that are not frozen"
+    return "mlp.down_proj of layer ℓ" if len(trained) == 1 else "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
 
 
 def _component_sources(decided: Recipe) -> list[str]:
