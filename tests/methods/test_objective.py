@@ -172,7 +172,9 @@ def test_learned_scores_of_a_distance_loss_are_normalized_per_row(method, tiny_l
     assert losses == pytest.approx([plain.forget.item()] * 2, abs=1e-9)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("rmu", "lunar", "asu")])  # no layers in this model
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if name not in ("rmu", "lunar", "asu")]
+)  # no layers in this model
 def test_longer_prompts_change_nothing(method):
     """The model depends on one token only, so a longer prompt must have no effect."""
 

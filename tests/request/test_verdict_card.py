@@ -25,7 +25,7 @@ RECORD = {
 
 
 def test_a_card_has_base_model_verdict_and_model_index(tmp_path: Path) -> None:
-    metrics = (VerdictMetric(FORGET, "key-token recall", 0.9, 0.12345, 0.0, 0.3, 0.2, True),)
+    metrics = (VerdictMetric(FORGET, "key-token recall", 0.9, 0.12344, 0.0, 0.3, 0.2, True),)
     metrics += (VerdictMetric(FORGET, "ROUGE-L", 0.9, None, None, None),)
     verdict = RequestVerdict(FORGOTTEN, "Nothing is left.", metrics, (AnswerPair("Where?", "Kelbury", "K", "?"),), ())
     (tmp_path / "README.md").write_text(model_card(RECORD), encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import number
+from atwu.methods.component import Range, number
 from atwu.methods.component_inputs import LossInputs
 from atwu.methods.losses.divergence import WeightedDistance
 from atwu.methods.losses.representation import layer_option, squared_distance
@@ -48,7 +48,10 @@ class Redirection(WeightedDistance):
     all_positions = True
     reads_head = False
     redirect_coeff: float = number(
-        2.0, symbol="c", help="LUNAR: multiple of the refusal direction that is added; larger redirects further"
+        2.0,
+        symbol="c",
+        search=Range(0.5, 4.0),
+        help="LUNAR: multiple of the refusal direction that is added; larger redirects further",
     )
     layer: int = layer_option()
 
