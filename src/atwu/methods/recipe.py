@@ -285,8 +285,8 @@ def recipe(
     )
     if made.all_positions and "labels" in made.needs:
         raise ValueError(
-            f"{made.name!r} with legacy=True counts every position, but forget_spans label answers only; set legacy=False, "
-            "or use a weighting without labels."
+            f"{made.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
+            "(jensun: or set legacy=False)."
         )
     return made
 

@@ -48,9 +48,10 @@ def _licence(model: str) -> str | None:
     if not isinstance(card, str | Path) or not Path(card).is_file():
         return None
     try:
-        return ModelCard.load(card, ignore_metadata_errors=True).data.license
+        licence: str | None = ModelCard.load(card, ignore_metadata_errors=True).data.license
     except (ValueError, YAMLError):  # somebody else's card
         return None
+    return licence
 
 
 def public_record(record: Any) -> Any:

@@ -88,7 +88,7 @@ class SequenceBootstrapping(_Mixture):
     means over the tokens of a batch, and samples answers for one batch in two epochs, which all other batches then use too.
     """
 
-    formula = "(1-λ) mean w log p + λ mean log p of own answer"
+    formula = "(1-λ) mean w log p + λ mean log p(own)"
     reduction = "sequences"
     needs = ("own_samples",)
 

@@ -6,7 +6,8 @@ step. All tensors have the same, arbitrary shape.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
@@ -116,7 +117,7 @@ class LearnAlternate(ForgetLoss):
     """Train on the alternate answer; the forget answer is not used."""
 
     formula = "-w log p of the alternate answer"
-    needs = ("alternates", "text")
+    needs: ClassVar[Sequence[str]] = ("alternates", "text")
     trained_answer = "alternate"
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
