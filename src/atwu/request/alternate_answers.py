@@ -12,7 +12,7 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 
-INSTRUCTIONS = {
+ALTERNATE_INSTRUCTIONS = {
     "false": (
         "Invent another answer to this question. Change every name, number and fact of the answer above to something else "
         "that is plausible but false, keep what the question says, and write nothing else."
@@ -43,7 +43,7 @@ def alternate_answers(
         model: the original model.
         tokenizer: its tokenizer.
         rows: forget rows.
-        kind: a key of `INSTRUCTIONS`; vague answers are also written for the paraphrases of a question.
+        kind: a key of `ALTERNATE_INSTRUCTIONS`; vague answers are also written for the paraphrases of a question.
         count: alternates per row.
         attempts: times that what a row still lacks is sampled.
         seed: seed of the samples.
@@ -90,7 +90,7 @@ def _words(text: str) -> set[str]:
 
 
 def _asked(row: Example, kind: str) -> tuple[Message, ...]:
-    return (Message("user", f"Question: {row.question}\nAnswer: {row.answer}\n\n{INSTRUCTIONS[kind]}"),)
+    return (Message("user", f"Question: {row.question}\nAnswer: {row.answer}\n\n{ALTERNATE_INSTRUCTIONS[kind]}"),)
 
 
 def _paraphrased(row: Example) -> Iterator[Example]:

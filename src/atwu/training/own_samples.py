@@ -16,7 +16,7 @@ from atwu.data.pairing import PairedDataset
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.generate import generate
 
-LONGEST = 200
+LONGEST_SAMPLE = 200
 """Tokens of an own answer, as in an implementation on open-unlearning."""
 OWN_SAMPLES_NAME = "own_samples.json"
 _SAMPLE = 0x7361_6D70
@@ -44,7 +44,7 @@ class OwnSamples(TrainerCallback):
 
     def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
         args, prompts = self._trainer.args, [row.prompt_ids for row in dataset.forget]
-        caps = [max(1, min(LONGEST, args.max_length - len(prompt))) for prompt in prompts]
+        caps = [max(1, min(LONGEST_SAMPLE, args.max_length - len(prompt))) for prompt in prompts]
         draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(prompts)))
         with self._trainer.accelerator.autocast():
             answers = generate(
