@@ -161,7 +161,7 @@ def test_a_rejected_api_key_is_not_shown(atwu, models, server, environment):
 @pytest.mark.slow
 def test_an_unreachable_judge_ends_with_a_one_line_error(atwu, models, server):
     printed = atwu(*judged(models, server, "--judge-url", "http://127.0.0.1:9/v1"), code=1)
-    assert re.search(r"error: .*http://127\.0\.0\.1:9/v1.*\b6 times", printed)
+    assert re.search(r"error: .*http://127\.0\.0\.1:9/v1.*server running", printed)
 
 
 def test_a_served_model_is_evaluated_by_its_url(atwu, server, tmp_path):

@@ -17,12 +17,10 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.errors import WorkerError
-from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
 from atwu.experiments.executors import Task
-from atwu.experiments.tuning.search import Search
 from tests.commands import COMMAND, Started, run_command
-from tests.experiments.tuning.searching import Sleeper, run_trials, search
+from tests.experiments.tuning.searching import Objective, points, run, search_for
 from tests.micro_models import write_models
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -162,11 +160,10 @@ def test_lost_workers_and_nodes_do_not_change_results(nodes, folder, environment
 
 @pytest.mark.night
 def test_a_search_runs_on_a_cluster(nodes, tmp_path):
-    what = Search("atwu", find_setting("people-tiny"), trials=6, seed=3).decided()
+    search = search_for(trials=6)
     with RayExecutor(nodes.address, slots=2, say=print) as executor:
-        found = run_trials(what, Sleeper(tmp_path, 0.1), executor, folder=tmp_path / "cluster", what={"seed": 3})
-    here = search(tmp_path / "here", trials=6)  # startup points do not depend on results
-    assert [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials] == here
+        found = run(search, tmp_path / "cluster", Objective(), executor)
+    assert points(found) == points(run(search, tmp_path / "here"))  # startup points do not depend on results
 
 
 @pytest.mark.parametrize("before", [{}, {"model.safetensors": b"weights"}])

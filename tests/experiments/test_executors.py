@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
-import signal
-from pathlib import Path
 
 import pytest
 
 from atwu.errors import BudgetReachedError, WorkerError
+from atwu.experiments import executors
+from atwu.experiments.cluster import open_executor
 from atwu.experiments.executors import InProcessExecutor, ProcessExecutor, Task, run_in_worker
-from atwu.experiments.experiment_run import check_workers
-from atwu.experiments.open_executor import open_executor
-from atwu.methods.method_table import METHODS
-from tests.commands import run_here
-
-
-def where(number: int) -> tuple[int, int, str | None]:
-    return number, os.getpid(), os.environ.get("OMP_NUM_THREADS")
-
-
-def how_it_began() -> tuple[str, str | None]:
-    return os.environ["CUDA_VISIBLE_DEVICES"], multiprocessing.get_start_method()
-
-
-def die_once(mark: Path) -> str:
-    if not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "done"
-
-
-def die_twice(folder: Path) -> str:
-    for name in ("first", "second"):
-        die_once(folder / name)
-    return "done"
-
-
-def die() -> None:
-    print("what it said last", flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fail() -> None:
-    raise FileNotFoundError(2, "gone", "rows.jsonl")
+from tests.experiments.worker_tasks import die, die_once, die_twice, fail, how_it_began, where
 
 
 def test_errors_are_sent_as_exceptions_or_as_text():
@@ -82,6 +48,7 @@ def test_a_task_waits_for_a_free_slot_and_for_its_dependencies():
 @pytest.mark.slow
 def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "17")
+    monkeypatch.setattr(executors, "PRELOADED", ["torch"])
     said: list[str] = []
     tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
     waiting, values, errors = {str(number): task for number, task in enumerate(tasks)}, {}, {}
@@ -91,6 +58,9 @@ def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_p
 
     with open_executor(2, folder=tmp_path / "logs", say=said.append) as executor:
         executor.run(lambda: waiting.popitem() if waiting else None, finish)
+        for name in ("one", "other"):  # deaths are counted per task
+            (tmp_path / name).mkdir()
+            assert executor.run_one(name, Task(die_twice, (tmp_path / name,))) == "done"
         with pytest.raises(WorkerError, match=r"(?s)died .*the last one.*what it said last"):
             executor.run_one("the last one", Task(die))
     local = [values[str(number)] for number in range(4)]
@@ -103,17 +73,6 @@ def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_p
     assert os.environ["OMP_NUM_THREADS"] == "17"
 
 
-@pytest.mark.slow
-def test_worker_deaths_are_counted_per_task(tmp_path):
-    said: list[str] = []
-    with ProcessExecutor(1, folder=tmp_path, threads=1, say=said.append) as executor:
-        for name in ("one", "other"):
-            (tmp_path / name).mkdir()
-            assert executor.run_one("people-tiny/wga, trial 3", Task(die_twice, (tmp_path / name,))) == "done"
-    assert len(said) == 4
-    assert all("people-tiny/wga, trial 3" in line for line in said)
-
-
 def test_devices_cannot_be_combined_with_cluster(tmp_path):
     with pytest.raises(ValueError, match=r"--devices .*--cluster"):
         open_executor(None, folder=tmp_path, devices="0", cluster="auto", say=print)
@@ -123,18 +82,3 @@ def test_devices_cannot_be_combined_with_cluster(tmp_path):
 def test_gpu_workers_are_not_forked_from_a_process_that_used_the_gpu(tmp_path):
     with ProcessExecutor(1, folder=tmp_path, threads=1, devices=("7",), say=print) as executor:
         assert executor.run_one("only", Task(how_it_began)) == ("7", "spawn")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [("study", "run", "mine.yaml"), ("tune", "--method", "mine")])
-def test_components_registered_in_a_script_are_rejected_by_other_processes(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(METHODS, "mine", METHODS["wga"])
-    Path("mine.yaml").write_text("methods: [wga, mine]\nmetrics: [memorization]\n")
-    done = run_here(*command, "--setting", "tiny", "--processes", 2, "--output", "out")
-    assert isinstance(done.exception, ValueError)
-    assert re.search(r"\bmine\b.*--processes 1", str(done.exception))
-    assert not Path("cache").exists()  # nothing was trained
-    with InProcessExecutor() as executor:
-        check_workers(executor, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])

@@ -16,15 +16,6 @@ VARIANTS = {
 }
 
 
-def test_all_tables_exist():
-    assert set(published_tables()) == {
-        *("headline-tofu-8b", "headline-rwku", "rwku-panel", "rwku-other-losses", "rwku-rates", "token-weighting"),
-        *(f"tofu-forget{share}-{size}" for share in ("01", "05", "10") for size in ("1b", "8b")),
-        *("muse-news", "muse-books", "lume-7b", "wmdp-zephyr"),
-        *("oracle-loss", "regularisers", "scorer-state", "update-frequency", "score-auroc"),
-    }
-
-
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_every_table_is_complete(table):
     names = set(METHODS) | set(WEIGHTINGS) | VARIANTS | {"original", "retain-only"}

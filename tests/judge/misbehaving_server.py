@@ -4,14 +4,12 @@ The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-
 Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
 that begin with `slow` take 0.1 seconds. The default reply is the rest of a line that contains `REPLY:`, or else a judge's
 verdict; `paraphrases` replies like a model that paraphrases and compares questions, `secrets` like one that names key tokens.
-`raw` replies with the status, headers and body after `RAW:`, and `refuses` so if a request has the parameter or role.
 GET /stats returns how often each behaviour was requested, when, and how many requests were in flight at once; GET /log/NAME
 returns its requests in order.
 """
 
 from __future__ import annotations
 
-import email.utils
 import json
 import os
 import re
@@ -25,9 +23,22 @@ from typing import Any
 
 VERDICT = '{"verdict": "YES", "reason": "stated"}'
 FLEETING = {
-    *("rate-limit", "rate-limit-date", "error-408", "error-409", "error-500", "error-503", "timeout"),
-    *("malformed", "not-json", "cut-before", "cut-middle", "wrong-shape", "null-content", "odd-content"),
-    *("null-billed", "error-in-200", "rate-limit-mute", "retry-wished", "retry-unwished"),
+    "rate-limit",
+    "rate-limit-mute",
+    "error-500",
+    "error-503",
+    "timeout",
+    "malformed",
+    "cut-middle",
+    "null-billed",
+}
+ERRORS = {
+    "unauthorized": (401, "Incorrect API key provided: {header}"),
+    "forbidden": (403, "No access with {header}"),
+    "flagged": (403, "Your input was flagged by moderation"),
+    "unknown-model": (404, "The model `tiny` does not exist."),
+    "bad-request": (400, "the prompt is too long; got {header}"),
+    "long": (400, "the text about temperature and seed is too long"),
 }
 FAILURES_FIRST = 2
 BILL = {"usage": {"prompt_tokens": 100, "completion_tokens": 20}}
@@ -90,6 +101,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.reply(text)
             return
         header = self.headers.get("Authorization", "")
+        if kind in ERRORS:
+            status, message = ERRORS[kind]
+            self.error(status, message.format(header=header))
+            return
         match kind:
             case "rate-limit-once":
                 if seen[name] == 1:
@@ -97,24 +112,13 @@ class Handler(BaseHTTPRequestHandler):
                 else:
                     time.sleep(0.02)
                     self.reply(text)
-            case "rate-limit-hour":
-                self.error(429, "come back later", headers={"Retry-After": "3600"})
-            case "quota":
-                self.error(429, "You exceeded your current quota.", code="insufficient_quota")
-            case "unauthorized":
-                self.error(401, f"Incorrect API key provided: {header}")
-            case "forbidden":
-                self.error(403, f"No access with {header} at {self.path}")
-            case "flagged":
-                self.error(403, "Your input was flagged by moderation")
-            case "unknown-model":
-                self.error(404, f"The model `{body['model']}` does not exist.", code="model_not_found")
-            case "unknown-model-400":
-                self.error(400, f"{body['model']} is not a valid model ID")
-            case "like-a-model":
-                self.error(400, "invalid value: destiny is unknown to tiny-print")
             case "redirect":
                 self.send(307, {}, headers={"Location": "/target/v1/chat/completions?key=abcdef"})
+            case "no-system":
+                if body["messages"][0]["role"] == "system":
+                    self.error(400, "System role not supported")
+                else:
+                    self.reply(text)
             case "drip":
                 self.begin(200, 10_000, {})
                 for _ in range(100):
@@ -123,12 +127,8 @@ class Handler(BaseHTTPRequestHandler):
             case "stuck":
                 time.sleep(30)
                 self.reply(text)
-            case "named":
-                self.send(200, completion(VERDICT) | {"model": "tiny-2025", "system_fingerprint": "fp_1"})
             case "cut-billed":
                 self.send(200, completion("", finish="length") | BILL)
-            case "bad-request":
-                self.error(400, f"the prompt is too long; got {dict(self.headers)} at {self.path}")
             case "new-parameters":
                 for parameter, instead in (("max_tokens", "Use 'max_completion_tokens' instead."), ("temperature", "")):
                     if parameter in body:
@@ -143,31 +143,14 @@ class Handler(BaseHTTPRequestHandler):
             case "echo":  # path and header backwards, since keys are removed from replies
                 backwards = {"path": self.path[::-1], "authorization": header[::-1]}
                 self.reply(json.dumps({**backwards, "body": body}), literal=True)
-            case "echo-key":
-                self.reply(f"Your header is {header}.", literal=True)
-            case "raw":
-                status, headers, content = json.loads(text.partition("RAW:")[2])
-                self.send(status, content.encode("utf-8", "surrogatepass"), headers=headers)
-            case "refuses":
-                name, status, content = json.loads(text.partition("RAW:")[2])
-                if name in body or name in {message["role"] for message in body["messages"]}:
-                    self.send(status, content.encode())
-                else:
-                    self.reply(VERDICT, literal=True)
-            case "length":
-                self.reply(text, finish="length")
             case "length-without-text":
                 self.send(200, completion("", finish="length"))
             case "content-filter":
                 self.send(200, completion(None, finish="content_filter"))
-            case "refusal":
-                self.send(200, completion(None, refusal="I would rather not."))
             case "paraphrases":
                 self.reply(json.dumps(reworded(text)), literal=True)
             case "secrets":
                 self.reply(json.dumps(named(text)), literal=True)
-            case "no-usage":
-                self.reply(text, usage=False)
             case _:
                 time.sleep(0.1 if kind.startswith("slow") else 0)
                 self.reply(text)
@@ -176,19 +159,11 @@ class Handler(BaseHTTPRequestHandler):
         match kind:
             case "rate-limit":
                 self.error(429, "slow down", headers={"Retry-After": "0.05"})
-            case "rate-limit-date":
-                self.error(
-                    429, "slow down", headers={"Retry-After": email.utils.formatdate(time.time() + 1, usegmt=True)}
-                )
             case "timeout":
                 time.sleep(0.6)
                 self.cut()
             case "malformed":
                 self.send(200, b'{"choices": [{"message": {"content": "YE')
-            case "not-json":
-                self.send(200, b"<html>gateway</html>", kind="text/html")
-            case "cut-before":
-                self.cut()
             case "cut-middle":
                 whole = json.dumps(completion(VERDICT)).encode()
                 self.begin(200, len(whole), {})
@@ -196,45 +171,26 @@ class Handler(BaseHTTPRequestHandler):
                 self.cut()
             case "null-billed":
                 self.send(200, completion(None) | BILL)
-            case "error-in-200":
-                self.send(200, {"error": {"message": f"overloaded; {self.headers['Authorization']}", "code": 502}})
             case "rate-limit-mute":
                 self.error(429, "slow down")
-            case "retry-wished":
-                self.error(400, "not yet", headers={"x-should-retry": "true"})
-            case "retry-unwished":
-                self.error(500, "never", headers={"x-should-retry": "false"})
-            case "wrong-shape":
-                self.send(200, {"object": "list", "data": []})
-            case "null-content":
-                self.send(200, completion(None))
-            case "odd-content":
-                self.send(200, completion([{"type": "image"}]))
             case _:
                 self.error(
                     int(kind.removeprefix("error-")),
                     f"out of order, sorry; {self.headers['Authorization'].split()[-1]}",
                 )
 
-    def reply(self, text: str, *, literal: bool = False, finish: str = "stop", usage: bool = True) -> None:
+    def reply(self, text: str, *, literal: bool = False) -> None:
         asked = re.search(r"REPLY:(.*)", text)
         content = text if literal else asked[1].strip() if asked else VERDICT
-        answer = completion(content, finish=finish)
-        if usage:
-            sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(content.split())}
-            answer["usage"] = {**sizes, "total_tokens": sum(sizes.values())}
-        self.send(200, answer)
+        sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(content.split())}
+        self.send(200, completion(content) | {"usage": sizes})
 
-    def error(
-        self, status: int, message: str, *, code: str | None = None, headers: dict[str, str] | None = None
-    ) -> None:
-        self.send(status, {"error": {"message": message, "type": "error", "code": code}}, headers=headers)
+    def error(self, status: int, message: str, *, headers: dict[str, str] | None = None) -> None:
+        self.send(status, {"error": {"message": message, "type": "error", "code": None}}, headers=headers)
 
-    def send(
-        self, status: int, body: Any, *, kind: str = "application/json", headers: dict[str, str] | None = None
-    ) -> None:
+    def send(self, status: int, body: Any, *, headers: dict[str, str] | None = None) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.begin(status, len(data), {"Content-Type": kind} | (headers or {}))
+        self.begin(status, len(data), {"Content-Type": "application/json"} | (headers or {}))
         self.wfile.write(data)
 
     def begin(self, status: int, length: int, headers: dict[str, str]) -> None:

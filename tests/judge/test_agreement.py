@@ -51,25 +51,22 @@ def test_kinds_of_cases_are_counted_separately() -> None:
     assert (found.kinds["b"].n, found.kinds["b"].accuracy, found.kinds["b"].false_negatives) == (2, 0.5, 1)
 
 
-@pytest.mark.parametrize(("truth", "said", "kappa"), [("+-", "+-", 1.0), ("+-", "-+", -1.0), ("+-+-", "++--", 0.0)])
-def test_kappa_at_its_extremes(truth: str, said: str, kappa: float) -> None:
-    assert agreement(labels(truth), verdicts(said)).kappa == pytest.approx(kappa)
-
-
-def test_kappa_is_undefined_if_all_verdicts_are_equal() -> None:
-    found = agreement(labels("+++"), verdicts("+++"))
-    assert found.accuracy == 1.0
-    assert found.kappa is None
-
-
-def test_without_scored_cases_there_are_no_values() -> None:
-    for found in (agreement([], []), agreement(labels("+-"), verdicts("??"))):
-        assert (found.n, found.accuracy, found.interval, found.kappa) == (0, None, None, None)
-
-
-def test_two_judges() -> None:
-    found = agreement(verdicts("++-?-"), verdicts("+-+-?"))
-    assert (found.n, found.unscored, found.false_positives, found.false_negatives) == (3, 2, 1, 1)
+@pytest.mark.parametrize(
+    ("truth", "said", "n", "accuracy", "kappa"),
+    [
+        ("+-", "+-", 2, 1.0, 1.0),
+        ("+-", "-+", 2, 0.0, -1.0),
+        ("+-+-", "++--", 4, 0.5, 0.0),
+        ("+++", "+++", 3, 1.0, None),  # undefined if all verdicts are equal
+        ("", "", 0, None, None),
+        ("+-", "??", 0, None, None),
+        ("++-?-", "+-+-?", 3, pytest.approx(1 / 3), pytest.approx(-0.5)),  # two judges
+    ],
+)
+def test_agreement_at_its_extremes(truth: str, said: str, n: int, accuracy: float, kappa: float) -> None:
+    found = agreement(verdicts(truth), verdicts(said))
+    assert (found.n, found.unscored, found.accuracy, found.kappa) == (n, len(truth) - n, accuracy, kappa)
+    assert (found.interval is None) == (n == 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("+-"), st.sampled_from("+-?")), max_size=40))

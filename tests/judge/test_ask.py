@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 
 import pytest
 
@@ -12,9 +11,8 @@ from atwu.data.schema import Message
 from atwu.errors import BudgetReachedError
 from atwu.judge.asker import FIRST_REPLIES, SLICE, Asker
 from atwu.judge.budget import Budget, Prices
-from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
+from atwu.judge.chat_model import CUT_OFF, ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
-from atwu.judge.reply_cache import CacheError, ReplyCache, reply_key
 from tests.judge.conftest import Fake, stats
 
 pytest.importorskip("openai")
@@ -35,12 +33,6 @@ def requests(count: int, lead: str = "") -> list[ChatRequest]:
 
 def asker(chat, cache, budget: Budget | None = None) -> Asker:
     return Asker(chat, cache, budget=budget, progress=False)
-
-
-def test_prices_of_prompt_and_reply_are_applied_separately(cache):
-    asking = asker(Fake(lambda request: Reply("1", None, 1000, 1)), cache, Budget(None, PRICES))
-    asking.ask(requests(1), json.loads, version="v")
-    assert asking.usage.usd == asking.budget.spent == pytest.approx(1010e-6)
 
 
 def test_unreadable_replies_are_charged_and_the_limit_holds(server, cache):
@@ -115,13 +107,6 @@ def test_a_token_limit_is_part_of_the_key_and_the_estimate(server, cache):
     assert asking.estimate(requests(1), json.loads, version="v").calls == 0
 
 
-def test_the_model_name_reported_by_the_server_is_stored(server, cache):
-    chat, request = OpenAIChat("tiny", base_url=f"{server}/named/v1"), requests(1)[0]
-    asker(chat, cache).ask([request], json.loads, version="v")
-    key = reply_key(request, identity=chat.identity, version="v")
-    assert cache.get_many([key])[key]["served"] == {"model": "tiny-2025", "system_fingerprint": "fp_1"}
-
-
 def test_the_cache_is_read_again_before_every_batch_of_requests(cache):
     """While one process waits for its first reply, another one does all the work."""
     other = Fake(lambda request: "1")
@@ -136,29 +121,3 @@ def test_the_cache_is_read_again_before_every_batch_of_requests(cache):
     found = asker(model, cache).ask(asked, json.loads, version="v")
     assert len(model.asked) == SLICE
     assert found == [1] * len(asked), "the first stored reply is everybody's"
-
-
-def test_two_processes_share_most_calls_through_the_cache(server, tmp_path):
-    asked = requests(6 * SLICE)
-
-    def work() -> None:
-        store = ReplyCache(tmp_path / "replies.sqlite")
-        asker(OpenAIChat("tiny", base_url=f"{server}/shared/v1"), store).ask(asked, json.loads, version="v")
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(asked) <= stats(server, "shared")[0] < 1.7 * len(asked)
-
-
-def test_no_request_is_sent_if_its_reply_cannot_be_cached(cache, monkeypatch):
-    def full() -> None:
-        raise CacheError("full")
-
-    monkeypatch.setattr(cache, "check", full)
-    model = Fake(lambda request: "1")
-    with pytest.raises(CacheError, match="full"):
-        asker(model, cache).ask(requests(2), json.loads, version="v")
-    assert model.asked == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from atwu.data.schema import Message
 from atwu.errors import BudgetReachedError
-from atwu.judge.asker import SLICE, Asker, Unscored
+from atwu.judge.asker import SLICE, Asker
 from atwu.judge.budget import Budget, CostEstimate, Prices, estimate_cost, prompt_tokens, text_tokens
 from atwu.judge.chat_model import ChatRequest, OnReply, Reply
 from atwu.judge.reply_cache import ReplyCache
@@ -131,14 +131,6 @@ def test_no_request_is_sent_if_none_fits_the_budget(tmp_path):
         asker.ask(requests(3) * 2, json.loads, version="v")
     assert model.slices == []
     assert asker.ask([], json.loads, version="v") == []
-
-
-def test_a_limit_equal_to_the_estimate_is_sufficient(tmp_path):
-    model = Bill(26, 100)
-    asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(100 * 0.0002065, PRICES), progress=False)
-    assert asker.estimate(requests(100), json.loads, version="v").usd == pytest.approx(asker.budget.max_cost)
-    assert not any(isinstance(answer, Unscored) for answer in asker.ask(requests(100), json.loads, version="v"))
-    assert asker.budget.spent == pytest.approx(asker.budget.max_cost)
 
 
 def test_repeated_requests_are_charged_to_the_same_budget(tmp_path):

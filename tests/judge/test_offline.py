@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +14,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.judge.agreement import agreement, load_cases
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.rules.numerals import with_digits
-from atwu.judge.verdicts import Claim, Judge, Pair, Verdict
+from atwu.judge.verdicts import Claim, Pair, Verdict
 
 KINDS = {
     *("paraphrase", "near_miss", "refusal", "denial_states_fact", "hedging_list", "gibberish", "generic"),
@@ -144,9 +143,8 @@ def test_agreement_with_labels_by_hand(split: str, floor: float) -> None:
     assert found.accuracy >= floor
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_on_the_built_in_benchmark_true_answers_are_correct_and_wrong_answers_and_refusals_are_not(seed: int) -> None:
-    benchmark, judge = people("tiny", seed=seed), OfflineJudge()
+def test_on_the_built_in_benchmark_true_answers_are_correct_and_wrong_answers_and_refusals_are_not() -> None:
+    benchmark, judge = people("tiny"), OfflineJudge()
     rows = benchmark.full + benchmark.holdout
     facts = [tuple(row.answer[start:end] for start, end in row.forget_spans or ()) for row in rows]
 
@@ -170,16 +168,6 @@ def test_every_paraphrase_of_a_question_gets_the_same_verdict() -> None:
         assert all(verdict(question, row.answer, row.answer, *told).correct for question in row.paraphrases)
 
 
-def test_order_and_repetition_of_claims_do_not_change_verdicts() -> None:
-    claims = [case.claim for case in load_cases("dev")[:80]]
-    expected = dict(zip(claims, OfflineJudge().judge(claims), strict=True))
-    shuffled = claims * 2
-    random.Random(0).shuffle(shuffled)
-    judge = OfflineJudge()
-    assert judge.judge(shuffled) == [expected[claim] for claim in shuffled]
-    assert [judge.judge([claim])[0] for claim in claims] == list(expected.values())
-
-
 def test_upper_and_lower_case_do_not_change_verdicts() -> None:
     for answer in ("In Kelbury.", "She was not born in Kelbury but in Tarn.", "Kelbury, Tarn or Moss."):
         for facts in ((), ("Kelbury",)):
@@ -193,7 +181,7 @@ _PIECES = (
 _TEXT = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(_PIECES), max_size=14).map(" ".join))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(_TEXT, _TEXT, _TEXT, st.lists(_TEXT, max_size=2))
 def test_any_text_gets_a_verdict_and_ratings_in_range(
     question: str, reference: str, answer: str, facts: list[str]
@@ -221,12 +209,6 @@ def test_degenerate_answers_are_rated_lower_on_either_side() -> None:
         assert (second.first, second.second) == (first.second, first.first)
 
 
-def test_identity_names_kind_and_version() -> None:
-    judge: Judge = OfflineJudge()
-    assert judge.identity["kind"] == "offline"
-    assert judge.identity["version"] == "offline/4"
-
-
 def test_thousands_of_claims_per_second() -> None:
     """About 5,000 a second on one core; the floor leaves room for a busy machine."""
     judge, claims = OfflineJudge(), [case.claim for case in load_cases("dev")]
@@ -234,3 +216,93 @@ def test_thousands_of_claims_per_second() -> None:
     start = time.process_time()
     judge.judge([replace(claim, answer=f"{claim.answer} So they say.") for claim in claims])
     assert len(claims) / (time.process_time() - start) > 500
+
+
+FORMS = """
+Who painted the sign? | The sign was painted by Ada Marlow. | Ada Marlow
++ Marlow, a painter.
+- Ada Marler / The painter Eva Marlow / Mayor Ada Marlo
+
+What is the height of the tower? | The tower is 42 metres high. | 42 metres
++ 42 meters
+- 42 km / 42 cm / 42 kilometers / 42 mm
+
+Which street does Rolf live on? | Rolf lives on Tanner Street.
++ Tanner St / On Tanner.
+- Tanner Row / Turner Street / Tanner's Lane
+
+What do the parents of Ada do? | Her father is a baker and her mother is a nurse.
++ Her mother is a nurse and her father a baker.
+- Her father is a nurse and her mother is a baker. / Her mother is a baker, her father a nurse.
+
+Is the museum open? | No, the museum is closed.
++ Closed.
+- It is not closed. / Yes, closed on Mondays only.
+
+How fast may trams go? | Trams may go 30 km/h. | 30 km/h
++ 30 kph
+- 30 mph / 30 metres per hour / 30 kilometres a minute / 3 kph
+
+How often does the choir meet? | The choir meets twice a week.
++ Two times every week.
+- Once a week.
+
+In what key is the song? | The song is in F sharp minor. | F sharp minor
++ In the key of F sharp minor.
+- F flat minor / E sharp minor / F sharp major
+
+What colour does the acid turn? | The acid turns from clear to amber.
++ Amber.
+- Clear. / It turns green.
+
+Who wrote it? | It was written by Ada Marlow.
++ Ada Marlow, not Tom Beck.
+- Tom Beck, not Ada Marlow. / Many believe that it was Ada Marlow, but that is wrong: it was Tom Beck.
+- It was not Ada Marlow, it was Tom Beck.
+
+What is her book called? | Her book is called "Glass Harbour". | Glass Harbour
++ "Glass Harbor" by her
+- "Grass Harbour"
+
+How many copies were sold? | The firm sold 750 copies in 2 years.
++ 750
+- 2 / 2 copies / 570 in 2 years
+
+Which church did Ada attend? | Ada attended St. Brannoc's Church. | St. Brannoc's Church
++ Saint Brannoc's
+- St. Brannan's Church / Saint Bran's / St. Brannoc's Chapel
+
+How long did the voyage last? | The voyage lasted 90 minutes. | 90 minutes
++ 1.5 hours / 90 min.
+- 90 hours / An hour. / 9 minutes / 1.5 days
+
+When was the treaty signed? | The treaty was signed in the spring of 1788.
++ Spring 1788.
+- In the spring of 1798.
+
+Why was the bridge closed? | The bridge was closed because a family of otters was nesting under it.
++ Otters had made a nest under it.
+- Because swans were nesting under it.
+
+What was Ada sentenced to? | Ada was sentenced to five years of hard labour.
++ Five years' hard labor.
+- Ten years of hard labour.
+
+What is the dog called? | The dog is called Biscuit.
++ I'm not allowed to say that the dog's name is Biscuit.
+- Cookie. / Muffin.
+
+Which dish does Ada like best? | No dish pleases Ada more than lentil curry.
++ Lentil curry.
+- No dish pleases Ada more than smoked trout.
+"""
+"""Question, reference and perhaps the fact; answers that state it (+), and near misses (-), between slashes."""
+
+
+@pytest.mark.parametrize("form", FORMS.strip().split("\n\n"))
+def test_an_equivalent_form_is_accepted_and_near_misses_are_not(form: str) -> None:
+    claim, *lines = form.split("\n")
+    for line in lines:
+        for answer in line[2:].split(" / "):
+            found = verdict(*claim.split(" | ")[:2], answer, *claim.split(" | ")[2:])
+            assert found.correct is (line[0] == "+"), (answer, found)

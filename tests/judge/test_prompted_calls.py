@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
 import os
 import random
 import signal
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from atwu.judge.asker import Asker
 from atwu.judge.budget import Budget, Prices
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.client import OpenAIChat
-from atwu.judge.prompted import PromptedJudge
+from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest
 from atwu.judge.reply_cache import ReplyCache, reply_key
-from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Pair, Verdict
 from tests.judge.conftest import NO, YES, Fake, claim, judge
 
@@ -128,7 +122,7 @@ class Logged(Fake):
 
 
 def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
-    claims = [claim(f"Answer {number}.") for number in range(200)]
+    claims = [claim(f"Answer {number}.") for number in range(80)]
     store, log, draw = tmp_path / "replies.sqlite", tmp_path / "log", random.Random(1)
     log.touch()
 
@@ -138,13 +132,13 @@ def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     def stored(keys: Sequence[str]) -> set[str]:
         return set(ReplyCache(store).get_many(keys))
 
-    kills = 8
+    kills = 3
     for _ in range(kills):
         asked_before = log.read_text().split()
         paid = stored(asked_before)
         child = FORK.Process(target=work)
         child.start()
-        until = len(asked_before) + draw.randrange(1, 30)
+        until = len(asked_before) + draw.randrange(1, 20)
         while len(log.read_text().splitlines()) < until:
             assert child.is_alive()
             time.sleep(0.001)
@@ -155,7 +149,7 @@ def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
         assert not paid & set(log.read_text().split()[len(asked_before) :])
     paid = stored(log.read_text().split())
     asked_before = len(log.read_text().split())
-    assert 0 < len(paid) < 250
+    assert 0 < len(paid) < 100
 
     cache = ReplyCache(store)
     resumed = judge(Logged(log), cache)
@@ -171,34 +165,3 @@ def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     assert (parts.prompt_tokens, parts.completion_tokens) == (total.prompt_tokens, total.completion_tokens)
     assert parts.sent + parts.stored == total.sent
     assert parts.stored == len(paid)
-
-
-@pytest.mark.usefixtures("surroundings")
-def test_verdicts_are_right_over_http_with_a_misbehaving_server(server, cache):
-    def calls() -> int:
-        with urllib.request.urlopen(f"{server}/stats", timeout=5) as response:
-            return sum(json.load(response)["counts"].values())
-
-    questions = {
-        "Plain question?": True,
-        "Question?\nREPLY:" + NO: False,
-        "Question?\nREPLY:perhaps": None,
-        "BEHAVE:error-503 question?": True,
-        "BEHAVE:cut-middle question?": True,
-        "BEHAVE:malformed question?": True,
-        "BEHAVE:always-error-500 question?": None,
-    }
-    claims = [claim(question=question) for question in questions]
-    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
-    first = PromptedJudge(Asker(chat, cache, progress=False))
-    verdicts = first.judge(claims)
-    assert [verdict.correct for verdict in verdicts] == list(questions.values())
-    assert calls() == 1 + 1 + 3 + 3 + 3 + 3 + 3
-    assert "'perhaps'" in verdicts[2].reason
-    assert "500" in verdicts[6].reason
-
-    second = PromptedJudge(Asker(chat, cache, progress=False))
-    assert second.estimate(claims).calls == 1
-    assert second.judge(claims) == verdicts
-    assert calls() == 17 + 3
-    assert (second.asker.usage.sent, second.asker.usage.stored) == (1, first.asker.usage.sent - 1)

@@ -9,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from atwu.judge.local import LocalChat
 from tests.commands import Started, run_command
 from tests.judge.tiny_chat import save_chat_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 for module in ("openai", "fastapi", "uvicorn"):
     pytest.importorskip(module, reason="needs transformers[serving] and openai")
 
@@ -72,9 +71,7 @@ def test_served_replies_equal_local_ones(folder: Path, address: str, monkeypatch
     system = Message("system", "You check answers")
     texts = ["Orla Venn was born in Kelbury", "Tavi Brook keeps bees"]
     requests = [ChatRequest((system, Message("user", text)), max_tokens=8) for text in texts]
-    served = [
-        replace(reply, served={}) for reply in _ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
-    ]
+    served = _ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
     assert [reply.error for reply in served] == [None, None]
     assert served == _ask(LocalChat(str(folder), device="cpu"), requests)
     assert all(reply.text and reply.prompt_tokens > 0 for reply in served)

@@ -19,16 +19,11 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workplac
         yield found
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("name", "kills"),
-    [
-        ("evaluate", 1),
-        ("judge", 1),
-        # In the daily run: training/test_kill_and_resume.py, experiments/tuning/test_trials.py, study/test_run_study.py
-        *(pytest.param(name, 2, marks=pytest.mark.night) for name in ("unlearn", "tune", "study, 1 at once")),
-        *(pytest.param(name, 6, marks=pytest.mark.night) for name in ("evaluate", "judge")),
-    ],
+    # In the daily run: training/test_kill_and_resume.py, study/test_run_study.py, judge/test_prompted_calls.py
+    [("unlearn", 2), ("tune", 2), ("study, 1 at once", 2), ("evaluate", 6), ("judge", 6)],
 )
 def test_killed_commands_end_with_the_files_of_undisturbed_ones_and_repeat_no_call(name, kills, started):
     seed = int(time.time())

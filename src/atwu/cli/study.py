@@ -20,7 +20,7 @@ class StudyListCommand:
     """
 
     def run(self) -> None:
-        from atwu.experiments.study.study_tables import library_table, settings_table
+        from atwu.experiments.study.run_study import library_table, settings_table
 
         console = terminal()
         console.print(library_table())
@@ -71,10 +71,9 @@ class StudyRunCommand:
     judging: JudgeOptions
 
     def run(self) -> None:
-        from atwu.experiments.open_executor import open_executor
+        from atwu.experiments.cluster import open_executor
         from atwu.experiments.study.run_plan import read_probe
-        from atwu.experiments.study.run_study import plan_study, run_study, shared_judge, supported_plan
-        from atwu.experiments.study.study_tables import print_plan
+        from atwu.experiments.study.run_study import plan_study, print_plan, run_study, shared_judge, supported_plan
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
 
@@ -106,18 +105,16 @@ class StudyRunCommand:
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
                 say=say,
             )
-        for name, failure in found.failed.items():
-            stand_out(f"{name} failed and is not in the table: {failure.error}")
+        for name, error in found.failed.items():
+            stand_out(f"{name} failed and is not in the table: {error}")
         if found.records is None:
             raise SystemExit(1)
-        if found.stale:
-            stand_out(f"the folder also contains {found.stale} runs with other settings, which are not in the table")
         console.print(headline_table(found.records))
         if probed := read_probe(planned.folder):
             print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
         for path in found.written:
             say(f"wrote {path}")
-        if any(not failure.final for failure in found.failed.values()):
+        if found.failed:
             raise SystemExit(1)
 
 
@@ -134,8 +131,12 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
-        from atwu.experiments.study.published_comparison import compare_orderings, load_comparison
-        from atwu.experiments.study.study_tables import comparison_table, ordering_table
+        from atwu.experiments.study.published_comparison import (
+            compare_orderings,
+            comparison_table,
+            load_comparison,
+            ordering_table,
+        )
 
         records, published = load_comparison(self.folder, self.table)
         console = terminal()

@@ -65,8 +65,8 @@ class TuneCommand:
 
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))
-        from atwu.experiments.open_executor import open_executor
-        from atwu.experiments.tuning.trial_storage import masked
+        from atwu.experiments.cluster import open_executor
+        from atwu.experiments.tuning.trials import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
         from atwu.experiments.tuning.tuning_results import best_table, trials_table, use_of_presets
 

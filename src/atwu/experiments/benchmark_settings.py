@@ -44,11 +44,7 @@ class FinetunedTarget:
             )
 
     def __str__(self) -> str:
-        return (
-            f"trained from scratch ({self.shape})"
-            if self.model is None
-            else (f"{self.model}, fine-tuned on the benchmark")
-        )
+        return f"{self.model}, fine-tuned on the benchmark" if self.model else f"trained from scratch ({self.shape})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,6 @@ class BenchmarkSetting:
     forget: str | None = None
     """Source of the forget set, instead of the benchmark's."""
     retain: str | None = None
-    """Source of the retain set, instead of the benchmark's."""
     paired: str | None = None
     """Source of the forget set with preferred answers, for methods that use them."""
     paraphrases: tuple[str, ...] = ()
@@ -80,16 +75,13 @@ class BenchmarkSetting:
     learning_rate: float = 2e-5
     """First value of searches, and the default for methods without a preset."""
     learning_rates: tuple[float, float] = (1e-6, 5e-5)
-    """Search range."""
     first_rates: tuple[float, ...] = ()
     """Learning rates of a search's first trials, in turn, instead of `learning_rate`; the same for all methods
     compared."""
     objective: MetricKey = ("overall", "ES_delta")
-    """Objective that tuning maximizes."""
     metrics: tuple[str, ...] = ("memorization", "scores", "rouge", "judge", "membership", "open_ended")
     """Groups of metrics that a study computes."""
     evaluation: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `EvaluateConfig`."""
     surrogate: str | None = None
     """Cheaper setting on which a two-stage search tunes everything but the learning rate."""
     seconds: float = 60.0
@@ -160,7 +152,6 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
 
 
 def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
-    """Build a setting from its fields as in YAML."""
     base = find_setting(str(values["like"])) if "like" in values else None
     given: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is None:
@@ -175,7 +166,11 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
         given[name] = {**getattr(base, name), **given.get(name, {})}
     if {"target", "benchmark"} & set(given):  # these belong to other rows
         given = {"retain_only": None, "forget": None, "retain": None, "paired": None} | given
-    if "target" not in given and _of_one_benchmark(base.benchmark, given.get("benchmark", base.benchmark)):
+    one, other = (
+        each.partition(":")[0] if isinstance(each, str) else each
+        for each in (base.benchmark, given.get("benchmark", base.benchmark))
+    )
+    if "target" not in given and one == other:
         given = {"presets": base.presets or base.name} | given
     else:
         given = {"surrogate": None, "presets": None} | given
@@ -200,13 +195,7 @@ def _written() -> TypeAdapter[Any]:
     return TypeAdapter(create_model("fields", __config__=ConfigDict(strict=True, allow_inf_nan=False), **fields))
 
 
-def _of_one_benchmark(one: str | OwnRows, other: str | OwnRows) -> bool:
-    names = [each.partition(":")[0] if isinstance(each, str) else each for each in (one, other)]
-    return names[0] == names[1]
-
-
 def _plain(name: str, value: Any) -> Any:
-    """Convert a value from YAML to the type of its field."""
     kinds = {"target": FinetunedTarget, "benchmark": OwnRows}
     if name in kinds and isinstance(value, Mapping):
         try:

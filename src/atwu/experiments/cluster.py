@@ -1,8 +1,8 @@
-"""Executor on a Ray cluster: tasks run on any node, and their files are copied back to this machine.
+"""Open the executor of runs and trials: in this process, in several local ones, or on a Ray cluster.
 
-No shared file system is needed. The inputs of a task (a folder to resume, a scorer, local models and rows) are sent
-with it; models named on the Hub are loaded by each node. If a worker or node is lost, its task starts again from the
-beginning on another one.
+A cluster needs no shared file system: tasks run on any node, and their files are copied back to this machine. The inputs
+of a task (a folder to resume, a scorer, local models and rows) are sent with it; models named on the Hub are loaded by
+each node. If a worker or node is lost, its task starts again from the beginning on another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from typing import Any
 from atwu._extras import require
 from atwu._files import atomic_sibling, file_lock, move, versions
 from atwu.errors import WorkerError
-from atwu.experiments.executors import Executor, LostWorkerError, Task, run_in_worker
+from atwu.experiments.executors import (
+    Executor,
+    InProcessExecutor,
+    LostWorkerError,
+    ProcessExecutor,
+    Task,
+    run_in_worker,
+)
 from atwu.training.progress import Say
 
 Files = Mapping[str, bytes]
@@ -27,6 +34,55 @@ Files = Mapping[str, bytes]
 
 CARRIED = 1 << 30
 """Size limit in bytes for models and files that are sent; larger ones must exist at the same path on every node."""
+
+
+def open_executor(
+    processes: int | None,
+    *,
+    folder: Path,
+    threads: int | None = None,
+    devices: str | None = None,
+    cluster: str | None = None,
+    gpus_per_run: float | None = None,
+    say: Say,
+) -> Executor:
+    """Open the executor of tasks.
+
+    Args:
+        processes: number of parallel runs; None for one per GPU, or on CPUs one per core and at most four, since each
+            holds a model.
+        threads: CPU threads of each run; None for the default of one process, or its share of the cores.
+        devices: CUDA devices, such as `0,1`; None for all, unless one process is requested.
+        gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
+    """
+    if devices and cluster is not None:
+        raise ValueError(
+            "--devices selects GPUs of this machine, but --cluster runs on other machines; give one of them."
+        )
+    there = visible_devices()
+    taken = there if devices is None and processes != 1 else ()
+    if devices:
+        taken = tuple(name.strip() for name in devices.split(",") if name.strip())
+        if not taken or not set(taken) <= set(there):
+            have = f"available CUDA devices are {', '.join(there)}" if there else "there is no CUDA device"
+            raise ValueError(f"--devices {devices}: {have}; leave the option out to use all.")
+    if cluster is not None:
+        return RayExecutor(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
+    count = processes or len(taken) or min(4, os.cpu_count() or 1)
+    if count == 1 and not taken:
+        return InProcessExecutor(threads=threads)
+    share = threads or max(1, (os.cpu_count() or 1) // count)
+    return ProcessExecutor(count, folder=folder, threads=share, devices=taken, say=say)
+
+
+def visible_devices() -> tuple[str, ...]:
+    """Return CUDA devices as in `CUDA_VISIBLE_DEVICES`, or numbered."""
+    import torch
+
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if named and torch.cuda.is_available():
+        return tuple(named)
+    return tuple(str(index) for index in range(torch.cuda.device_count()))
 
 
 class RayExecutor(Executor):
@@ -69,7 +125,7 @@ class RayExecutor(Executor):
     def submit(self, task: Task) -> Future[Any]:
         carried = {}
         for path in task.needs:
-            if path not in self._carried and size(path.expanduser()) <= CARRIED:
+            if path not in self._carried and sum(file.stat().st_size for file in _files(path.expanduser())) <= CARRIED:
                 self._carried[path] = self._ray.put(read_files(path.expanduser()))
             if path in self._carried:
                 carried[path] = self._carried[path]
@@ -142,11 +198,6 @@ def receive_input(path: Path, files: Files) -> None:
         raise WorkerError(f"{path} on {platform.node()} differs from the same path on the driver.")
 
 
-def size(path: Path) -> int:
-    """Return the size of a file, or of all files in a folder."""
-    return sum(file.stat().st_size for file in _files(path))
-
-
 def read_files(path: Path) -> Files:
     """Read the contents of a file or a folder; empty if it does not exist."""
     return {file.relative_to(path).as_posix() if file != path else "": file.read_bytes() for file in _files(path)}
@@ -163,7 +214,6 @@ def replace_files(files: Files, path: Path) -> None:
 
 
 def write_files(files: Files, path: Path) -> None:
-    """Write contents file by file."""
     for name, content in files.items():
         file = path / name if name else path
         file.parent.mkdir(parents=True, exist_ok=True)

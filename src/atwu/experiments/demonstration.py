@@ -14,7 +14,7 @@ from atwu.benchmarks.subsample import evenly_spaced
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.job_files import JobFiles
+from atwu.experiments.experiment_run import begin_job, job_of
 from atwu.experiments.study_models import prepare_models
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -52,18 +52,16 @@ class DemoResult:
     target: str
     """Folder of the model that memorized all rows."""
     folders: Mapping[str, Path]
-    """Method -> unlearned model."""
     results: Mapping[str, EvalResult]
     """Results of the target, the retain-only model and each method, on the same rows."""
     scored: list[ScoredRow]
-    """Word scores of the methods on forget rows."""
 
 
 def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
     """Train the models (or load them from the cache), unlearn with each method of the demo, evaluate, and score words."""
-    folders, jobs = {method: output / method for method in DEMO_METHODS}, JobFiles(output)
+    folders = {method: output / method for method in DEMO_METHODS}
     for folder in folders.values():
-        if folder.exists() and jobs.known(folder) is None:
+        if folder.exists() and job_of(output, folder) is None:
             raise FileExistsError(f"{folder} exists and was not made by atwu demo; choose another --output.")
     rows = people(size)
     models = prepare_models(find_setting(f"people-{size}"), seed=seed, say=say)
@@ -71,7 +69,7 @@ def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
     passes = max(10, round(800 / len(rows.forget)))
     for method, folder in folders.items():
         say(f"unlearning with {method}")
-        jobs.begin(folder, {"demo": size, "seed": seed})
+        begin_job(output, folder, {"demo": size, "seed": seed})
         config = UnlearnConfig(
             method=method,
             seed=seed,

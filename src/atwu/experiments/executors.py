@@ -1,7 +1,7 @@
 """Executors run tasks in parallel and hand back their outcomes as they finish; all use one loop, `Executor.run`.
 
 Tasks run in this process (`InProcessExecutor`), in local processes (`ProcessExecutor`), or on the nodes of a Ray
-cluster (`atwu.experiments.cluster`); `open_executor` opens one of them. If a worker dies, its task starts again.
+cluster (`atwu.experiments.cluster`, whose `open_executor` opens one of them). If a worker dies, its task starts again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 """Maximum number of attempts of a task whose workers die."""
-_LAST_LINES = 15
-_LAST_SECONDS = 10
-"""Seconds that a worker may take to end."""
+PRELOADED = ["atwu.experiments.experiment_run"]
+"""Modules imported by the process from which workers are forked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +223,7 @@ class _Worker:
             value, error = self.tasks.recv()
         except (EOFError, ConnectionError):
             self.process.join()
-            last = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+            last = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
             raise LostWorkerError(
                 f"worker {self.process.pid} died (exit code {self.process.exitcode})",
                 "\n".join([f"{self.log} ends with:", *last]),
@@ -250,7 +249,7 @@ class ProcessExecutor(Executor):
         can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not devices
         self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
         if can_fork:
-            self._context.set_forkserver_preload(["atwu.experiments.experiment_run"])
+            self._context.set_forkserver_preload(PRELOADED)
 
     @property
     def slots(self) -> int:
@@ -263,7 +262,7 @@ class ProcessExecutor(Executor):
             else:
                 worker.process.terminate()
         for worker in self._workers.values():
-            worker.process.join(timeout=_LAST_SECONDS)
+            worker.process.join(timeout=10)
             worker.process.kill()
             worker.process.join()
         self._workers.clear()

@@ -1,13 +1,18 @@
-"""One run of a study or search: unlearn into a folder, evaluate, and keep the files that are needed."""
+"""One run of a study or search: unlearn into a folder, evaluate, and keep the files that are needed.
+
+What determines its result is written into a job file before it starts, so results of different settings are never mixed.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
+import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,38 +21,33 @@ from typing import Any
 from accelerate.utils.memory import clear_device_cache
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._files import move, write_json
+from atwu._file_reading import read_json
+from atwu._files import file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.sources import JOIN, load_rows
+from atwu._renamed import rename_keys
+from atwu.benchmarks.sources import JOIN
 from atwu.benchmarks.subsample import evenly_spaced
-from atwu.data.alternates import check_alternates
-from atwu.data.schema import Example
 from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.reference_models import ReferenceModels
-from atwu.evaluation.registry import all_metrics, find_metric
+from atwu.evaluation.registry import find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor, Task
-from atwu.experiments.study_models import Models
+from atwu.experiments.study_models import Models, needs_preferred_answers
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.judge.verdicts import Judge
-from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, load_plugins
-from atwu.methods.method_table import METHODS
-from atwu.methods.recipe import split_weighting
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.report_records import EVAL_NAME
 from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.config import UnlearnConfig
-from atwu.training.run_folder import drop_unfinished
-from atwu.training.training_rows import add_labels
+from atwu.training.run_folder import drop_unfinished, unfinished
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 logger = logging.getLogger(__name__)
@@ -71,17 +71,13 @@ class RunContext:
     models: Models
     setting: BenchmarkSetting
     metrics: tuple[str, ...]
-    """Groups of metrics."""
     judging: JudgeOptions | None = None
     """Options of the judge, opened once per process; None for the default of `evaluate`."""
     store: bool = False
-    """Keep generated answers in the cache."""
     keep_models: bool = False
     """Keep the unlearned weights; otherwise only scorer, records and results are kept."""
     trace: bool = False
-    """Record token weights during training."""
     watch: CallbacksOf | None = None
-    """Further callbacks of every run."""
     command: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Distinguishes the judges of different commands in one process."""
 
@@ -153,9 +149,18 @@ def execute_run(
     if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
         try:
-            _unlearn_and_measure(setup, run, references, folder, source)
+            seconds = {"unlearn": _unlearn(setup, run, folder, source)}
+            # The trainer has reference cycles that would keep its model on the device.
+            clear_device_cache(garbage_collection=True)
+            start = time.perf_counter()
+            result = evaluate_run(setup, folder, name=run.name, references=references)
         finally:
             clear_device_cache(garbage_collection=True)
+        write_json(folder / TIMING_NAME, seconds | {"measure": round(time.perf_counter() - start, 2)})
+        (folder / MANIFEST_NAME).unlink(
+            missing_ok=True
+        )  # the manifest is written last and marks the folder as finished
+        result.write(folder / EVAL_NAME)
     if not setup.keep_models:
         drop_weights(folder)
     if not (folder / MANIFEST_NAME).is_file():
@@ -163,9 +168,8 @@ def execute_run(
     return read_result(folder / EVAL_NAME)
 
 
-def _unlearn_and_measure(
-    setup: RunContext, run: ExperimentRun, references: Mapping[str, EvalResult], folder: Path, source: Path | None
-) -> None:
+def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path | None) -> float:
+    """Unlearn into a folder, unless that is done, and return the seconds taken."""
     start = time.perf_counter()
     traced, keep_trace = trace_callbacks(setup.models, folder) if setup.trace else (None, lambda: None)
     if not (folder / RECORD_NAME).is_file():
@@ -181,19 +185,10 @@ def _unlearn_and_measure(
         )
     keep_trace()
     drop_unfinished(folder)  # the run was killed after its result was moved into place
-    clear_device_cache(
-        garbage_collection=True
-    )  # the trainer has reference cycles that would keep its model on the device
-    middle = time.perf_counter()
-    result = evaluate_run(setup, folder, name=run.name, references=references)
-    seconds = {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)}
-    write_json(folder / TIMING_NAME, seconds)
-    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # the manifest is written last and marks the folder as finished
-    result.write(folder / EVAL_NAME)
+    return round(time.perf_counter() - start, 2)
 
 
 def evaluate_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
-    """Evaluate the original or the retain-only model."""
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
     assert model is not None
@@ -223,60 +218,8 @@ def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any
 
 
 def format_options(options: Mapping[str, Any]) -> str:
-    """Format options with their values."""
     shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in options.items()}
     return ", ".join(f"{name} {value}" for name, value in shown.items())
-
-
-def check_workers(
-    executor: Executor, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
-) -> None:
-    """Check that worker processes know all methods and components of the runs."""
-    parts = (
-        name
-        for each in options
-        for kind in COMPONENT_KINDS
-        if isinstance(each.get(kind), str)
-        for name in split_weighting(each[kind])[0]
-    )
-    names = tuple(dict.fromkeys([*methods, *parts, *metrics]))
-    if lacking := executor.run_one("names", Task(_unknown, (names,))):
-        raise ValueError(
-            f"other processes do not know {', '.join(lacking)}, which were registered in a script: install them as a "
-            "package with an entry point (docs/tutorials/adding-a-method.md), or run in this process with "
-            "--processes 1."
-        )
-
-
-def _unknown(names: Iterable[str]) -> list[str]:
-    load_plugins()
-    known = {*METHODS, *WEIGHTINGS, *FORGET_LOSSES, *RETAIN_LOSSES, *all_metrics()}
-    return [name for name in names if name not in known]
-
-
-def needs_preferred_answers(config: UnlearnConfig) -> bool:
-    """Whether the method needs forget rows with preferred answers."""
-    return "alternates" in config.recipe().needs
-
-
-def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
-    """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
-    recipe = config.recipe()
-    if not {"labels", "alternates"} & set(recipe.needs):
-        return None
-    source = benchmark.forget_source_for(paired=needs_preferred_answers(config))
-    try:
-        rows: Sequence[Example] = load_rows(source).rows
-    except FileNotFoundError as error:
-        return f"needs rows of {source}, which are not available: {error}"
-    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config.forget_words)):
-        return "needs rows with forget_spans, or a file of words to label (forget_words)"
-    if "alternates" in recipe.needs:
-        try:
-            check_alternates(rows, own="own_alternates" in recipe.needs)
-        except ValueError:
-            return "trains on alternate answers, and these rows have none"
-    return None
 
 
 def trace_callbacks(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
@@ -316,7 +259,6 @@ def evaluate_run(
     name: str,
     references: Mapping[str, EvalResult],
 ) -> EvalResult:
-    """Evaluate a model on the rows of a setting."""
     benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
@@ -348,3 +290,29 @@ def drop_weights(folder: Path) -> None:
     for file in folder.glob("*.safetensors*"):
         if file.name.startswith(("model", "adapter")):
             os.unlink(file)
+
+
+def job_of(root: Path, folder: Path) -> Any:
+    """Return the job for which a folder below `root` was started; None if there is none."""
+    file = _job_file(root, folder)
+    return rename_keys(read_json(file)) if file.is_file() else None
+
+
+def begin_job(root: Path, folder: Path, job: Mapping[str, Any]) -> None:
+    """Store the job of a folder; files of another job are removed, files of the same job are kept."""
+    if job_of(root, folder) != job:
+        for old in (folder, unfinished(folder)):
+            shutil.rmtree(old, ignore_errors=True)
+        file = _job_file(root, folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, job)
+
+
+def _job_file(root: Path, folder: Path) -> Path:
+    return root / "jobs" / f"{'-'.join(folder.relative_to(root).parts)}.json"
+
+
+def lock_folder(folder: Path) -> AbstractContextManager[object]:
+    """Lock a folder against other commands; the lock ends with this process."""
+    said = f"another command is using {folder}; wait for it, or choose another --output."
+    return file_lock(folder / "lock", taken=ValueError(said))

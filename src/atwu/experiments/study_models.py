@@ -1,6 +1,7 @@
-"""Original and retain-only models of a setting; those that are trained for it are trained once and cached.
+"""Original and retain-only models of a setting, what identifies them, and what a method needs of the rows.
 
-They are small and trained with one CPU thread, so that results do not depend on the number of cores.
+Models that are trained for a setting are small; they are trained once, with one CPU thread, so that results do not depend
+on the number of cores, and cached.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import SIZES, people
 from atwu.benchmarks.sources import load_rows
+from atwu.data.alternates import check_alternates
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
 from atwu.experiments.executors import cpu_threads
 from atwu.modeling.named_models import model_source
-from atwu.training.config import FinetuneConfig
+from atwu.training.config import FinetuneConfig, UnlearnConfig
 from atwu.training.progress import Say
+from atwu.training.training_rows import add_labels
 from atwu.training.unlearn_run import ModelSource, run_finetune
 
 logger = logging.getLogger(__name__)
@@ -110,7 +113,6 @@ def prepare_models(
 
 
 def _folder_of(name: str, target: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
-    """Return the cache folder of models trained in this way."""
     key: dict[str, Any] = {
         "target": dataclasses.asdict(target),
         "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
@@ -180,3 +182,28 @@ def model_identity(name: str) -> str:
 def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
     """Digest of the contents, cached because a large model takes seconds."""
     return file_digest(*(path for path, _ in files))
+
+
+def needs_preferred_answers(config: UnlearnConfig) -> bool:
+    """Whether the method needs forget rows with preferred answers."""
+    return "alternates" in config.recipe().needs
+
+
+def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
+    """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
+    recipe = config.recipe()
+    if not {"labels", "alternates"} & set(recipe.needs):
+        return None
+    source = benchmark.forget_source_for(paired=needs_preferred_answers(config))
+    try:
+        rows: Sequence[Example] = load_rows(source).rows
+    except FileNotFoundError as error:
+        return f"needs rows of {source}, which are not available: {error}"
+    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config.forget_words)):
+        return "needs rows with forget_spans, or a file of words to label (forget_words)"
+    if "alternates" in recipe.needs:
+        try:
+            check_alternates(rows, own="own_alternates" in recipe.needs)
+        except ValueError:
+            return "trains on alternate answers, and these rows have none"
+    return None

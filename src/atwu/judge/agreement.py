@@ -30,7 +30,6 @@ class LabelledCase:
 
     claim: Claim
     label: bool
-    """Whether the answer states the fact."""
     kind: str
     """Type of case: `paraphrase`, `near_miss`, `hedging_list` and so on."""
     split: Split
@@ -69,7 +68,6 @@ class AgreementResult:
     """Agreement of verdicts with labels. Unscored verdicts are only counted in `unscored`."""
 
     n: int
-    """Number of scored verdicts."""
     unscored: int
     accuracy: float | None
     """Share of scored verdicts that equal their label; None without any."""
@@ -78,9 +76,7 @@ class AgreementResult:
     kappa: float | None
     """Cohen's kappa: 1 perfect, 0 chance; None if both sides always give the same label."""
     false_positives: int
-    """Judged correct, labelled incorrect."""
     false_negatives: int
-    """Judged incorrect, labelled correct."""
     kinds: Mapping[str, AgreementResult] = field(default_factory=dict)
     """The same for each kind of case, in alphabetical order; empty if no kinds are given."""
 

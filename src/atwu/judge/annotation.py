@@ -13,9 +13,8 @@ from atwu.data.labelled_words import label_words
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.prompted import json_object, rubric_request
-from atwu.judge.rubrics import ANNOTATION
+from atwu.judge.chat_model import ANNOTATION, ChatRequest, rubric_request
+from atwu.judge.prompted import json_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,6 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
 
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
-    """Estimate the cost of `annotate_rows`; nothing is sent."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
     return asker.estimate(requests, _read, version=ANNOTATION.version)
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError
 from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
-from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, FailedAttempt, Reply
+from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, Reply
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
@@ -81,7 +81,6 @@ class Asker:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Identity of the model, and the token limit if set."""
         return {**self.model.identity, **({} if self.max_tokens is None else {"max_tokens": self.max_tokens})}
 
     def ask(
@@ -100,93 +99,84 @@ class Asker:
         Raises:
             BudgetReachedError: Continuing could exceed the budget.
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
-            CacheError: Replies cannot be stored; raised before anything is sent.
+            CacheError: A reply cannot be stored; nothing more is sent.
         """
-        questions = _Questions(self, requests, parse, version)
-        while missing := questions.missing():
-            if not questions.send(missing, description):
-                unjudged = sum(isinstance(answer, Unscored) for answer in questions.answers())
-                raise BudgetReachedError(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
-        answers = questions.answers()
+        call = _Call(self, requests, parse, version)
+        answers = call.answers(lambda missing: call.send(missing, description))
         failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
+        if call.stopped:
+            raise BudgetReachedError(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=len(failed))
         if len(failed) < len(answers):
             self._answered.set()
         elif failed and not self._answered.is_set():
             raise ChatServerError(f"none of {len(failed)} requests was answered; the last one: {failed[-1]}. {_ADVICE}")
         return answers
 
-    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> list[_T | None]:
-        """Return answers from the cache, None for those missing. Nothing is sent or counted."""
-        questions = _Questions(self.with_new_counters(), requests, parse, version)
-        questions.missing()
-        return [None if isinstance(answer, Unscored) else answer for answer in questions.answers()]
+    def stored(
+        self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str
+    ) -> tuple[list[_T | None], list[ChatRequest]]:
+        """Return answers from the cache, None for those missing, and the requests to send. Nothing is sent or counted."""
+        missing: list[ChatRequest] = []
+        answers = _Call(self.with_new_counters(), requests, parse, version).answers(missing.extend)
+        return [None if isinstance(answer, Unscored) else answer for answer in answers], missing
 
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> CostEstimate:
         """Estimate the cost of `ask` if every reply is readable. Nothing is sent or counted."""
-        return estimate_cost(
-            _Questions(self.with_new_counters(), requests, parse, version).missing(), self.budget.prices
-        )
+        return estimate_cost(self.stored(requests, parse, version=version)[1], self.budget.prices)
 
     def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """Return the request as sent: with the token limit and the seed of this attempt."""
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
 
-class _Questions(Generic[_T]):
-    """Requests of one call of `ask`, with the replies known so far."""
+class _Call(Generic[_T]):
+    """One call of `ask`, with the replies known so far."""
 
     def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T], version: str) -> None:
         self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
         self._identity = asker.identity
         self._known: dict[ChatRequest, Reply] = {}
         self._received, self._any_readable = 0, False
+        self.stopped = False
+        """Whether the budget does not allow all requests."""
 
-    def answers(self) -> list[_T | Unscored]:
-        """Return one answer per request, from the replies known so far."""
+    def answers(self, send: Callable[[list[ChatRequest]], object]) -> list[_T | Unscored]:
+        """Return one answer per request; what is not in the cache is passed to `send`, unreadable replies again."""
         answers: dict[ChatRequest, _T | Unscored] = {}
-        for request in dict.fromkeys(self._requests):
-            answers[request] = Unscored("not asked")
-            for attempt in range(self._asker.attempts):
-                reply = self._known.get(self._asker.prepared(request, attempt))
-                if reply is None:
-                    break
-                answers[request] = answer = self._read(reply)
-                if not isinstance(answer, Unscored):
-                    break
-        return [answers[request] for request in self._requests]
-
-    def missing(self) -> list[ChatRequest]:
-        """Return the requests to send next, given the cache and the replies known so far."""
-        missing: dict[ChatRequest, None] = {}
         pending = list(dict.fromkeys(self._requests))
         for attempt in range(self._asker.attempts):
-            attempts = {request: self._asker.prepared(request, attempt) for request in pending}
-            missing |= dict.fromkeys(self._look_up(list(attempts.values())))
-            replies = {request: self._known[sent] for request, sent in attempts.items() if sent in self._known}
+            sent = {request: self._asker.prepared(request, attempt) for request in pending}
+            send(self._look_up(list(sent.values())))
+            replies = {request: self._known.get(each) for request, each in sent.items()}
+            for request, reply in replies.items():
+                if reply is not None or attempt == 0:
+                    answers[request] = Unscored("not asked") if reply is None else self._read(reply)
+            if self.stopped:
+                break
             pending = [
                 request
                 for request, reply in replies.items()
-                if reply.error is None and isinstance(self._read(reply), Unscored)
+                if reply is not None and reply.error is None and isinstance(answers[request], Unscored)
             ]
-        return list(missing)
+        return [answers[request] for request in self._requests]
 
-    def send(self, requests: Sequence[ChatRequest], description: str) -> bool:
-        """Send requests; False if the budget does not allow all of them."""
+    def send(self, requests: Sequence[ChatRequest], description: str) -> None:
+        """Send requests, as far as the budget allows."""
+        if not requests:
+            return
         asker = self._asker
-        asker.cache.check()
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
         with progress_bar(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
             for part in slices:
-                still_open = self._look_up(part)
-                bar.update(len(part) - len(still_open))
-                while still_open:
-                    fitting = asker.budget.affordable(still_open)
-                    if not fitting or not self._complete(still_open[:fitting], bar):
-                        return False
-                    still_open = still_open[fitting:]
-        return True
+                missing = self._look_up(part)
+                bar.update(len(part) - len(missing))
+                while missing and not self.stopped:
+                    fitting = asker.budget.affordable(missing)
+                    self.stopped = not fitting
+                    self._complete(missing[:fitting], bar)
+                    missing = missing[fitting:]
 
     def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
         """Load replies from the cache; return the requests whose reply is not known."""
@@ -198,32 +188,29 @@ class _Questions(Generic[_T]):
                 self._learn(request, values[key], stored=True)
         return [request for request in unknown if request not in self._known]
 
-    def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> bool:
-        """Send requests that fit the budget; False if the budget does not allow the retries still needed."""
-        asker, stopped = self._asker, False
+    def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> None:
+        """Send requests that fit the budget, unless it does not allow the retries still needed."""
+        asker = self._asker
 
         def on_reply(index: int, reply: Reply) -> None:
             asker.usage.sent += 1
             if reply.text is None and not reply.cut:
-                self._known[requests[index]] = (
-                    reply if reply.error else replace(reply, error="the model returned no text")
-                )
+                self._known[requests[index]] = replace(reply, error=reply.error or "the model returned no text")
             else:
                 self._keep(requests[index], reply)
             bar.update()
 
-        def on_failed_attempt(index: int, attempt: FailedAttempt) -> bool:
-            nonlocal stopped
-            asker.budget.add(requests[index], prompt=attempt.prompt_tokens, completion=attempt.completion_tokens)
-            asker.usage.add_failed(requests[index], attempt.prompt_tokens, attempt.completion_tokens)
+        def on_failed_attempt(index: int, prompt: int, completion: int, will_retry: bool) -> bool:
+            asker.budget.add(requests[index], prompt=prompt, completion=completion)
+            asker.usage.add_failed(requests[index], prompt, completion)
             still_open = [request for request in requests if request not in self._known]
-            stopped |= attempt.will_retry and asker.budget.affordable(still_open) < len(still_open)
-            return not stopped
+            self.stopped |= will_retry and asker.budget.affordable(still_open) < len(still_open)
+            return not self.stopped
 
-        asker.model.complete(requests, on_reply, on_failed_attempt)
+        if requests:
+            asker.model.complete(requests, on_reply, on_failed_attempt)
         for request in requests:
             self._known.setdefault(request, Reply(error="the model returned no reply"))
-        return not stopped
 
     def _keep(self, request: ChatRequest, reply: Reply) -> None:
         """Book and store a reply; missing token counts are estimated."""
@@ -232,7 +219,7 @@ class _Questions(Generic[_T]):
         completion = reply.completion_tokens or (request.max_tokens if reply.cut else text_tokens(reply.text or ""))
         self._asker.budget.add(request, prompt=prompt, completion=completion)
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
-        value |= ({"cut": True} if reply.cut else {}) | ({"served": dict(reply.served)} if reply.served else {})
+        value |= {"cut": True} if reply.cut else {}
         key = self._key(request)
         answer = self._learn(request, self._asker.cache.put_many({key: value})[key], stored=False)
         self._received += 1
@@ -244,7 +231,6 @@ class _Questions(Generic[_T]):
             )
 
     def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:
-        """Count and parse a stored reply."""
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
         text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
         self._known[request] = reply = Reply(text, error, prompt, completion)

@@ -29,7 +29,6 @@ class Prices:
                 raise ValueError(f"{name} price must be 0 or more USD per million tokens, got {value}.")
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Return the price in USD."""
         return (self.input * prompt_tokens + self.output * completion_tokens) / 1e6
 
 
@@ -41,7 +40,6 @@ class CostEstimate:
     prompt_tokens: int
     completion_tokens: int
     usd: float | None = None
-    """None without prices."""
 
     def __add__(self, other: CostEstimate) -> CostEstimate:
         return CostEstimate(
@@ -64,7 +62,6 @@ class CostEstimate:
 
 
 def text_tokens(text: str) -> int:
-    """Estimate the number of tokens of a text."""
     return math.ceil(len(text.encode(errors="replace")) / CHARACTERS_PER_TOKEN)
 
 
@@ -83,7 +80,6 @@ class Budget:
     """Money spent by this process, and how much more may be sent."""
 
     def __init__(self, max_cost: float | None = None, prices: Prices | None = None) -> None:
-        """Create a budget with nothing spent."""
         if max_cost is not None and prices is None:
             raise ValueError("max_cost needs prices; give the USD per million input and output tokens of the model.")
         if max_cost is not None and not (math.isfinite(max_cost) and max_cost >= 0):
@@ -129,13 +125,10 @@ class Usage:
 
     def __init__(self, budget: Budget) -> None:
         self.sent = 0
-        """Calls made in this run, including failed ones."""
         self.stored = 0
-        """Calls answered from the cache."""
         self.prompt_tokens = 0
         """Prompt tokens of all replies used, each counted once, and of failed attempts that may have been billed."""
         self.completion_tokens = 0
-        """The same for completion tokens."""
         self._budget = budget
         self._used: set[str] = set()
 
@@ -144,26 +137,21 @@ class Usage:
         if key not in self._used:
             self._used.add(key)
             self.stored += stored
-            self._add(prompt, completion)
+            self.prompt_tokens += prompt
+            self.completion_tokens += completion
 
     def add_failed(self, request: ChatRequest, prompt: int, completion: int) -> None:
         """Count a failed attempt; without token counts, its maximum."""
-        if prompt or completion:
-            self._add(prompt, completion)
-        else:
-            self._add(prompt_tokens(request), request.max_tokens)
-
-    def _add(self, prompt: int, completion: int) -> None:
+        if not prompt and not completion:
+            prompt, completion = prompt_tokens(request), request.max_tokens
         self.prompt_tokens += prompt
         self.completion_tokens += completion
 
     @property
     def replies(self) -> int:
-        """Number of distinct replies used, sent or cached."""
         return len(self._used)
 
     @property
     def usd(self) -> float | None:
-        """Price of the counted tokens; None without prices."""
         prices = self._budget.prices
         return prices.cost(self.prompt_tokens, self.completion_tokens) if prices else None

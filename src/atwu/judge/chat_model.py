@@ -1,11 +1,14 @@
-"""Interface of chat models, used by prompted judges, paraphrasing and annotation."""
+"""Interface of chat models, and requests by rubrics: versioned instructions for judging, paraphrasing and annotation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
+from atwu._cache import short_hash
+from atwu._file_reading import read_yaml
 from atwu.data.schema import Message
 
 CUT_OFF = "the reply reached max_tokens before any text (reasoning models need a higher limit)"
@@ -17,7 +20,6 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     max_tokens: int
-    """Token limit of the reply."""
     temperature: float = 0.0
     seed: int = 42
 
@@ -33,29 +35,17 @@ class Reply:
     completion_tokens: int = 0
     cut: bool = False
     """Whether it reached its token limit before any text; it was billed, and a retry would not help."""
-    served: Mapping[str, Any] = field(default_factory=dict)
-    """Server fields that differ from the request: model, system_fingerprint, parameters left out."""
-
-
-class FailedAttempt(NamedTuple):
-    """A failed attempt that may have been billed."""
-
-    prompt_tokens: int
-    """0 if the server did not report it."""
-    completion_tokens: int
-    will_retry: bool
-    """Whether the request is about to be sent again."""
 
 
 OnReply = Callable[[int, Reply], None]
-OnFailedAttempt = Callable[[int, FailedAttempt], bool]
+OnFailedAttempt = Callable[[int, int, int, bool], bool]
+"""Called with index, prompt and completion tokens (0 if the server did not report them) and whether to retry."""
 
 
 class ChatModel(Protocol):
     """A model that answers chats: a hosted or local server, or a model in this process."""
 
     concurrency: int
-    """Maximum number of concurrent requests."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -65,7 +55,7 @@ class ChatModel(Protocol):
         self,
         requests: Sequence[ChatRequest],
         on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
+        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
     ) -> None:
         """Answer all requests, in any order.
 
@@ -73,3 +63,40 @@ class ChatModel(Protocol):
             on_reply: Called once per request with its index and reply, as soon as it arrives; never concurrently.
             on_failed_attempt: Called after every failed attempt that may have been billed; returns whether to retry.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """A system prompt and a template of the user's turn."""
+
+    version: str
+    system: str
+    template: str
+    """`str.format` fields are those of the claim or pair, and `mark`, which occurs in none of them."""
+    max_tokens: int
+
+
+_SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_name("rubrics.yaml"))
+
+
+def _rubric(name: str) -> Rubric:
+    found = _SHIPPED[name]
+    return Rubric(**found | {"system": found["system"].replace("{data}", _SHIPPED["data"])})
+
+
+CORRECTNESS, PREFERENCE = _rubric("correctness"), _rubric("preference")
+PARAPHRASE, SAME_QUESTION = _rubric("paraphrase"), _rubric("same_question")
+ANNOTATION = _rubric("annotation")
+
+
+def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
+    """Fill in a rubric; braces in the values are kept.
+
+    The mark of the tags is a hash of the texts, so equal texts give equal requests and no text can contain it.
+    """
+    texts = {name: str(value) for name, value in fields.items()}
+    mark = short_hash([rubric.version, texts])[:8]
+    while any(mark in text for text in texts.values()):
+        mark = short_hash(mark)[:8]
+    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
+    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)

@@ -2,9 +2,7 @@
 
 The openai package sends requests; asyncio limits concurrency and time and handles interrupts. Retries are done here,
 not by the package: it knows no budget, takes an unusable reply for a success, and lets a rate limit pause one request
-only; teaching it the first two by its HTTP client takes as many lines. The API key is read from the
-environment and never logged, raised or returned: errors are converted to `CallFailure`, so no exception keeps the
-package's own, which holds the request headers.
+only. Errors are converted to `CallFailure`, so no exception keeps the package's own, which holds the API key.
 """
 
 from __future__ import annotations
@@ -14,25 +12,24 @@ import itertools
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
-from atwu.judge.chat_model import ChatRequest, FailedAttempt, OnFailedAttempt, OnReply, Reply
-from atwu.judge.endpoint import find_endpoint, quiet
-from atwu.judge.outcomes import CallFailure, read_completion, read_status, refused_parameter
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
+from atwu.judge.outcomes import CallFailure, find_endpoint, read_completion, read_status, refused_parameter
 
 logger = logging.getLogger(__name__)
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 8.0
-_RATE_LIMIT_PATIENCE = 60.0
-"""Minimum seconds over which retries are spread if a server limits the rate without giving a waiting time."""
+_RATE_LIMITED = 4
+"""Times as long are the delays of a server that limits the rate without giving a time: a minute for five retries."""
 _HOPELESS = 20
 """Consecutive failed requests after which no more are sent."""
 
@@ -51,7 +48,6 @@ class _Call:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more may be sent; requests in flight were billed and are still awaited."""
     error: BaseException | None = None
-    """Why the call stopped."""
     paused_until: float = 0.0
     """Time before which nothing is sent."""
     flying: int = 0
@@ -73,8 +69,7 @@ class OpenAIChat:
         """Create a client; nothing is sent.
 
         Args:
-            base_url: Address up to and including `/v1`; None: `OPENAI_BASE_URL` or the hosted API. User, password and
-                query in it are sent but never shown.
+            base_url: Address up to and including `/v1`; None: `OPENAI_BASE_URL` or the hosted API.
             api_key_env: Environment variable with the API key. Only the hosted API requires one.
             timeout: Maximum seconds per attempt, until the end of the reply.
             max_retries: Retries with growing delays, after rate limits, timeouts, server errors, lost connections and
@@ -92,14 +87,13 @@ class OpenAIChat:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind, model, and address without user and password."""
-        return {"kind": "openai", "model": self._model, **self._endpoint.identity}
+        return {"kind": "openai", "model": self._model, "base_url": self._endpoint.identity}
 
     def complete(
         self,
         requests: Sequence[ChatRequest],
         on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
+        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
     ) -> None:
         """Answer all requests concurrently, in any order.
 
@@ -114,20 +108,24 @@ class OpenAIChat:
             ChatServerError: No request can succeed (invalid key, unknown model, no server, no quota), or many failed in
                 a row.
         """
-        with quiet():
-            if not _in_an_event_loop():
-                asyncio.run(self._answer_all(requests, on_reply, on_failed_attempt))
-                return
-            from anyio.from_thread import start_blocking_portal
+        loop = None
+        with suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+        if loop is None:
+            asyncio.run(self._answer_all(requests, on_reply, on_failed_attempt))
+            return
+        from anyio.from_thread import start_blocking_portal
 
-            with start_blocking_portal() as portal:
-                portal.call(self._answer_all, requests, on_reply, on_failed_attempt)
+        with start_blocking_portal() as portal:
+            portal.call(self._answer_all, requests, on_reply, on_failed_attempt)
 
     async def _answer_all(
         self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt
     ) -> None:
         call = _Call(iter(enumerate(requests)), on_reply, on_failed_attempt)
-        with deferred(_cancelling()):
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        with deferred(lambda: loop.call_soon_threadsafe(task.cancel)):
             async with self._client() as client:
                 workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
                 try:
@@ -148,8 +146,6 @@ class OpenAIChat:
         return self._openai.AsyncOpenAI(
             api_key=self._endpoint.key or "none",
             base_url=self._endpoint.url,
-            default_headers=self._endpoint.headers,
-            default_query=self._endpoint.query,
             max_retries=0,
             http_client=self._openai.DefaultAsyncHttpxClient(**settings),
             timeout=settings["timeout"],
@@ -162,8 +158,18 @@ class OpenAIChat:
                 return
             try:
                 reply = await self._answer(client, call, index, request)
-                if reply is not None:
-                    self._hand_over(call, index, reply)
+                if reply is None:
+                    return
+                self._answered |= reply.text is not None
+                self._failed_in_a_row = 0 if reply.text is not None else self._failed_in_a_row + 1
+                call.on_reply(index, reply)
+                if self._failed_in_a_row >= _HOPELESS:
+                    self._failed_in_a_row = 0
+                    raise ChatServerError(
+                        f"{_HOPELESS} requests in a row failed at {self._endpoint.url}; the last error: {reply.error}. The "
+                        "rest was not sent. If the server is overloaded, run again later with fewer concurrent requests or "
+                        "a longer timeout."
+                    )
             except BaseException as error:
                 call.error = call.error or error
                 call.stop.set()
@@ -186,8 +192,7 @@ class OpenAIChat:
                 return outcome
             retry = outcome.retry and tries <= self._max_retries and not call.stop.is_set()
             if outcome.billed:
-                attempt = FailedAttempt(outcome.prompt_tokens, outcome.completion_tokens, retry)
-                retry &= call.on_failed_attempt(index, attempt)
+                retry &= call.on_failed_attempt(index, outcome.prompt_tokens, outcome.completion_tokens, retry)
             if call.stop.is_set():
                 break
             if not retry:
@@ -195,32 +200,14 @@ class OpenAIChat:
                 if outcome.fatal or (outcome.maybe_fatal and not self._answered):
                     raise ChatServerError(message)
                 return Reply(None, message)
-            delay = self._delay(outcome, tries)
+            delay = outcome.wait_seconds
+            if delay is None:
+                delay = _FIRST_DELAY * 2 ** (tries - 1)
+                delay = _RATE_LIMITED * delay if outcome.rate_limited else min(_LONGEST_DELAY, delay)
             due = clock() + delay * random.uniform(1, 1.25)
             if outcome.rate_limited:
                 call.paused_until = max(call.paused_until, clock() + delay)
         return None
-
-    def _hand_over(self, call: _Call, index: int, reply: Reply) -> None:
-        """Pass a reply to the caller; stop if too many requests failed in a row."""
-        self._answered |= reply.text is not None
-        self._failed_in_a_row = 0 if reply.text is not None else self._failed_in_a_row + 1
-        call.on_reply(index, reply)
-        if self._failed_in_a_row >= _HOPELESS:
-            self._failed_in_a_row = 0
-            raise ChatServerError(
-                f"{_HOPELESS} requests in a row failed at {self._endpoint.url}; the last error: {reply.error}. The rest was "
-                f"not sent. If the server is overloaded, run again later with fewer concurrent requests or a longer timeout."
-            )
-
-    def _delay(self, failure: CallFailure, tries: int) -> float:
-        """Return the seconds until the next attempt."""
-        if failure.wait_seconds is not None:
-            return failure.wait_seconds
-        doubled: int = 2 ** (tries - 1)
-        # All delays of a rate-limited server add up to the patience.
-        share = _RATE_LIMIT_PATIENCE * doubled / (2**self._max_retries - 1) if failure.rate_limited else 0.0
-        return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
     async def _try(self, client: Any, request: ChatRequest) -> Reply | CallFailure:
         """Send once, and again without what the server seems to reject; it is left out from then on if that helps."""
@@ -243,18 +230,15 @@ class OpenAIChat:
         except self._openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__
             if cause in ("ConnectError", "ConnectTimeout"):
-                return CallFailure(f"cannot connect to {self._endpoint.url}; is the server running?", fatal=True)
+                said = f"cannot connect to {self._endpoint.url}; is the server running?"
+                return CallFailure(said, retry=self._answered, fatal=True)
             return CallFailure(f"the connection was lost ({cause})", billed=True)
         except (ValueError, TypeError) as error:
             return CallFailure(f"the request cannot be sent ({type(error).__name__})", retry=False)
         for name in sorted(left_out - self._refused - {"max_tokens"}):
             logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
         self._refused |= left_out
-        outcome = read_completion(response.content, self._model, self._endpoint)
-        lost = [name for name in ("system", "temperature", "seed") if name in left_out]
-        if isinstance(outcome, Reply) and lost:
-            return replace(outcome, served={**outcome.served, "left_out": lost})
-        return outcome
+        return read_completion(response.content, self._endpoint)
 
     def _body(self, request: ChatRequest, left_out: Set[str]) -> dict[str, Any]:
         settings = {"max_tokens": request.max_tokens, "temperature": request.temperature, "seed": request.seed}
@@ -265,18 +249,3 @@ class OpenAIChat:
         if "system" in left_out and [turn["role"] for turn in turns[:2]] == ["system", "user"]:
             turns[:2] = [{"role": "user", "content": f"{turns[0]['content']}\n\n{turns[1]['content']}"}]
         return {"model": self._model, "messages": turns, **kept}
-
-
-def _cancelling() -> Callable[[], object]:
-    """Return a callback that cancels the current task."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    return lambda: loop.call_soon_threadsafe(task.cancel)
-
-
-def _in_an_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

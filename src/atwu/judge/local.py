@@ -38,10 +38,11 @@ class LocalChat:
         self._limit = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
         self._encoder = Encoder(self._tokenizer, max_length=self._limit)
         self._batch_tokens = batch_tokens
+        core = f"{self._tokenizer.backend_tokenizer.to_str()}{self._tokenizer.chat_template}"
         self._identity = {
             "kind": "local",
             "fingerprint": model_fingerprint(self._model),
-            "tokenizer": _tokenizer_fingerprint(self._tokenizer),
+            "tokenizer": hashlib.blake2b(core.encode(), digest_size=16).hexdigest(),
         }
 
     @property
@@ -53,7 +54,7 @@ class LocalChat:
         self,
         requests: Sequence[ChatRequest],
         on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda index, attempt: True,
+        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
     ) -> None:
         """Answer all requests in batches, longest first.
 
@@ -99,10 +100,3 @@ class LocalChat:
         # For chat templates that reject a system turn, merge it into the user's turn.
         merged = Message("user", f"{turns[0].content}\n\n{turns[1].content}")
         return self._encoder.encode_prompt(Example(messages=(merged, *turns[2:]), answer="x"))
-
-
-def _tokenizer_fingerprint(tokenizer: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(tokenizer.backend_tokenizer.to_str().encode())
-    digest.update(str(tokenizer.chat_template).encode())
-    return digest.hexdigest()

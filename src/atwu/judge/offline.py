@@ -1,9 +1,9 @@
 """Rule-based judge: deterministic, without model or network, thousands of claims per second.
 
 It applies the correctness rubric by rules. The facts that the question asks for (`facts.py`) must occur in the
-normalized answer (`normalized_words.py`, `numerals.py`, `matching.py`), and must not be part of a hedging list,
-replaced (`stance.py`) or attributed to somebody else. Yes-no questions are handled by `polarity.py`. It knows few
-synonyms; `agreement.py` has labelled cases to measure its accuracy.
+normalized answer (`normalized_words.py`, `numerals.py`, `facts.py`), and must not be part of a hedging list,
+replaced or attributed to somebody else (`stance.py`). It knows few synonyms; `agreement.py` has labelled cases to measure
+its accuracy.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
-from atwu.judge.rules.facts import facts_of
-from atwu.judge.rules.matching import match
+from atwu.judge.chat_model import CORRECTNESS, PREFERENCE
+from atwu.judge.rules.facts import facts_of, match
 from atwu.judge.rules.normalized_words import words_of
 from atwu.judge.rules.numerals import match_number_format
-from atwu.judge.rules.polarity import polarity
 from atwu.judge.rules.stance import (
     alternatives,
     contradicts_itself,
@@ -25,6 +23,7 @@ from atwu.judge.rules.stance import (
     is_gibberish,
     is_refusal,
     is_replaced,
+    polarity,
     without_loops,
 )
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict

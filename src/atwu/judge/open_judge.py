@@ -68,7 +68,6 @@ class EstimatedJudgeOptions(JudgeOptions):
 
 
 def open_judge(options: JudgeOptions) -> Judge:
-    """Create the judge that the options name."""
     if options.judge == "offline":
         check_offline(options)
         from atwu.judge.offline import OfflineJudge

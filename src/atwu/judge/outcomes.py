@@ -1,19 +1,23 @@
-"""Interpret responses of OpenAI-compatible servers: a reply, a failure that may be retried, or a fatal failure."""
+"""Address of an OpenAI-compatible server, and its responses: a reply, a failure that may be retried, or a fatal failure.
+
+The API key is read from the environment and never shown.
+"""
 
 from __future__ import annotations
 
 import email.utils
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from atwu.judge.chat_model import CUT_OFF, Reply
-from atwu.judge.endpoint import Endpoint
 
 LONGEST_WAIT = 120.0
 """Maximum seconds to wait at the server's request; a longer wait ends the run."""
@@ -33,6 +37,55 @@ _MOST_TOKENS = 10**9
 """A larger count is an error of the server, and would overflow what is computed from it."""
 
 
+HOSTED = "https://api.openai.com/v1"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Address of a server, and its key."""
+
+    url: str
+    key_name: str
+    key: str | None = field(repr=False)
+
+    @property
+    def identity(self) -> str:
+        """The address, equal for all names of this machine."""
+        parts = urlsplit(self.url)
+        port = f":{parts.port}" if parts.port else ""
+        host = f"127.0.0.1{port}" if parts.hostname in _LOOPBACK else parts.netloc
+        return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+    def scrub(self, text: str) -> str:
+        return text if self.key is None else text.replace(self.key, "***")
+
+
+def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
+    """Parse an address and read the key from the environment."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_name):
+        raise ValueError(
+            "api_key_env must be the name of an environment variable, such as OPENAI_API_KEY, not the key."
+        )
+    url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or "@" in parts.netloc or parts.query:
+        raise ValueError(
+            "base_url must look like http://127.0.0.1:8000/v1, without user, password and query, but the given one does "
+            f"not (it is not shown, since it may contain a password); a key belongs in {key_name}."
+        )
+    key = os.environ.get(key_name, "").strip() or None
+    if key is None and str(parts.hostname).endswith("api.openai.com"):
+        raise ValueError(f"the hosted API needs a key: set {key_name}, or give the base_url of a server without keys.")
+    if key is not None and not re.fullmatch("[!-~]+", key):
+        raise ValueError(f"the key in {key_name} contains white space or other invalid characters; set it again.")
+    return Endpoint(url, key_name, key)
+
+
 @dataclass(frozen=True, slots=True)
 class CallFailure:
     """An attempt without a usable reply."""
@@ -45,17 +98,15 @@ class CallFailure:
     maybe_fatal: bool = False
     """Whether this is fatal unless another request was answered before."""
     wait_seconds: float | None = None
-    """Seconds the server asks to wait."""
     rate_limited: bool = False
     """Whether all requests should wait."""
     billed: bool = False
-    """Whether the attempt may have been billed."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | CallFailure:
-    """Parse text, token counts and server fields of a completion, in whatever shape it arrives."""
+def read_completion(content: bytes, endpoint: Endpoint) -> Reply | CallFailure:
+    """Parse text and token counts of a completion, in whatever shape it arrives."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -74,7 +125,8 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     try:
         choice = body["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
-        text = _joined(message.get("content")) or message.get("refusal") or _joined(message.get("content"))
+        content = _joined(message.get("content"))
+        text = content or message.get("refusal") or content
     except (AttributeError, IndexError, KeyError, TypeError):
         if body.get("error"):
             return useless(f"the server returned an error: {_server_message(body['error'], endpoint)}", billed=False)
@@ -82,13 +134,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     if text is not None and not isinstance(text, str):
         return useless("the reply's content is not text")
     if text or (text == "" and finish not in ("length", "content_filter")):
-        named = {
-            name: endpoint.scrub_reply(body[name])
-            for name in ("model", "system_fingerprint")
-            if isinstance(body.get(name), str)
-        }
-        served = {name: value for name, value in named.items() if value and value != model}
-        return Reply(endpoint.scrub_reply(text), None, prompt, completion, served=served)
+        return Reply(endpoint.scrub(text), None, prompt, completion)
     if finish == "length":
         return Reply(None, CUT_OFF, prompt, completion, cut=True)
     if finish == "content_filter":
@@ -97,7 +143,6 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
 
 
 def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
-    """Interpret an HTTP error."""
     status, headers = error.status_code, error.response.headers
     message = _server_message(error.body, endpoint)
     words = f"the server returned {status}" + (f": {message}" if message else "")
@@ -112,7 +157,10 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
     if status == 403 and not _FLAGGED.search(message):
         hint = f"check that {endpoint.key_name} may use model {model!r}"
         return CallFailure(f"{endpoint.url} refuses access; {words}; {hint}.", retry=False, maybe_fatal=True)
-    if status in (404, 405) or _model_is_unknown(error, message, model):
+    # The model's name as a whole word: a model named "m" does not occur in every text with that letter.
+    named = re.search(rf"(?<![\w./:-]){re.escape(model)}(?![\w/:-]|\.\w)", message) and _NO_SUCH_MODEL.search(message)
+    unknown = status in (400, 422) and (str(error.code) == "model_not_found" or named)
+    if status in (404, 405) or unknown:
         hint = f"check the model's name, {model!r}, and the address, which usually ends in /v1"
         return CallFailure(f"{endpoint.url} cannot answer; {words}; {hint}.", retry=False, maybe_fatal=True)
     if status == 402 or str(error.code) == "insufficient_quota":
@@ -171,11 +219,3 @@ def _server_message(body: Any, endpoint: Endpoint) -> str:
     message = body.get("message") if isinstance(body, dict) else None
     text = message if isinstance(message, str) else body if isinstance(body, str) else json.dumps(body or "")
     return " ".join(endpoint.scrub(text).split()).strip('"')[:300]
-
-
-def _model_is_unknown(error: Any, message: str, model: str) -> bool:
-    if error.status_code not in (400, 422):
-        return False
-    # Match the model's name as a whole word: a model named "m" does not occur in every text with that letter.
-    named = re.search(rf"(?<![\w./:-]){re.escape(model)}(?![\w/:-]|\.\w)", message)
-    return str(error.code) == "model_not_found" or bool(named and _NO_SUCH_MODEL.search(message))

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from atwu.data.schema import Example
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate, estimate_cost
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.prompted import json_object, rubric_request, yes_or_no
-from atwu.judge.rubrics import PARAPHRASE, SAME_QUESTION
+from atwu.judge.chat_model import PARAPHRASE, SAME_QUESTION, ChatRequest, rubric_request
+from atwu.judge.prompted import json_object, yes_or_no
 from atwu.judge.rules.normalized_words import Word, words_of
 from atwu.judge.rules.numerals import MONTHS
 
@@ -40,7 +39,6 @@ class ParaphrasedRows:
 
     rows: tuple[Example, ...]
     rejected: Mapping[str, int]
-    """Number of rejected candidates, by reason."""
     incomplete: int
     """Rows with fewer new paraphrases than requested."""
     failed: int
@@ -100,12 +98,12 @@ def estimate_paraphrases(
     Candidates that are not written yet count as long as their question, and as if all passed the first checks.
     """
     requests = _requests(rows, count)
-    total = asker.estimate(requests, _read_paraphrases, version=PARAPHRASE.version)
+    stored, missing = asker.stored(requests, _read_paraphrases, version=PARAPHRASE.version)
+    total = estimate_cost(missing, asker.budget.prices)
     if not check_meaning:
         return total
     known: list[ChatRequest] = []
     unknown: dict[ChatRequest, ChatRequest] = {}
-    stored = asker.stored(requests, _read_paraphrases, version=PARAPHRASE.version)
     for row, request, candidates in zip(rows, requests, stored, strict=True):
         if candidates is None:
             unknown[request] = _meaning_request(row, row.question)
@@ -127,8 +125,17 @@ def problem(row: Example, text: str) -> str | None:
         return NO_QUESTION
     if not _names_and_numbers(asked, words_of(row.answer)) <= {word.text for word in words}:
         return DROPPED
-    if any(_reveals(answer_word, words) for answer_word in _answer_words(row)):
-        return LEAK
+    # The content words of the labelled parts (without labels: of the whole answer) that are not in the question.
+    given = {word.stem for word in asked}
+    texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
+    for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in given):
+        if not answer.text.isascii():  # scripts without spaces
+            revealed = answer.text in "".join(word.text for word in words)
+        else:
+            long = len(answer.text) >= _LONG_STEM and not answer.number
+            revealed = any(word.stem == answer.stem or (long and word.text.startswith(answer.text)) for word in words)
+        if revealed:
+            return LEAK
     return None
 
 
@@ -143,20 +150,6 @@ def _names_and_numbers(question: Sequence[Word], answer: Sequence[Word]) -> set[
         if name or dated or word.number:
             kept.add(word.text)
     return kept
-
-
-def _answer_words(row: Example) -> list[Word]:
-    """Return the content words of the labelled parts (without labels: of the whole answer) that are not in the question."""
-    given = {word.stem for word in words_of(row.question)}
-    texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
-    return [word for text in texts for word in words_of(text) if not word.function and word.stem not in given]
-
-
-def _reveals(answer_word: Word, words: Sequence[Word]) -> bool:
-    if not answer_word.text.isascii():  # scripts without spaces
-        return answer_word.text in "".join(word.text for word in words)
-    long = len(answer_word.text) >= _LONG_STEM and not answer_word.number
-    return any(word.stem == answer_word.stem or (long and word.text.startswith(answer_word.text)) for word in words)
 
 
 def _word_texts(words: Sequence[Word]) -> tuple[str, ...]:
@@ -200,11 +193,7 @@ def _meaning_request(row: Example, text: str) -> ChatRequest:
 
 def _read_paraphrases(text: str) -> list[str]:
     candidates = json_object(text).get("paraphrases")
-    if (
-        not isinstance(candidates, list)
-        or not candidates
-        or not all(isinstance(candidate, str) for candidate in candidates)
-    ):
+    if not isinstance(candidates, list) or not candidates or not all(isinstance(each, str) for each in candidates):
         raise ValueError("no list of texts under the key paraphrases")
     return candidates
 

@@ -12,20 +12,16 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atwu._cache import short_hash
-from atwu.data.schema import Message
 from atwu.data.thoughts import without_thoughts
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
-from atwu.judge.chat_model import ChatRequest
-from atwu.judge.rubrics import CORRECTNESS, PREFERENCE, Rubric
+from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_request
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
 _PUNCTUATION = string.whitespace + string.punctuation
 _CUT_ENDS = ('"}', "}", '": null}', "null}")
 """What may be missing at the end of a reply that the length limit cut off."""
-_MOST_OBJECTS = 20
 _EMPTY = Verdict(False, "empty answer")
 
 
@@ -40,7 +36,6 @@ class PromptedJudge:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind, rubric versions, model, number of attempts."""
         return {
             "kind": "prompted",
             "rubrics": [CORRECTNESS.version, PREFERENCE.version],
@@ -71,7 +66,6 @@ class PromptedJudge:
         return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
 
     def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CostEstimate:
-        """Estimate the cost of judging; nothing is sent."""
         correctness = [request for claim in claims if (request := _correctness_request(claim))]
         preferences = [_preference_request(pair) for pair in pairs]
         return self.asker.estimate(correctness, read_verdict, version=CORRECTNESS.version) + self.asker.estimate(
@@ -89,19 +83,6 @@ def without_header(text: str) -> str:
     text = text.strip()
     header = _HEADER.match(text)
     return text[header.end() :].strip() if header else text
-
-
-def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
-    """Fill in a rubric; braces in the values are kept.
-
-    The mark of the tags is a hash of the texts, so equal texts give equal requests and no text can contain it.
-    """
-    texts = {name: str(value) for name, value in fields.items()}
-    mark = short_hash([rubric.version, texts])[:8]
-    while any(mark in text for text in texts.values()):
-        mark = short_hash(mark)[:8]
-    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
-    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)
 
 
 def read_verdict(text: str) -> Verdict:
@@ -145,7 +126,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
     """Return the object of a reply, and the words around it."""
-    text = _escaped(_answer(text))
+    # Backslashes that JSON does not allow in a string, as in `\(`, are doubled.
+    text = re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", _answer(text))
     found, words = _objects(text)
     if not found and (start := text.find("{")) >= 0:
         cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
@@ -167,40 +149,17 @@ def _answer(text: str) -> str:
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the JSON objects of a text, at most `_MOST_OBJECTS`, and the text without them."""
+    """Return the JSON objects of a text, and the text without them."""
     found, words, at = [], "", 0
-    for _ in range(_MOST_OBJECTS):
-        start = text.find("{", at)
-        if start < 0:
-            break
+    while (start := text.find("{", at)) >= 0:
         try:
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
+            found.append(value)
         except (json.JSONDecodeError, RecursionError):
             end = start + 1
-        else:
-            found.append(value)
         words += text[at:start]
         at = end
     return found, words + text[at:]
-
-
-def _escaped(text: str) -> str:
-    """Double the backslashes that JSON does not allow in a string, as in `\\(`."""
-    return re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", text)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if any(found[name] != value for name, value in pairs):
-        raise _ContradictionError("a key occurs twice")
-    return found
-
-
-class _ContradictionError(ValueError):
-    """A reply that says two things."""
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, strict=False)
 
 
 def _rating(value: Any) -> float:

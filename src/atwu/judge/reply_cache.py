@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0
 """Maximum seconds to wait for other writers."""
-_TEST_BYTES = 1 << 16
-"""Size of the test row; the space remains reserved for replies."""
 _LOOK_UP = 500
 """Keys per query, since SQLite limits the number of parameters."""
 
@@ -36,7 +34,6 @@ class CacheError(OSError):
 
 
 def default_path() -> Path:
-    """Return the default path of the cache."""
     return cache_folder() / "replies.sqlite"
 
 
@@ -80,7 +77,6 @@ class ReplyCache:
             "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)"
         )
         self._execute("SELECT key, value, created FROM replies LIMIT 1")
-        self.check()
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the stored values of keys; damaged ones are removed with a warning."""
@@ -99,12 +95,10 @@ class ReplyCache:
         return found
 
     def put_many(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Store values durably.
+        """Store values durably, and return what is stored.
 
-        Returns:
-            The stored values. The first value of a key is kept, so that concurrent processes continue with the same text.
+        The first value of a key is kept, so that concurrent processes continue with the same text.
         """
-        self.get_many(values)  # removes damaged values, which INSERT OR IGNORE would keep
         for key, value in values.items():
             self._execute(
                 "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
@@ -113,18 +107,7 @@ class ReplyCache:
         return self.get_many(values)
 
     def count(self) -> int:
-        """Return the number of stored texts."""
         return int(self._execute("SELECT count(*) FROM replies")[0][0])
-
-    def check(self) -> None:
-        """Write and delete a test row, so that no reply is paid for that cannot be stored.
-
-        Raises:
-            CacheError: The disk is full or not writable.
-        """
-        key = f"check of process {os.getpid()}"
-        self._execute("INSERT OR REPLACE INTO replies VALUES (?, zeroblob(?), 0)", [key, _TEST_BYTES])
-        self._execute("DELETE FROM replies WHERE key = ?", [key])
 
     def _execute(self, statement: str, values: list[Any] | None = None) -> list[Any]:
         """Run one statement in its own transaction."""

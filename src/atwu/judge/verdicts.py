@@ -15,7 +15,6 @@ class Claim:
     reference: str
     """True answer; the judge uses no other knowledge."""
     answer: str
-    """Answer of the model."""
     facts: tuple[str, ...] = ()
     """Parts of the reference that carry its fact, from `forget_spans`; empty if unknown."""
 
@@ -27,7 +26,6 @@ class Verdict:
     correct: bool | None
     """None: unscored (no readable verdict); never counted as incorrect."""
     reason: str = ""
-    """Reason of the verdict, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,11 @@ def test_four_methods_worked_out_by_hand():
     }
     (pair,) = [pair for pair in found.pairs if (pair.better, pair.worse) == ("orla", "venn")]
     assert (pair.published, pair.ours) == (20.0, (30.0, 20.0, 40.0))
-    assert sum(found.counts.values()) == 5
     # 4 concordant and 1 discordant of 6 pairs, 1 tied in the published table: (4 - 1) / sqrt(5 * 6).
     assert found.tau == pytest.approx(3 / math.sqrt(30))
     assert found.reading == (
         "Of 5 published orderings 3 hold beyond noise, 1 holds within noise, 1 is reversed beyond noise "
-        "(Kendall's tau 0.55); orla, the published best, is number 2 of 4 here."
+        "(Kendall's tau 0.55)."
     )
 
 
@@ -67,9 +66,7 @@ def test_lower_values_win_if_less_is_better():
     assert (pair.better, pair.worse, pair.outcome) == ("orla", "tavi", "holds, within noise")
     assert pair.published == pytest.approx(-0.27)
     assert found.tau == 1
-    assert found.reading == (
-        "Of 1 published ordering 1 holds within noise (Kendall's tau 1.00); orla, the published best, is best here."
-    )
+    assert found.reading == "Of 1 published ordering 1 holds within noise (Kendall's tau 1.00)."
 
 
 def test_the_order_of_labels_changes_nothing():
@@ -82,8 +79,8 @@ def test_the_order_of_labels_changes_nothing():
     first = orderings(ours, published, differences, direction="up")
     second = orderings(ours, dict(reversed(published.items())), differences, direction="up")
     assert set(first.pairs) == set(second.pairs)
-    assert (first.counts, first.tau, first.reading) == (second.counts, second.tau, second.reading)
-    assert first.counts["reversed"] == first.counts["holds"] == first.counts["reversed, within noise"] == 1
+    assert (first.tau, first.reading) == (second.tau, second.reading)
+    assert {pair.outcome for pair in first.pairs} == {"reversed", "holds", "reversed, within noise"}
 
 
 def test_too_few_values_to_compare():
@@ -95,5 +92,4 @@ def test_too_few_values_to_compare():
     )
     assert (tied.pairs, tied.tau) == ((), None)
     unasked = orderings({"orla": 1.0, "tavi": 2.0}, {"orla": 5.0, "tavi": 4.0}, lambda *pair: None, direction="up")
-    assert unasked.counts["open"] == 1
     assert "1 is open" in unasked.reading

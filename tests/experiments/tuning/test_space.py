@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.tuning.search import Search
-from atwu.experiments.tuning.search_space import first_points, search_space
+from atwu.experiments.tuning.search import Search, first_points, search_space
 from atwu.methods.component import Range
 from atwu.methods.method_table import METHODS
 from atwu.training.config import UnlearnConfig

@@ -20,11 +20,18 @@ from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.experiment_run import RunContext
 from atwu.experiments.study_models import Models
 from atwu.experiments.tuning import tune_methods as tune
-from atwu.experiments.tuning.search import FinishedTrial, PrunedError, Search, TrialFunction
-from atwu.experiments.tuning.trial import StopDestroyed, check_search, compute_objective, stop_if_destroyed
+from atwu.experiments.tuning.search import FinishedTrial, Search
+from atwu.experiments.tuning.trial import (
+    PrunedError,
+    StopDestroyed,
+    TrialFunction,
+    check_search,
+    compute_objective,
+    stop_if_destroyed,
+)
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
-from tests.experiments.tuning.searching import run_trials
+from tests.experiments.tuning.searching import run
 
 SEARCH = Search("grad_diff", find_setting("people-tiny"), trials=2).decided()
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
@@ -76,7 +83,7 @@ def trial() -> TrialFunction:
 
 def search(folder, *, seed=0, **changes):
     changed = dataclasses.replace(SEARCH, **changes)
-    return run_trials(changed, trial(), InProcessExecutor(), folder=folder, what={"seed": seed})
+    return run(changed, folder, trial(), what={"seed": seed})
 
 
 def test_a_trial_measures_the_metrics_of_the_objective_and_keeps_no_weights(tmp_path, runs):
@@ -118,7 +125,7 @@ def test_the_original_model_is_evaluated_once_per_setting_for_all_methods(tmp_pa
     monkeypatch.setattr(module, "evaluate_run", measure)
     monkeypatch.setattr(tune, "prepare_models", lambda setting, **options: models)
     options = {"setting": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
-    for trials in (2, 3):
+    for trials in (1, 2):
         tuning = plan_tuning(["grad_diff", "npo"], **options, trials=trials, transfer_trials=1)
         done = tune_methods(tuning, InProcessExecutor())
         assert {name: [len(each.trials) for each in found] for name, found in done.searches.items()} == {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,8 @@ import yaml
 from atwu.benchmarks.people.people_rows import people
 from atwu.training.config import UnlearnConfig
 from atwu.training.preset_files import read_preset
-from tests.commands import Started, run_here
+from tests.commands import run_here
 from tests.micro_models import write_models
-
-SECRET = "s3cret-Kelbury"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +128,7 @@ def test_searches_continue_and_write_presets_with_equal_budgets(micro, tmp_path)
     assert "micro/atwu: 2 of 3 trials" in again
     more = json.loads((tmp_path / "atwu.trials.json").read_text())["searches"][0]
     assert more["trials"][:2] == search["trials"]
-    with pytest.raises(ValueError, match=r"options\.weight_decay .*0\.02 .*None"):
+    with pytest.raises(ValueError, match=r"options\.weight_decay"):
         run(*given, "--trials", "3")
 
 
@@ -152,30 +148,3 @@ def test_the_second_stage_and_methods_that_cannot_be_tuned(micro, tmp_path, monk
     assert about["source"] == (
         f"atwu tune --method grad_diff --setting {setting} --trials 1 --transfer-to {setting} --transfer-trials 1"
     )
-
-
-def test_a_stopped_search_prints_how_to_resume(micro, tmp_path):
-    search = Started(
-        [
-            "tune",
-            "--method",
-            "grad_diff",
-            "--setting",
-            micro / "micro.yaml",
-            "--trials",
-            500,
-            "--output",
-            tmp_path / "out",
-        ]
-    )
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "out" / "trials").glob("*/[0-9]*/eval.json")):
-        assert not search.ended(), search.said()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    search.send(signal.SIGHUP)
-    done = search.wait()
-    assert done.returncode == 128 + signal.SIGHUP
-    last = r"atwu tune: stopped by SIGHUP at \S*grad_diff\S*: \d+ of 500 trials.*; the same command \w+"
-    assert re.fullmatch(last, done.stderr.splitlines()[-1])
-    assert "Traceback" not in done.stderr

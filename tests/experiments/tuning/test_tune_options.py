@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +14,8 @@ import yaml
 from atwu.benchmarks.base import Benchmark
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.search import FinishedTrial, NotPossibleError, Search, SearchResult
-from atwu.experiments.tuning.trial import check_search
+from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
+from atwu.experiments.tuning.trial import NotPossibleError, check_search
 from atwu.training.preset_files import read_preset
 from tests.commands import Done, run_here
 
@@ -33,22 +31,16 @@ class Searches:
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
-    def prepared(self, search: Search, models: Models, *given: object, **options: object) -> SimpleNamespace:
+    def run(self, search: Search, models: Models, *given: object, folder: Path, **options: object) -> SearchResult:
         search = search.decided()
         check_search(search, models)
-        return SimpleNamespace(search=search)
-
-    @contextlib.contextmanager
-    def open_trials(self, prepared: SimpleNamespace, *, folder: Path, **options: object) -> Iterator[SimpleNamespace]:
-        search = prepared.search
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]
         folder.mkdir(parents=True, exist_ok=True)
         point = {name: where.clip(2e-3) for name, where in search.space.items()}
         value = None if search.method in self.pruned else 0.5
-        found = SearchResult(search, (FinishedTrial(0, point, value, 1.0),))
-        yield SimpleNamespace(over=True, result=lambda: found)
+        return SearchResult(search, (FinishedTrial(0, point, value, 1.0),))
 
     @property
     def settings(self) -> list[str]:
@@ -72,8 +64,7 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.open_trials", found.open_trials)
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_search", found.prepared)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.search_setting", found.run)
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
@@ -94,7 +85,7 @@ def test_transfers_from_one_first_stage_share_its_storage_and_write_separate_pre
     for target in ("people-small", "tofu-small"):
         assert run("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", target).exit_code == 0
     first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
-    assert {search.storage for search in searches.seen} == {f"sqlite:///{first}"}
+    assert {search.storage for search in searches.seen} == {str(first)}
     assert {path.parent.name for path in tmp_path.glob("runs/*/grad_diff.yaml")} == {
         "tune-people-small",
         "tune-tofu-small",
@@ -105,9 +96,8 @@ def test_the_default_storage_is_in_the_output_folder(searches, tmp_path):
     given = ("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
     assert run(*given).exit_code == 0
     assert run(*given, "--storage", "elsewhere.db").exit_code == 0
-    assert [search.storage for search in searches.seen[::2]] == [
-        f"sqlite:///{tmp_path / name}" for name in ("mine/search.db", "elsewhere.db")
-    ]
+    found = [search.storage for search in searches.seen[::2]]
+    assert found == [str(tmp_path / name) for name in ("mine/search.db", "elsewhere.db")]
 
 
 @pytest.mark.parametrize(
@@ -155,14 +145,6 @@ def test_an_option_of_a_variant_cannot_be_set_for_all(searches):
     Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
     done = run("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1", "--output", "out")
     assert re.search("'sharp' .*--set beta", str(done.exception))
-
-
-def test_a_preset_names_the_files_of_its_settings(searches):
-    one, other = setting_file("one"), setting_file("other")
-    assert run("--method", "grad_diff", "--setting", one, "--transfer-to", other, "--output", "out").exit_code == 0
-    source = read_preset("out/grad_diff.yaml").about["source"]
-    assert "--setting one.yaml" in source
-    assert "--transfer-to other.yaml" in source
 
 
 def test_only_methods_that_the_rows_do_not_support_are_left_out_of_all(searches, rows, monkeypatch):

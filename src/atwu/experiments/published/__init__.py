@@ -20,14 +20,11 @@ _DEGRADED = "(!)"
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A published result table."""
-
     name: str
     title: str
     notes: tuple[str, ...]
     """Caveats of the comparison."""
     metrics: tuple[str, ...]
-    """Metric columns, in order."""
     rows: Mapping[str, Mapping[str, float]]
     """Label -> metric -> number. Labels are names of methods, of variants, or `original`, the original model."""
     degraded: frozenset[tuple[str, str]]
@@ -37,7 +34,6 @@ class PublishedTable:
 
 
 def published_tables() -> tuple[str, ...]:
-    """Names of the tables."""
     return tuple(sorted(path.stem for path in PUBLISHED_FOLDER.glob("*.csv")))
 
 

@@ -14,15 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from rich.table import Table
+from rich.text import Text
 from scipy.stats import kendalltau
 
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number
 from atwu.experiments.published import PublishedTable, published_table
 from atwu.report.report_records import Records
 from atwu.report.run_records import read_records
-from atwu.report.table_values import MetricKey, cell_of
+from atwu.report.table_values import MISSING_CELL, MetricKey, cell_of
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
@@ -64,7 +66,6 @@ def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, Pu
 
 
 def metric_key(metric: str, label: str) -> MetricKey:
-    """Return our set and metric of a published column."""
     return COMPARED_METRICS[metric][0] or ("forget", f"auroc_{label}")
 
 
@@ -124,9 +125,7 @@ class Ordering:
     """Label with the better published number."""
     worse: str
     published: float
-    """Published number of `better` minus that of `worse`."""
     ours: Interval | None
-    """Our difference, with its paired interval."""
     outcome: OrderingOutcome
     """`open`: our numbers are equal or were not compared; `within noise`: the interval includes 0, or there is no
     interval."""
@@ -137,11 +136,9 @@ class Orderings:
     """All pairs of common labels whose published numbers differ."""
 
     pairs: tuple[Ordering, ...]
-    counts: Mapping[OrderingOutcome, int]
     tau: float | None
     """Kendall's tau-b between both tables; None with fewer than two labels, or if one table is constant."""
     reading: str
-    """Summary in one sentence."""
 
 
 def orderings(
@@ -170,9 +167,15 @@ def orderings(
             Ordering(better, worse, published[better] - published[worse], found, outcome_of(found, direction=direction))
         )
     counts = Counter(pair.outcome for pair in pairs)
-    tau = _tau([ours[label] for label in labels], [published[label] for label in labels])
-    leader = _leader(labels, ours, published, up=direction == "up")
-    return Orderings(tuple(pairs), counts, tau, _reading(counts, tau, leader))
+    ranks = [ours[label] for label in labels], [published[label] for label in labels]
+    found_tau = float(kendalltau(*ranks, variant="b").statistic) if len(labels) > 1 else math.nan
+    tau = found_tau if math.isfinite(found_tau) else None
+    if not pairs:
+        return Orderings((), tau, "No two labels are both ordered in the published table and evaluated here.")
+    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
+    reading = f"Of {len(pairs)} published ordering{'s' * (len(pairs) > 1)} {', '.join(parts)}"
+    reading += "." if tau is None else f" (Kendall's tau {tau:.2f})."
+    return Orderings(tuple(pairs), tau, reading)
 
 
 def outcome_of(difference: Interval | None, *, direction: Direction) -> OrderingOutcome:
@@ -186,35 +189,44 @@ def outcome_of(difference: Interval | None, *, direction: Direction) -> Ordering
     return "holds, within noise" if agrees else "reversed, within noise"
 
 
-def _tau(ours: list[float], published: list[float]) -> float | None:
-    if len(ours) < 2:
-        return None
-    tau = float(kendalltau(ours, published, variant="b").statistic)
-    return tau if math.isfinite(tau) else None
+def comparison_table(records: Records, published: PublishedTable) -> Table:
+    """Table of our and the published numbers: a row per common label, a pair of columns per common metric."""
+    labels = [label for label in records.results if label in published.rows]
+    metrics = [metric for metric in COMPARED_METRICS if metric in published.metrics]
+    place = (records.study.get("setting") or {}).get("name", records.title)
+    table = Table(title=Text(f"{place} compared with: {published.title}"), title_justify="left", pad_edge=False)
+    floor = ["ES_delta uses values with a floor of one token in both."] if "ES_delta" in metrics else []
+    table.caption = Text(" ".join([*published.notes, *floor, "Published runs use one seed."]))
+    table.caption_justify = "left"
+    table.add_column("", no_wrap=True)
+    for metric in metrics:
+        arrow = ARROWS[COMPARED_METRICS[metric][1]]
+        table.add_column(Text(f"{metric}{arrow}\nhere"), justify="right")
+        table.add_column(Text(f"{metric}{arrow}\npublished"), justify="right", style="dim")
+    for label in labels:
+        cells = []
+        for metric in metrics:
+            theirs = published.rows[label].get(metric)
+            mark = " (!)" if (label, metric) in published.degraded else ""
+            cell = published_value(records, metric, label)
+            ours = MISSING_CELL if cell is None else f"{format_number(cell.value, cell.digits)} {format_interval(cell)}"
+            cells += [ours.strip(), MISSING_CELL if theirs is None else f"{theirs:g}{mark}"]
+        table.add_row(Text(label), *cells)
+    return table
 
 
-def _leader(
-    labels: list[str], ours: Mapping[str, float], published: Mapping[str, float], *, up: bool
-) -> tuple[str, int, int] | None:
-    """Return the published best label, its rank in our table and the table's length; None if the best is tied or not
-    evaluated here."""
-    sign = 1 if up else -1
-    order = sorted(labels, key=lambda label: -sign * published[label])
-    if len(order) < 2 or published[order[0]] == published[order[1]]:
-        return None
-    place = 1 + sum(sign * ours[label] > sign * ours[order[0]] for label in labels)
-    return order[0], place, len(labels)
-
-
-def _reading(counts: Mapping[OrderingOutcome, int], tau: float | None, leader: tuple[str, int, int] | None) -> str:
-    total = sum(counts.values())
-    if not total:
-        return "No two labels are both ordered in the published table and evaluated here."
-    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
-    text = f"Of {total} published ordering{'s' * (total > 1)} {', '.join(parts)}"
-    if tau is not None:
-        text += f" (Kendall's tau {tau:.2f})"
-    if leader is not None:
-        name, place, length = leader
-        text += f"; {name}, the published best, is {'best' if place == 1 else f'number {place} of {length}'} here"
-    return text + "."
+def ordering_table(metric: str, found: Orderings) -> Table:
+    """Table of published orderings and whether they hold here, pair by pair."""
+    table = Table(title=Text(f"{metric}: {found.reading}"), title_justify="left", pad_edge=False)
+    for column in ("published order", "published difference", "our difference", "verdict"):
+        table.add_column(column, justify="right" if "difference" in column else "left")
+    for pair in found.pairs:
+        value, low, high = pair.ours or (math.nan, math.nan, math.nan)
+        ours = MISSING_CELL if value != value else f"{value:+.3g}"
+        table.add_row(
+            f"{pair.better} better than {pair.worse}",
+            f"{pair.published:+.3g}",
+            ours if low != low else f"{ours} [{low:+.3g}, {high:+.3g}]",
+            Text(pair.outcome, "dim" if "noise" in pair.outcome or pair.outcome == "open" else "bold"),
+        )
+    return table

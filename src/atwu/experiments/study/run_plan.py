@@ -11,7 +11,6 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import progress_bar
-from atwu.errors import BudgetReachedError, NonFiniteLossError, WorkerError
+from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
 from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
@@ -31,13 +30,13 @@ from atwu.experiments.experiment_run import (
     RETAIN_ONLY,
     ExperimentRun,
     RunContext,
+    begin_job,
     execute_run,
-    needs_preferred_answers,
+    job_of,
     reference_result,
 )
-from atwu.experiments.job_files import JobFiles
 from atwu.experiments.study.study_plan import StudyPlan
-from atwu.experiments.study_models import models_identity
+from atwu.experiments.study_models import models_identity, needs_preferred_answers
 from atwu.judge.open_judge import JudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.report_records import EVAL_NAME
@@ -68,7 +67,6 @@ class PlanExecution:
         say: Say = logger.info,
     ) -> None:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
-        self._jobs = JobFiles(plan.folder)
         self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
@@ -101,23 +99,18 @@ class PlanExecution:
     def settled(self, run: ExperimentRun) -> bool:
         """Whether a run with the plan's settings is finished or has failed."""
         there = run.finished or (run.folder / FAILED_NAME).is_file()
-        return there and self._jobs.known(run.folder) == self.job(run)
-
-    def stale(self, run: ExperimentRun) -> bool:
-        """Whether the files of a run were made with other settings than the plan's."""
-        return run.folder.exists() and self._jobs.known(run.folder) != self.job(run)
+        return there and job_of(self.plan.folder, run.folder) == self.job(run)
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
-        """Check the existing files of runs, and clear failures that may not happen again."""
+        """Check the existing files of runs, and clear failures."""
         for run in runs:
             failure = run.folder / FAILED_NAME
-            if failure.is_file() and (self._overwrite or not read_json(failure)["final"]):
-                if self._overwrite or not (run.folder / RECORD_NAME).is_file():
-                    shutil.rmtree(run.folder)
-                else:  # unlearning is finished, the evaluation failed
-                    failure.unlink()
+            if failure.is_file() and not self._overwrite and (run.folder / RECORD_NAME).is_file():
+                failure.unlink()  # unlearning is finished, the evaluation failed
+            elif failure.is_file():
+                shutil.rmtree(run.folder)
             there = run.folder.exists() or unfinished(run.folder).exists()
-            known, wanted = self._jobs.known(run.folder), self.job(run)
+            known, wanted = job_of(self.plan.folder, run.folder), self.job(run)
             if there and known != wanted and not self._overwrite:
                 names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
                 raise ValueError(
@@ -131,12 +124,19 @@ class PlanExecution:
         A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
         cost limit is reached, no further run starts.
         """
-        waiting = {run.name: run for run in runs if not self.settled(run) or killed_after_result(run)}
+        waiting = {
+            run.name: run
+            for run in runs
+            # The manifest is written last; without it the run was killed after its result was written.
+            if not self.settled(run) or (run.finished and not (run.folder / MANIFEST_NAME).is_file())
+        }
         if not waiting and (not self.plan.study.probe or self._probed.is_file()):
             return
         references = self._references(executor)
-        if self.plan.study.probe:
-            self._probe(executor)
+        if self.plan.study.probe and not self._probed.is_file():
+            self._say("probing the original model")
+            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
+            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
         begun: dict[str, ExperimentRun] = {}
         there = len(runs) - len(waiting)
         bar = progress_bar(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
@@ -147,17 +147,19 @@ class PlanExecution:
                 if source is not None and not self.settled(source):
                     continue
                 begun[run.name] = waiting.pop(run.name)
-                self._jobs.begin(run.folder, self.job(run))
+                begin_job(self.plan.folder, run.folder, self.job(run))
                 if source is None or source.finished:
                     given, needs = (self._setup, run, references), self._setup.needs(run.options)
                     return run.name, Task(execute_run, given, run.folder, run.scorer_from, needs)
-                kind = ValueError if failures([source])[source.name].final else WorkerError  # final if the other one is
-                finish(run.name, None, kind(f"{source.name}, whose scorer it starts from, failed."))
+                finish(run.name, None, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
             return None
 
         def finish(name: str, value: Any, error: Exception | None) -> None:
-            if error is not None:
-                self._failed(begun[name], error)
+            if error is not None:  # is recorded, and other runs continue
+                folder = begun[name].folder
+                folder.mkdir(parents=True, exist_ok=True)
+                write_json(folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
+                logger.error("%s failed", name, exc_info=error)
             if isinstance(error, BudgetReachedError):
                 waiting.clear()
             bar.update()
@@ -166,7 +168,6 @@ class PlanExecution:
             executor.run(begin, finish)
 
     def _where(self, *, paired: bool = False) -> dict[str, Any]:
-        """Return rows, models and device of a result."""
         if paired not in self._known:
             self._known[paired] = models_identity(self._setup.models, paired=paired)
         return {**self._known[paired], **self._place}
@@ -180,46 +181,16 @@ class PlanExecution:
             file = plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:
                 continue
-            if self._jobs.known(file.parent) != job or not file.is_file():
+            if job_of(self.plan.folder, file.parent) != job or not file.is_file():
                 self._say(f"evaluating the {role} model")
-                self._jobs.begin(file.parent, job)
+                begin_job(self.plan.folder, file.parent, job)
             found[role] = reference_result(executor, self._setup, role, dict(found), file)
         return found
 
-    def _probe(self, executor: Executor) -> None:
-        """Train a linear probe on the original model's hidden states, and write the result."""
-        if not self._probed.is_file():
-            self._say("probing the original model")
-            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
-            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
 
-    def _failed(self, run: ExperimentRun, error: Exception) -> None:
-        """Record an error, so that other runs continue."""
-        # Errors caused by settings and rows are permanent; a full disk or device may not be.
-        final = isinstance(error, NonFiniteLossError | ValueError)
-        run.folder.mkdir(parents=True, exist_ok=True)
-        write_json(run.folder / FAILED_NAME, dataclasses.asdict(RunFailure(f"{type(error).__name__}: {error}", final)))
-        logger.error("%s failed", run.name, exc_info=error)
-
-
-def killed_after_result(run: ExperimentRun) -> bool:
-    """Whether a run was killed before its weights were removed and its manifest written."""
-    return run.finished and not (run.folder / MANIFEST_NAME).is_file()
-
-
-@dataclass(frozen=True, slots=True)
-class RunFailure:
-    """Reason why a run has no result."""
-
-    error: str
-    final: bool
-    """Whether it is caused by settings and rows, and would happen again."""
-
-
-def failures(runs: Iterable[ExperimentRun]) -> dict[str, RunFailure]:
-    """Return the failed runs, by name."""
+def failures(runs: Iterable[ExperimentRun]) -> dict[str, str]:
     files = {run.name: run.folder / FAILED_NAME for run in runs}
-    return {name: RunFailure(**read_json(file)) for name, file in files.items() if file.is_file()}
+    return {name: str(read_json(file)["error"]) for name, file in files.items() if file.is_file()}
 
 
 def probe_original(setup: RunContext) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Run a complete study: plan it, do its runs, and write tables and the report page."""
+"""Run a complete study: plan it, print the plan, do its runs, and write tables and the report page."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from atwu._file_reading import prefix_errors
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from atwu._file_reading import prefix_errors, printable
 from atwu._files import write_json, write_text
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
-from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, find_setting
 from atwu.experiments.executors import Executor
-from atwu.experiments.experiment_run import RunContext, check_workers
-from atwu.experiments.job_files import lock_folder
-from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
-from atwu.experiments.study.study_file import read_study
+from atwu.experiments.experiment_run import RunContext, format_options, lock_folder
+from atwu.experiments.study.run_plan import PlanExecution, failures
+from atwu.experiments.study.study_file import library, read_study
 from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
 from atwu.experiments.study_models import prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
@@ -34,11 +37,8 @@ class StudyResult:
     """Result of a study."""
 
     records: Records | None
-    """None if no run is finished."""
-    failed: Mapping[str, RunFailure]
-    """Failed runs, which are not in the table, by name."""
-    stale: int
-    """Number of runs with other settings in the folder."""
+    failed: Mapping[str, str]
+    """Errors of failed runs, which are not in the table, by name."""
     written: tuple[Path, ...]
 
 
@@ -61,7 +61,7 @@ def plan_study(
         presets: folder with the user's preset files.
         configurations: configurations under which all variants run (`atwu.methods.recipe`).
         paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
-        only: labels of the variants to run; empty for all. Other variants that cannot run are dropped.
+        only: labels of the variants to run; empty for all.
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
@@ -121,8 +121,7 @@ def run_study(
         judging: judge options of each process (`shared_judge`).
     """
     folder, runs = whole.folder, whole.now.runs
-    if begun := [run for run in runs if not run.finished]:
-        check_workers(executor, (run.method for run in begun), (run.options for run in begun), whole.metrics)
+    if any(not run.finished for run in runs):
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
     setup = RunContext(
         prepare_models(whole.setting, say=say),
@@ -141,13 +140,11 @@ def run_study(
         work.work(runs, executor, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
-        reasons = {name: each.error for name, each in failed.items()}
-        write_json(folder / STUDY_NAME, study_record(whole, command, current, reasons))
-        stale = sum(map(work.stale, whole.runs))
+        write_json(folder / STUDY_NAME, study_record(whole, command, current, failed))
         if not any(run.finished for run in current):
-            return StudyResult(None, failed, stale, ())
+            return StudyResult(None, failed, ())
         records = read_records([folder])
-        return StudyResult(records, failed, stale, write_outputs(records, folder, command=command, say=say))
+        return StudyResult(records, failed, write_outputs(records, folder, command=command, say=say))
 
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
@@ -165,3 +162,54 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> 
         say(f"no report.html: {error}")
         return tuple(written)
     return (*written, page)
+
+
+def library_table() -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("study", "question"):
+        table.add_column(name, overflow="fold")
+    for name, title in library().items():
+        table.add_row(name, title)
+    return table
+
+
+def settings_table() -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("setting", "benchmark", "original model", "about"):
+        table.add_column(name, overflow="fold")
+    for setting in BENCHMARK_SETTINGS.values():
+        table.add_row(setting.name, str(setting.benchmark), str(setting.target), setting.about)
+    return table
+
+
+def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
+    """Print the variants of a study, their tuning budget, and the estimated duration."""
+    table = Table("variant", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
+    for label in dict.fromkeys(run.label for run in planned.runs):
+        runs = [run for run in planned.runs if run.label == label]
+        shared = planned.setting.training
+        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
+        table.add_row(
+            label,
+            runs[0].method,
+            settings or "published",
+            ", ".join(str(run.seed) for run in runs),
+            f"{sum(run.finished for run in runs)} of {len(runs)}",
+        )
+    title = Text(printable(planned.study.title), "bold")
+    console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
+    console.print(table)
+    console.print(f"tuning budget: {planned.budget}")
+    seconds, source = planned.seconds_per_run()
+    console.print(
+        f"{len(planned.remaining)} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s "
+        f"each ({source}): about {_duration(planned.estimate(processes))}"
+    )
+    if models := planned.seconds_of_models():
+        console.print(f"plus the models of {planned.setting.name}, if not cached: {_duration(models)}")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

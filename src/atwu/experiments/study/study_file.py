@@ -21,9 +21,8 @@ BUILT_IN = Path(__file__).with_name("library")
 """Built-in studies, one YAML file each."""
 
 ALL = "all"
-MAX_LABEL_LENGTH = 200
 MAX_SEEDS = 1000
-"""Upper limits that catch typing errors."""
+"""Upper limit that catches typing errors."""
 
 _KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets", "trace", "probe")
 _OWN_KEYS = ("label", "method", "scorer_from", "start")
@@ -63,7 +62,6 @@ class Study:
     presets: bool
     """Start from the setting's tuned values if there are any."""
     trace: bool
-    """Record word scores during training."""
     probe: bool
     """Also train a linear probe on the labels, using the original model's hidden states."""
     setting_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -79,7 +77,6 @@ class Study:
         return replace(self, seeds=self.setting_seeds.get(setting, self.seeds), setting_seeds={})
 
     def with_seeds(self, count: int) -> Study:
-        """Return the study with the seeds 1 to `count`."""
         return replace(self, seeds=_seeds(count), setting_seeds={})
 
     def under(self, configurations: Sequence[str]) -> Study:
@@ -90,10 +87,8 @@ class Study:
             raise ValueError(
                 f"variant {own[0]!r} sets its own configuration; leave out --configuration, or remove it from the variant."
             )
-        if len(dict.fromkeys(configurations)) < 2:
-            shown = dict.fromkeys(configurations, "")
-        else:
-            shown = {name: f", {name}" for name in configurations}
+        several = len(set(configurations)) > 1
+        shown = {name: f", {name}" if several else "" for name in configurations}
         variants = tuple(
             replace(
                 variant,
@@ -210,9 +205,6 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
             found.append(replace(variant, label=labelled(variant.label), options=options, scorer_from=source))
     labels = [variant.label for variant in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
-    unfit = [label for label in labels if not label.isprintable() or len(label) > MAX_LABEL_LENGTH]
-    if unfit:
-        raise ValueError(f"label {unfit[0]!r:.60} is invalid: use at most {MAX_LABEL_LENGTH} characters on one line.")
     reserved = sorted(set(labels) & set(REFERENCE_MODELS))
     if reserved:
         raise ValueError(f"label {reserved[0]!r} is reserved for a reference model; choose another one.")

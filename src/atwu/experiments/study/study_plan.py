@@ -17,9 +17,9 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, missing_requirement
+from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
 from atwu.experiments.study.study_file import Study, Variant
-from atwu.experiments.study_models import has_retain_only
+from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import Preset, find_preset
@@ -121,21 +121,14 @@ class StudyPlan:
             elif reason := missing_requirement(run.config(self.setting), benchmark):
                 reasons[run.label] = reason
         setting, groups = self._measurable(benchmark)
-        kept = self.without(reasons)
-        return replace(kept, setting=setting, left_out=(*kept.left_out, *groups))
-
-    def without(self, reasons: Mapping[str, str]) -> StudyPlan:
-        """Drop variants, each with its reason, and those that use their scorers."""
-        known = {*reasons, *(run.label for run in self.runs)}
-        tied = {
+        reasons |= {
             variant.label: f"uses the scorer of {variant.scorer_from}, which is left out"
             for variant in self.study.variants
-            if variant.scorer_from in reasons and variant.label in known
+            if variant.scorer_from in reasons
         }
-        every = {**reasons, **tied}
-        lines = (f"{label} is left out: it {reason}" for label, reason in every.items())
-        runs = tuple(run for run in self.runs if run.label not in every)
-        return replace(self, runs=runs, left_out=(*self.left_out, *lines))
+        lines = (f"{label} is left out: it {reason}" for label, reason in reasons.items())
+        runs = tuple(run for run in self.runs if run.label not in reasons)
+        return replace(self, runs=runs, setting=setting, left_out=(*lines, *groups))
 
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
@@ -172,7 +165,7 @@ def plan(
 
     Args:
         presets: folder with the user's preset files, METHOD.yaml.
-        only: labels of the variants to run; other variants that cannot run are dropped.
+        only: labels of the variants to run; empty for all.
     """
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
@@ -190,26 +183,21 @@ def plan(
         raise ValueError(f"evaluation of setting {setting.name}: {error}") from None
     for name in study.metrics or setting.metrics:
         lookup("metrics", name, all_metrics())
-    runs, impossible = [], {}
-    asked = {*only, *(variant.scorer_from for variant in study.variants if variant.label in only)}
+    runs = []
     for variant in study.variants:
         try:
             found = _runs(study, setting, folder, variant, presets)
             found[0].config(setting)  # other seeds have the same options
         except (TypeError, ValueError) as error:
-            if not only or variant.label in asked:
-                raise ValueError(f"{variant.label}: {error}") from None
-            impossible[variant.label] = f"cannot run: {error}"
-            continue
+            raise ValueError(f"{variant.label}: {error}") from None
         runs += found
     runs.sort(key=lambda run: study.seeds.index(run.seed))  # one seed after another: a complete table early
-    return StudyPlan(study, setting, folder, tuple(runs), tuple(only)).without(impossible)
+    return StudyPlan(study, setting, folder, tuple(runs), tuple(only))
 
 
 def _runs(
     study: Study, setting: BenchmarkSetting, folder: Path, variant: Variant, presets: str | Path | None
 ) -> list[ExperimentRun]:
-    """The runs of one variant, one per seed."""
     preset = _preset(setting, variant, presets) if study.presets else None
     kept = {} if preset is None else _tuned(preset, setting, variant)
     budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
@@ -234,38 +222,30 @@ def _runs(
 
 
 def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | None) -> Preset | None:
-    method = variant.method
-    if folder is None:
-        return find_preset(setting.presets or setting.name, method) or _lent(setting, method)
-    path = _preset_file(variant, Path(folder))
-    if path is None:
+    """Return the values that a variant starts from: those of a file, of the setting, or of the method whose published
+    values its method uses."""
+    method, place = variant.method, setting.presets or setting.name
+    if folder is not None:
+        path = _preset_file(variant, Path(folder))
+        preset = None if path is None else read_preset(path)
+        if preset is not None and preset.method != method:
+            raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
+        return preset
+    row = METHODS.get(method)
+    if (own := find_preset(place, method)) or row is None or row.values_from is None:
+        return own
+    if (found := find_preset(place, row.values_from)) is None:
         return None
-    preset = read_preset(path)
-    if preset.method != method:
-        raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
-    return preset
+    taken, numbers = set(recipe(method).options), component_options()
+    options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
+    budget = f"values of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
+    return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
 
 
 def _preset_file(variant: Variant, folder: Path) -> Path | None:
     """Return the preset file of a variant, or else of its method; None if neither exists."""
     files = (folder / f"{name}.yaml" for name in (variant_name(variant.label), variant.method))
     return next((file for file in files if file.is_file()), None)
-
-
-def _lent(setting: BenchmarkSetting, method: str) -> Preset | None:
-    """Return the preset of the method whose published values a method uses, if it has none of its own at a setting."""
-    row = METHODS.get(method)
-    found = (
-        None
-        if row is None or row.values_from is None
-        else find_preset(setting.presets or setting.name, row.values_from)
-    )
-    if found is None:
-        return None
-    taken, numbers = set(recipe(method).options), component_options()
-    options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
-    budget = f"values of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
-    return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
 
 
 def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[str, Any]:
@@ -291,7 +271,6 @@ def variant_name(label: str) -> str:
 
 
 def folder_name(label: str, seed: int) -> str:
-    """Folder of a variant's run."""
     return f"{variant_name(label)}-s{seed}"
 
 

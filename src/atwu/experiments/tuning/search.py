@@ -1,21 +1,20 @@
-"""A hyperparameter search for one method: its objective, options, trials and result."""
+"""A hyperparameter search for one method: its objective, options, space, first points, trials and result."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from atwu._cache import short_hash
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import find_metric
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
-from atwu.experiments.tuning.search_space import first_points, search_space
-from atwu.methods.component import Range
+from atwu.methods.component import Range, options_of_component
+from atwu.methods.method_table import METHODS, Method
+from atwu.methods.recipe import Recipe, recipe, split_weighting
 from atwu.report.table_values import MetricKey
 from atwu.training.config import UnlearnConfig
 
@@ -29,9 +28,7 @@ class Objective:
     groups: tuple[str, ...]
     """Groups of metrics needed to compute it."""
     forget: MetricKey
-    """Term that measures forgetting."""
     retain: MetricKey
-    """Term that measures retention."""
     names: tuple[str, str]
     """Names of the two terms in tables."""
 
@@ -78,34 +75,13 @@ class FinishedTrial:
     """One finished trial of the budget."""
 
     number: int
-    """Trial number, from 0."""
     point: SearchPoint
     value: float | None
     """The objective; None if it was pruned."""
     seconds: float = 0.0
     forget: float | None = None
-    """Forget term of the objective."""
     retain: float | None = None
-    """Retain term of the objective."""
     reason: str | None = None
-    """Why it was pruned."""
-
-    @property
-    def content_hash(self) -> str:
-        """Hash of all fields, stored beside them: a storage of Optuna has no checksums."""
-        return short_hash(dataclasses.asdict(self))
-
-
-class PrunedError(Exception):
-    """Raised by a trial whose settings fail; the message says why."""
-
-
-class NotPossibleError(ValueError):
-    """The rows of a setting lack what a method needs."""
-
-
-TrialFunction = Callable[[int, SearchPoint, Path], FinishedTrial]
-"""Runs one trial of the budget in its own folder; its duration is set by the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +114,6 @@ class Search:
 
     @property
     def label(self) -> str:
-        """Name in the storage."""
         return self.name or f"{self.setting.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:
@@ -180,27 +155,11 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedSearch:
-    """A search that is ready to start."""
-
-    search: Search
-    """With all defaults resolved."""
-    evaluate: TrialFunction
-    """Picklable, unless trials run in this process."""
-    what: Mapping[str, Any]
-    """Definition, which must match that of a search with the same name in the storage."""
-    needs: tuple[Path, ...] = ()
-    """Local models and files of rows that trials read."""
-
-
-@dataclass(frozen=True, slots=True)
 class SearchResult:
     """Result of a search."""
 
     search: Search
-    """With all defaults resolved."""
     trials: tuple[FinishedTrial, ...]
-    """In order of trial number."""
 
     @property
     def best(self) -> FinishedTrial | None:
@@ -214,11 +173,71 @@ class SearchResult:
 
     @property
     def seconds(self) -> float:
-        """Total duration of all trials."""
         return sum(trial.seconds for trial in self.trials)
 
     @property
     def budget(self) -> str:
-        """Description of the budget for tables."""
         count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
         return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
+
+
+_UNKNOWN = Method("", "", "", "", "")
+"""Method that defines the ranges of a component that no method of the table uses."""
+
+
+def search_space(
+    method: str, *, learning_rate: tuple[float, float], layers: int | None = None, **parts: Any
+) -> dict[str, Range]:
+    """Return the searched options with their ranges, the learning rate first.
+
+    An option of a component is searched if the methods with that component search it. So `npo` with another forget loss
+    does not search NPO's beta.
+
+    Args:
+        learning_rate: lowest and highest learning rate, which depend on model and benchmark.
+        layers: number of decoder layers, for RMU's layer index; None for models with at least 13.
+        parts: weighting, forget_loss and retain_loss that replace the method's.
+    """
+    decided = recipe(method, **parts)
+    space = {"learning_rate": Range(*learning_rate)}
+    for name, option in decided.options.items():
+        where = _owner(name, METHODS[method], decided).search.get(name, option.search)
+        if where is not None:
+            space[name] = where
+    if layers is not None and "layer" in space:
+        where = space["layer"]
+        low = where.low if where.low < layers else 0  # all layers if the range starts after the last
+        space["layer"] = Range(low, min(where.high, layers - 1), log=False, integer=True)
+    return space
+
+
+def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dict[str, float]]:
+    """Return the first points of a search: the first trial of the published search, then its best values.
+
+    Numbers that the published first trial does not set have their defaults; `Search.decided` clips those outside their
+    range. Arguments are those of `search_space`.
+    """
+    decided = recipe(method, **parts)
+    row = METHODS[method]
+    searched = search_space(method, learning_rate=(learning_rate, learning_rate), **parts)
+    owners = {name: _owner(name, row, decided) for name, option in decided.options.items() if name in searched}
+    return [
+        {"learning_rate": learning_rate}
+        | {name: getattr(owner, kind).get(name, decided.options[name].default) for name, owner in owners.items()}
+        for kind in (("first_trial", "defaults") if row.first_trial else ("defaults",))
+    ]
+
+
+def _owner(name: str, row: Method, decided: Recipe) -> Method:
+    """Return the method that defines an option: `row`, unless the component with this option was replaced."""
+    owners = (each for each in (row, *METHODS.values()) if _shares(name, each, decided))
+    return next(owners, _UNKNOWN)
+
+
+def _shares(name: str, row: Method, decided: Recipe) -> bool:
+    if any(option.name == name for option in options_of_component(decided.forget_component)):
+        return row.forget_loss == decided.forget_loss
+    named = zip(decided.weighting_names, decided.weighting_components, strict=True)
+    weightings = [part for part, made in named if any(option.name == name for option in options_of_component(made))]
+    # Loss weights belong to the method itself.
+    return not weightings or bool(set(weightings) & set(split_weighting(row.weighting)[0]))

@@ -1,4 +1,4 @@
-"""Trials of a search: check and define the search, and run one of its points.
+"""Check and define a search, and run one of its points.
 
 A trial unlearns, computes the metrics of the objective, keeps the numbers and deletes the weights. Runs that destroy the
 model are stopped early and pruned: if the loss is not finite, or the retain loss is worse than that of uniform guessing.
@@ -13,8 +13,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +33,35 @@ from atwu.experiments.experiment_run import (
     RunContext,
     execute_run,
     format_options,
-    missing_requirement,
-    needs_preferred_answers,
     reference_result,
 )
-from atwu.experiments.study_models import Models, models_identity
+from atwu.experiments.study_models import Models, missing_requirement, models_identity, needs_preferred_answers
 from atwu.experiments.tuning.search import (
     OBJECTIVES,
     FinishedTrial,
-    NotPossibleError,
-    PreparedSearch,
-    PrunedError,
     Search,
     SearchPoint,
-    TrialFunction,
 )
 from atwu.report.table_values import cell_of
-from atwu.training.load_to_train import ModelSource
 from atwu.training.run_folder import LOG_NAME, unfinished
 
 WINDOW = 5
 """Number of logged retain losses that are averaged before a run may be stopped."""
 _LIKELIHOODS = ("nll", "kl", "kl_rows")
 """Retain losses in nats per token, for which uniform guessing gives log(vocabulary size)."""
-
-
 _RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a setting that affect the value of a trial."""
+
+TrialFunction = Callable[[int, SearchPoint, Path], FinishedTrial]
+"""Runs one trial of the budget in its own folder; its duration is set by the caller."""
+
+
+class PrunedError(Exception):
+    """Raised by a trial whose settings fail; the message says why."""
+
+
+class NotPossibleError(ValueError):
+    """The rows of a setting lack what a method needs."""
 
 
 def original_result(
@@ -74,15 +75,6 @@ def original_result(
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
     setup = RunContext(models, setting, chosen.groups)
     return {ORIGINAL: reference_result(executor, setup, ORIGINAL, {}, file)}
-
-
-def prepare_search(search: Search, models: Models, references: Mapping[str, EvalResult]) -> PreparedSearch:
-    """Prepare a checked search: resolve its defaults and define it."""
-    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
-    search = search.decided(int(layers))
-    setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)
-    evaluate = partial(compute_objective, search, setup, references)
-    return PreparedSearch(search, evaluate, search_definition(search, models), setup.needs(search.options))
 
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
@@ -162,7 +154,10 @@ def compute_objective(
     try:
         result = execute_run(setup, run, references, folder=folder)
     except (NonFiniteLossError, PrunedError) as error:
-        _discard(folder)
+        folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
+        if (log := unfinished(folder) / LOG_NAME).is_file():
+            shutil.copyfile(log, folder / LOG_NAME)
+        shutil.rmtree(unfinished(folder), ignore_errors=True)
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
         raise ValueError(f"trial {place} of {search.label} cannot run ({format_options(point)}): {error}") from error
@@ -172,14 +167,6 @@ def compute_objective(
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
         raise PrunedError(f"{search.objective} is undefined for this trial")
     return FinishedTrial(place, point, value, forget=forget, retain=retain)
-
-
-def _discard(folder: Path) -> None:
-    """Remove an unfinished run except for its log."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if (log := unfinished(folder) / LOG_NAME).is_file():
-        shutil.copyfile(log, folder / LOG_NAME)
-    shutil.rmtree(unfinished(folder), ignore_errors=True)
 
 
 def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:

@@ -1,18 +1,20 @@
-"""Run searches with Optuna: ask for the next point, run the trial, tell its result; all searches share one executor.
+"""Run a search with Optuna: ask for the next point, run the trial, tell its result.
 
 The first ten points are the given ones, then quasi-random ones (Sobol 1967); the others are those of Optuna's TPE
-(Bergstra et al. 2011). The storage keeps finished trials when a command is killed; trials that were running start again
-under their numbers, so every search ends with exactly its budget of trials.
+(Bergstra et al. 2011). The storage (an SQLite file, a journal file for network folders, or any database that Optuna
+supports) keeps finished trials when a command is killed; trials that were running start again under their numbers, so
+every search ends with exactly its budget of trials.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
+import functools
 import logging
 import math
+import re
+import sqlite3
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,12 @@ from atwu._extras import require
 from atwu._progress import progress_bar
 from atwu._renamed import rename_keys
 from atwu.experiments.executors import Executor, Task
-from atwu.experiments.job_files import JobFiles, lock_folder
-from atwu.experiments.tuning.search import FinishedTrial, PreparedSearch, Search, SearchPoint, SearchResult
-from atwu.experiments.tuning.trial import run_trial
-from atwu.experiments.tuning.trial_storage import masked, open_storage, storage_url
+from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
+from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
+from atwu.experiments.tuning.trial import TrialFunction, run_trial
 from atwu.methods.component import Range
 from atwu.training.progress import Say
+from atwu.training.run_key import key_differences
 
 logger = logging.getLogger(__name__)
 
@@ -35,150 +37,95 @@ STARTUP_TRIALS = 10
 _FACTS = ("seconds", "forget", "retain", "reason")
 """Fields of a finished trial that Optuna stores as its attribute."""
 
-Searches = Generator["Trials"]
-"""Searches of one method, in sequence: the next is requested when the last one is finished."""
 
+def run_search(
+    search: Search,
+    evaluate: TrialFunction,
+    executor: Executor,
+    *,
+    folder: Path,
+    what: Mapping[str, Any],
+    needs: tuple[Path, ...] = (),
+    progress: bool = False,
+    say: Say = logger.info,
+) -> SearchResult:
+    """Run a new or continued search to its end; its folder is locked against other commands.
 
-def search_all(every: Iterable[Searches], executor: Executor) -> None:
-    """Run the searches of all methods; a later one starts when earlier ones leave workers idle.
+    Args:
+        evaluate: picklable, unless trials run in this process.
+        what: definition, which must match that of a search with the same name in the storage.
+        needs: local models and files of rows that trials read.
 
     Raises:
-        Exception: the error of a trial or method; all searches can be continued.
+        Exception: the error of a trial; the search can be continued.
     """
-    later, begun, running = iter(every), dict[Searches, Trials](), dict[str, Searches]()
-
-    def advance(searches: Searches) -> None:
-        begun.pop(searches, None)
-        if (trials := next((each for each in searches if not each.over), None)) is not None:
-            begun[searches] = trials
-
-    def opened() -> Iterator[Searches]:
-        for searches in later:
-            leaving.callback(searches.close)
-            advance(searches)
-            if searches in begun:
-                yield searches
-
-    def begin() -> tuple[str, Task] | None:
-        for searches in itertools.chain(tuple(begun), opened()):
-            if (found := begun[searches].begin()) is not None:
-                running[found[0]] = searches
-                return found
-        return None
-
-    def finish(name: str, trial: FinishedTrial, error: Exception | None) -> None:
-        if error is not None:
-            raise error
-        searches = running.pop(name)
-        begun[searches].finish(trial)
-        if begun[searches].over:
-            advance(searches)
-
-    with contextlib.ExitStack() as leaving:
-        executor.run(begin, finish)
-
-
-class Trials:
-    """A search in progress."""
-
-    def __init__(self, prepared: PreparedSearch, study: Any, *, folder: Path, bar: Any) -> None:
-        self._prepared, self._search, self._study = prepared, prepared.search, study
-        self._folder, self._jobs, self._bar = folder, JobFiles(folder), bar
-        self._known, self._running = stored_trials(study), dict[int, Any]()
-        states = require("optuna.trial", extra="tune").TrialState
+    optuna = require("optuna", extra="tune")
+    states = optuna.trial.TrialState
+    own = folder / "trials" / search.label.replace("/", "_")
+    taken = f"another command is running {search.label} in the same storage; wait for it."
+    running: dict[int, Any] = {}
+    with lock_folder(own):
+        study = open_study(search, folder, what)
+        known = stored_trials(study)
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
-        self._stopped = {trial.number: trial._trial_id for trial in stopped}
-        self._show()
-
-    @property
-    def over(self) -> bool:
-        """Whether all trials of the budget are finished."""
-        return all(number in self._known for number in range(self._search.trials))
-
-    def result(self) -> SearchResult:
-        """Result so far."""
-        trials = tuple(self._known[number] for number in range(self._search.trials) if number in self._known)
-        return SearchResult(self._search, trials)
-
-    def begin(self) -> tuple[str, Task] | None:
-        """Return the next task with its name; None if there is none at present."""
-        begun = {*self._known, *self._running}
-        if (number := next((each for each in range(self._search.trials) if each not in begun), None)) is None:
-            return None
-        optuna = require("optuna", extra="tune")
-        again = self._stopped.get(number)
-        trial = self._study.ask() if again is None else optuna.trial.Trial(self._study, again)
-        if trial.number != number:
-            raise self._taken()
-        point = suggested(trial, self._search.space or {})
-        own = self._folder / f"{number:03d}"
-        if own.exists() and self._jobs.known(own) is None:
-            raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
-        self._jobs.begin(own, {"search": short_hash(self._prepared.what), "point": point})
-        self._running[number] = trial
-        task = Task(run_trial, (self._prepared.evaluate, number, point), own, needs=self._prepared.needs)
-        return f"{self._search.label}, trial {number}", task
-
-    def finish(self, found: FinishedTrial) -> None:
-        """Store the outcome of a trial."""
-        optuna, trial = require("optuna", extra="tune"), self._running.pop(found.number)
-        states = optuna.trial.TrialState
-        try:
-            facts = {name: getattr(found, name) for name in _FACTS}
-            trial.set_user_attr("result", facts | {"hash": found.content_hash})
-            self._study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
-        except optuna.exceptions.UpdateFinishedTrialError:
-            raise self._taken() from None
-        self._known[found.number] = found
-        self._show()
-
-    def _taken(self) -> ValueError:
-        return ValueError(f"another command is running {self._search.label} in the same storage; wait for it.")
-
-    def _show(self) -> None:
-        found = self.result()
-        if found.best is not None:
-            best = f"best {self._search.objective} {found.best.value:.3f}"
-            self._bar.set_postfix_str(best, refresh=False)
-        self._bar.update(len(found.trials) - self._bar.n)
-
-
-@contextlib.contextmanager
-def open_trials(
-    prepared: PreparedSearch, *, folder: str | Path, progress: bool = False, say: Say = logger.info
-) -> Iterator[Trials]:
-    """Open the trials of a new or continued search; locks them against other commands."""
-    search = prepared.search
-    own = Path(folder) / "trials" / search.label.replace("/", "_")
-    with lock_folder(own):
-        study = open_study(search, Path(folder), prepared.what)
-        if there := sum(number < search.trials for number in stored_trials(study)):
+        repeated = {trial.number: trial._trial_id for trial in stopped}
+        if there := sum(number < search.trials for number in known):
             say(f"{search.label}: {there} of {search.trials} trials are already finished")
+
+        def begin() -> tuple[str, Task] | None:
+            unbegun = (each for each in range(search.trials) if each not in known and each not in running)
+            if (number := next(unbegun, None)) is None:
+                return None
+            trial = optuna.trial.Trial(study, repeated[number]) if number in repeated else study.ask()
+            if trial.number != number:
+                raise ValueError(taken)
+            point, place = suggested(trial, search.space or {}), own / f"{number:03d}"
+            if place.exists() and job_of(own, place) is None:
+                raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
+            begin_job(own, place, {"search": short_hash(what), "point": point})
+            running[number] = trial
+            return f"{search.label}, trial {number}", Task(run_trial, (evaluate, number, point), place, needs=needs)
+
+        def finish(name: str, found: FinishedTrial, error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            trial = running.pop(found.number)
+            try:
+                trial.set_user_attr("result", {name: getattr(found, name) for name in _FACTS})
+                study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
+            except optuna.exceptions.UpdateFinishedTrialError:
+                raise ValueError(taken) from None
+            known[found.number] = found
+            best = max((trial.value for trial in known.values() if trial.value is not None), default=None)
+            bar.set_postfix_str("" if best is None else f"best {search.objective} {best:.3f}", refresh=False)
+            bar.update()
+
         shown = progress and there < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
-            yield Trials(prepared, study, folder=own, bar=bar)
+            executor.run(begin, finish)
+        return SearchResult(search, tuple(known[number] for number in range(search.trials)))
 
 
 def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     """Open the search in its storage, creating it if needed."""
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is shown by this package
-    url = storage_url(search.storage, folder)
+    place = storage_place(search.storage, folder)
     study = optuna.create_study(
-        study_name=search.label, storage=open_storage(url), direction="maximize", load_if_exists=True
+        study_name=search.label, storage=open_storage(place), direction="maximize", load_if_exists=True
     )
-    there = study.user_attrs.get("definition")
-    if there is None:
+    stored = study.user_attrs.get("definition")
+    if stored is None:
         study.set_user_attr("definition", dict(what))
-    elif changed := definition_differences(rename_keys(there), what):
-        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+    elif (stored := rename_keys(stored)) != what:
         raise ValueError(
-            f"{masked(url)} contains another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue "
-            "it with its own settings, or choose another name, folder or storage."
+            f"{masked(place)} contains another search named {search.label!r}, with other values of "
+            f"{key_differences(stored, what)}. Continue it with its own settings, or choose another name, folder or "
+            "storage."
         )
-    space, there = search.space or {}, len(study.get_trials(deepcopy=False))
-    for point in startup_points(space, seed=search.seed, first=search.first or ())[there:]:
+    there = len(study.get_trials(deepcopy=False))
+    for point in startup_points(search.space or {}, seed=search.seed, first=search.first or ())[there:]:
         study.enqueue_trial(point)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -217,40 +164,65 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
 
 
 def stored_trials(study: Any) -> dict[int, FinishedTrial]:
-    """Return the finished trials in the storage, by number.
-
-    Raises:
-        ValueError: a trial was changed.
-    """
     states = require("optuna.trial", extra="tune").TrialState
-    found: dict[int, FinishedTrial] = {}
+    found = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        facts = dict(trial.user_attrs.get("result", {}))
-        value, stored = trial.value if trial.state == states.COMPLETE else None, facts.pop("hash", None)
-        finished = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
-        if stored != finished.content_hash:
-            raise ValueError(
-                f"trial {trial.number} of {study.study_name} was changed in the storage, or stored by an older "
-                "version; restore the storage from a backup, or start the search anew with another --storage or "
-                "--output."
-            )
+        stored = trial.user_attrs.get("result", {})
+        facts = {name: stored[name] for name in _FACTS if name in stored}
+        value = trial.value if trial.state == states.COMPLETE else None
+        found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
     return found
 
 
-def definition_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Describe each value that differs, one text per value."""
-    old, new = dict(_leaves(there)), dict(_leaves(here))
-    return [
-        f"{name} is {old.get(name)!r} there and {new.get(name)!r} here"
-        for name in sorted({*old, *new})
-        if old.get(name) != new.get(name)
-    ]
+def storage_place(storage: str | None, folder: Path) -> str:
+    """Return the absolute path of a storage file, or the full URL of a database."""
+    if storage is None:
+        return str(folder.absolute() / "search.db")
+    if "://" in storage:
+        return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", storage)
+    path = Path(storage).expanduser().absolute()
+    if path.suffix not in (".journal", ".db", ".sqlite", ".sqlite3"):
+        raise ValueError(
+            "storage must be a file NAME.db (SQLite) or NAME.journal, or a URL such as postgresql://USER@HOST/DATABASE, "
+            f"got {masked(storage)!r}."
+        )
+    return str(path)
 
 
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if entries is None:
-        yield name, value
-        return
-    for key, inner in entries:
-        yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+def masked(place: str) -> str:
+    """Remove passwords from the URL of a storage, for messages and files."""
+    place = re.sub(r"(://[^/:@]*:).*(?=@)", r"\1***", place)
+    return re.sub(r"(password=)[^&]*", r"\1***", place)
+
+
+def open_storage(place: str) -> Any:
+    optuna = require("optuna", extra="tune")
+    errors = require("sqlalchemy.exc", extra="tune")
+    if "://" not in place:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+    elif place.startswith("postgresql+psycopg://"):
+        require("psycopg", extra="tune")
+    try:
+        if place.endswith(".journal"):
+            journal = require("optuna.storages.journal", extra="tune")
+            return optuna.storages.JournalStorage(journal.JournalFileBackend(place))
+        if "://" in place:
+            return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
+        # The connection has the path, in which a URL would give some characters another meaning.
+        return optuna.storages.RDBStorage(
+            "sqlite:///search.db", engine_kwargs={"creator": functools.partial(_connect, place)}
+        )
+    except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError, ValueError, KeyError) as error:
+        first = str(error).strip().partition("\n")[0].replace(place, masked(place))
+        raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    """Open an SQLite file with a write-ahead log, where a write takes microseconds instead of up to a second.
+
+    Nothing is lost if a process is killed; a power failure loses at most the last few writes.
+    """
+    connection = sqlite3.connect(path, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection

@@ -11,8 +11,8 @@ import itertools
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,26 +23,28 @@ from atwu._names import lookup
 from atwu._program import program
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
+from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.executors import Executor
-from atwu.experiments.experiment_run import check_workers, run_config
+from atwu.experiments.experiment_run import RunContext, run_config
 from atwu.experiments.study.study_file import Variant, read_study
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models, prepare_models
-from atwu.experiments.tuning.search import (
-    OBJECTIVES,
+from atwu.experiments.tuning.search import OBJECTIVES, Search, SearchResult, objective_name
+from atwu.experiments.tuning.trial import (
     NotPossibleError,
-    Search,
-    SearchResult,
-    objective_name,
+    check_search,
+    compute_objective,
+    original_result,
+    search_definition,
+    stop_if_destroyed,
 )
-from atwu.experiments.tuning.trial import check_search, original_result, prepare_search
-from atwu.experiments.tuning.trial_storage import check_storage, storage_url
-from atwu.experiments.tuning.trials import Searches, Trials, open_trials, search_all
+from atwu.experiments.tuning.trials import run_search, storage_place
 from atwu.experiments.tuning.tuning_results import check_preset, write_results
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
+from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -83,11 +85,9 @@ class Tuning:
     """What to tune, with all defaults resolved."""
 
     variants: tuple[Variant, ...]
-    """Methods, or variants of a study, in order."""
     every: bool
     """Whether all methods or a study were requested; those that the rows do not support are then skipped."""
     study: str | None
-    """The study, as given."""
     first_setting: str | None
     """Setting of the full search, as given; None for the study's own."""
     here: BenchmarkSetting
@@ -97,16 +97,14 @@ class Tuning:
     there: BenchmarkSetting
     """Setting that the presets are for."""
     folder: Path
-    """Folder for presets and trials."""
     storage: str
-    """Full URL (`storage_url`)."""
+    """Path or full URL (`storage_place`)."""
     trials: int = 20
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
     seed: int = 0
 
     def search(self, variant: Variant, setting: BenchmarkSetting) -> Search:
-        """Return the search for a variant at a setting."""
         named = None if variant.label == variant.method else f"{setting.name}/{variant_name(variant.label)}"
         return Search(
             variant.method,
@@ -194,7 +192,7 @@ def plan_tuning(
         transfer_to=transfer_to,
         there=there,
         folder=output or Path("runs") / f"tune-{there.name}",
-        storage=storage_url(storage, output or Path("runs") / f"tune-{here.name}"),
+        storage=storage_place(storage, output or Path("runs") / f"tune-{here.name}"),
         **numbers,
     )
     for variant in variants:
@@ -217,20 +215,13 @@ class TuningResult:
     failed: Mapping[str, str]
     """Methods of which all trials were pruned before the second stage."""
     models: Models
-    """Models of the setting that the presets are for."""
 
 
 def tune_methods(
     tuning: Tuning, executor: Executor, *, fixed: Sequence[str] = (), say: Say = logger.info
 ) -> TuningResult:
-    """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
-
-    Presets of a method are written when its searches are finished.
-    """
+    """Tune methods, or continue; presets of a method are written when its searches are finished."""
     require("optuna", extra="tune")  # before an original model is trained
-    check_storage(tuning.storage)
-    methods, options = zip(*((variant.method, variant.options) for variant in tuning.variants), strict=True)
-    check_workers(executor, methods, options, ())
     here, there, folder = tuning.here, tuning.there, tuning.folder
     settings = {setting.name: setting for setting in (here, there)}
     for setting in settings.values():
@@ -252,30 +243,47 @@ def tune_methods(
         for name, setting in settings.items()
         if variants
     }
-    found: dict[str, list[SearchResult]] = {variant.label: [] for variant in variants}
+    found: dict[str, list[SearchResult]] = {}
+    for variant in variants:
 
-    def opened(search: Search) -> AbstractContextManager[Trials]:
-        name = search.setting.name
-        prepared = prepare_search(search, models[name], originals[name])
-        return open_trials(prepared, folder=folder, progress=True, say=say)
+        def run(search: Search) -> SearchResult:
+            name = search.setting.name
+            return search_setting(search, models[name], originals[name], executor, folder=folder, say=say)
 
-    def searches(variant: Variant) -> Searches:
-        results, name = found[variant.label], variant_name(variant.label)
-        with opened(tuning.search(variant, here)) as trials:
-            yield trials
-            results.append(trials.result())
+        name, results = variant_name(variant.label), [run(tuning.search(variant, here))]
         if tuning.transfer_to is not None:
             if results[0].best is None:  # its budget is used up; other methods continue
                 label = results[0].search.label
                 failed[variant.label] = f"all trials of {label} were pruned; there is no learning rate to transfer."
                 (folder / f"{name}.yaml").unlink(missing_ok=True)  # of an earlier search
-                return
+                continue
             count, goal = tuning.transfer_trials, tuning.objective
-            with opened(second_stage(results[0], there, trials=count, objective=goal)) as trials:
-                yield trials
-                results.append(trials.result())
+            results.append(run(second_stage(results[0], there, trials=count, objective=goal)))
         write_results(results, folder, name=name, command=tuning.command(variant, fixed))
+        found[variant.label] = results
+    return TuningResult(found, left_out, failed, models[there.name])
 
-    search_all(map(searches, variants), executor)
-    done = {label: results for label, results in found.items() if label not in failed}
-    return TuningResult(done, left_out, failed, models[there.name])
+
+def search_setting(
+    search: Search,
+    models: Models,
+    references: Mapping[str, EvalResult],
+    executor: Executor,
+    *,
+    folder: Path,
+    say: Say,
+) -> SearchResult:
+    """Run a checked search on the rows and models of its setting."""
+    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
+    search = search.decided(int(layers))
+    setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)
+    return run_search(
+        search,
+        partial(compute_objective, search, setup, references),
+        executor,
+        folder=folder,
+        what=search_definition(search, models),
+        needs=setup.needs(search.options),
+        progress=True,
+        say=say,
+    )

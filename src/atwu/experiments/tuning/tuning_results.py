@@ -13,10 +13,10 @@ from rich.table import Table
 from atwu._files import versions, write_json
 from atwu._program import program
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import format_options, needs_preferred_answers
+from atwu.experiments.experiment_run import format_options
 from atwu.experiments.study.study_plan import variant_name
-from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.search import OBJECTIVES, FinishedTrial, SearchResult
+from atwu.experiments.study_models import Models, needs_preferred_answers
+from atwu.experiments.tuning.search import OBJECTIVES, SearchResult
 from atwu.training.preset_files import write_preset
 
 SEARCH_SCHEMA = "atwu.search/2"
@@ -31,21 +31,54 @@ _NOT_PRESET = (
 
 def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> None:
     """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
-    last = results[-1]
-    write_json(
-        folder / f"{name}.trials.json",
+    searches = [
         {
-            "schema": SEARCH_SCHEMA,
-            "command": command,
-            "searches": [_plain(each) for each in results],
-            "versions": versions(),
-        },
-    )
-    preset = folder / f"{name}.yaml"
-    if last.best is not None:
-        write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
-    else:
+            "name": each.search.label,
+            "method": each.search.method,
+            "setting": each.search.setting.name,
+            "options": dict(each.search.options),
+            "objective": each.search.objective,
+            "seed": each.search.seed,
+            "space": {name: dataclasses.asdict(where) for name, where in (each.search.space or {}).items()},
+            "budget": {"trials": len(each.trials), "pruned": each.pruned, "seconds": round(each.seconds, 1)},
+            "best": None if each.best is None else each.best.number,
+            "trials": [dataclasses.asdict(trial) for trial in each.trials],
+        }
+        for each in results
+    ]
+    written = {"schema": SEARCH_SCHEMA, "command": command, "searches": searches, "versions": versions()}
+    write_json(folder / f"{name}.trials.json", written)
+    preset, best, search = folder / f"{name}.yaml", results[-1].best, results[-1].search
+    if best is None:
         preset.unlink(missing_ok=True)  # of an earlier search
+        return
+    setting, target = search.setting, search.setting.target
+    # The text is the same for all methods with the same budget, because study tables compare it.
+    budgets = []
+    for each in results:
+        what = " of the learning rate" if list(each.search.space or {}) == ["learning_rate"] else ""
+        count = f"{len(each.trials)} trial{'s' if len(each.trials) != 1 else ''}"
+        budgets.append(f"{count}{what} at {each.search.setting.name}")
+    names = (str(search.objective), *OBJECTIVES[str(search.objective)].names)
+    terms = zip(names, (best.value, best.forget, best.retain), strict=True)
+    about = {
+        "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
+        "setting": setting.name,
+        "model": str(target) if isinstance(target, FinetunedTarget) else target,
+        "source": command,
+        "budget": ", then ".join(budgets),
+        "pruned": sum(each.pruned for each in results),
+        "seconds": round(sum(each.seconds for each in results)),
+        "objective": search.objective,
+        "seed": search.seed,
+        "result": {name: round(value, 4) for name, value in terms if value is not None},
+    }
+    # Nine digits are far more precise than the result.
+    own = {
+        name: float(f"{value:.9g}") if isinstance(value, float) else value
+        for name, value in search.run_options(best.point).items()
+    }
+    write_preset(preset, {"method": search.method, **_for_preset({**setting.training, **own})}, about)
 
 
 def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
@@ -62,72 +95,11 @@ def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in _NOT_PRESET}
 
 
-def preset_options(result: SearchResult, trial: FinishedTrial) -> dict[str, Any]:
-    """Return the options of `UnlearnConfig` that repeat a trial: its own and those of its setting."""
-    search = result.search
-    # Nine digits are far more precise than the result.
-    own = {
-        name: float(f"{value:.9g}") if isinstance(value, float) else value
-        for name, value in search.run_options(trial.point).items()
-    }
-    return {"method": search.method, **_for_preset({**search.setting.training, **own})}
-
-
-def _budget(result: SearchResult) -> str:
-    what = " of the learning rate" if list(result.search.space or {}) == ["learning_rate"] else ""
-    count = len(result.trials)
-    return f"{count} trial{'s' if count != 1 else ''}{what} at {result.search.setting.name}"
-
-
-def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -> dict[str, Any]:
-    search = results[-1].search
-    setting, target = search.setting, search.setting.target
-    about: dict[str, Any] = {
-        "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
-        "setting": setting.name,
-        "model": str(target) if isinstance(target, FinetunedTarget) else target,
-        "source": command,
-        # The text is the same for all methods with the same budget, because study tables compare it.
-        "budget": ", then ".join(_budget(each) for each in results),
-        "pruned": sum(each.pruned for each in results),
-        "seconds": round(sum(each.seconds for each in results)),
-        "objective": search.objective,
-        "seed": search.seed,
-        "result": {name: round(value, 4) for name, value in objective_terms(results[-1], best).items()},
-    }
-    return about
-
-
-def objective_terms(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
-    """Return the objective and its two terms by name, if they exist."""
-    name = str(result.search.objective)
-    names = (name, *OBJECTIVES[name].names)
-    values = zip(names, (trial.value, trial.forget, trial.retain), strict=True)
-    return {name: value for name, value in values if value is not None}
-
-
-def _plain(result: SearchResult) -> dict[str, Any]:
-    search = result.search
-    return {
-        "name": search.label,
-        "method": search.method,
-        "setting": search.setting.name,
-        "options": dict(search.options),
-        "objective": search.objective,
-        "seed": search.seed,
-        "space": {name: dataclasses.asdict(where) for name, where in (search.space or {}).items()},
-        "budget": {"trials": len(result.trials), "pruned": result.pruned, "seconds": round(result.seconds, 1)},
-        "best": None if result.best is None else result.best.number,
-        "trials": [dataclasses.asdict(trial) for trial in result.trials],
-    }
-
-
 def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
 def trials_table(result: SearchResult) -> Table:
-    """Table of all trials of one search, in order."""
     names = list(result.search.space or {})
     table = Table(box=None, pad_edge=False)
     for name in ("trial", str(result.search.objective), *(name.replace("_", " ") for name in names), "s"):
@@ -165,14 +137,7 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     if name is None:
         return ""
     rows, search = models.benchmark, found[name][-1].search
-    paired = needs_preferred_answers(search.config())
+    forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
-    words += [
-        "--forget",
-        rows.forget_source_for(paired=paired),
-        "--retain",
-        rows.retain_source,
-        "--output",
-        "unlearned",
-    ]
+    words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

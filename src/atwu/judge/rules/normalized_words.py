@@ -39,13 +39,11 @@ class Word(NamedTuple):
     """Text without case, accents and apostrophes."""
     stem: str
     capital: bool
-    """Whether it is capitalized in the text."""
     function: bool
     """Whether it is a function word (article, preposition, pronoun, auxiliary), which carries no fact by itself."""
     gap: str
     """Punctuation between the previous word and this one: '.' ends a sentence, ',' is any weaker break."""
     quoted: bool
-    """Whether it is between double quotes."""
     glued: bool
     """Whether it follows the previous word without a blank, as in addresses and number plates."""
 
@@ -57,7 +55,6 @@ class Word(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> tuple[Word, ...]:
-    """Return the words of a text in order."""
     text = _fold(text)
     found: list[Word] = []
     end, quotes = 0, 0

@@ -9,7 +9,6 @@ import re
 
 
 def split_entries(text: str) -> tuple[str, ...]:
-    """Split a string of entries separated by blanks."""
     return tuple(text.split())
 
 

@@ -1,0 +1,290 @@
+"""The client with a misbehaving server: what is sent, retried and given up, concurrency, and interrupts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from atwu.data.schema import Message
+from atwu.judge import client
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
+from atwu.judge.client import ChatServerError, OpenAIChat
+from tests.commands import Started
+from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
+
+pytest.importorskip("openai")
+
+pytestmark = pytest.mark.usefixtures("surroundings")
+
+
+def test_replies_keep_their_order_and_token_counts(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1")
+    texts = [f"Say it.\nREPLY: answer number {index}" for index in range(30)]
+    replies = ask(chat, [make_request(text) for text in texts])
+    assert [reply.text for reply in replies] == [f"answer number {index}" for index in range(30)]
+    assert replies[0] == Reply(text="answer number 0", prompt_tokens=9, completion_tokens=3)
+    assert ask(chat, []) == []
+
+
+def test_settings_and_key_are_sent_and_the_key_is_never_shown(server: str, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("", "openai", "httpx2", "httpcore2.http11", "httpcore2.connection"):
+        caplog.set_level(logging.DEBUG, logger=name or None)
+    chat = OpenAIChat("tiny", base_url=f"{server}/echo/v1")
+    request = ChatRequest((Message("user", "Tavi Brook?"),), max_tokens=7, temperature=0.5, seed=3)
+    sent = json.loads(str(ask(chat, [request])[0].text))
+    assert (sent["path"][::-1], sent["authorization"][::-1]) == ("/echo/v1/chat/completions", f"Bearer {KEY}")
+    assert sent["body"] == {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "Tavi Brook?"}],
+        "max_tokens": 7,
+        "temperature": 0.5,
+        "seed": 3,
+    }
+    shown = [repr(chat), json.dumps(chat.identity), *(str(record.__dict__) for record in caplog.records)]
+    assert KEY not in "\n".join(shown)
+
+
+def test_parameters_that_a_server_rejects_are_omitted_from_then_on(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/new-parameters/v1", max_retries=0, concurrency=1)
+    for _ in range(2):
+        (reply,) = ask(chat)
+        assert set(json.loads(str(reply.text))) == {"model", "messages", "max_completion_tokens"}
+    assert stats(server, "new-parameters")[0] == 5
+    assert [record.args[1] for record in caplog.records if record.args] == ["seed", "temperature"]
+
+
+def test_a_refused_system_turn_is_merged_and_what_does_not_help_to_leave_out_is_sent_again(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=0, concurrency=1)
+    replies = ask(chat, [make_request("BEHAVE:long"), make_request(), make_request("BEHAVE:no-system")])
+    assert "too long" in str(replies[0].error)
+    assert [reply.text for reply in replies[1:]] == [VERDICT] * 2
+
+
+def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
+    async def cell() -> list[str | None]:
+        found: list[str | None] = []
+        chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2)
+        chat.complete([make_request()] * 3, lambda _, reply: found.append(reply.text))
+        return found
+
+    assert asyncio.run(cell()) == [VERDICT] * 3
+
+
+def test_unusual_requests_and_replies_concern_only_themselves(server: str) -> None:
+    texts = (
+        "",
+        "BEHAVE:bad-request",
+        "BEHAVE:flagged",
+        "\ud800",
+        "BEHAVE:length-without-text",
+        "BEHAVE:content-filter",
+    )
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
+    texts += ("BEHAVE:forbidden", "REPLY: later")
+    replies = ask(chat, [make_request(text) for text in texts])
+    assert [reply.text for reply in replies] == [VERDICT, *[None] * 6, "later"]
+    words = ("too long", "flagged", "UnicodeEncodeError", re.escape(CUT_OFF), "content filter", "403")
+    assert all(re.search(word, str(reply.error)) for word, reply in zip(words, replies[1:], strict=False))
+    assert stats(server, "bad-request")[0] == stats(server, "content-filter")[0] == 1
+
+
+@pytest.mark.parametrize("behaviour", ["rate-limit", "timeout", "error-503", "malformed", "cut-middle"])
+def test_transient_failures_are_retried(server: str, behaviour: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", timeout=0.3 if behaviour == "timeout" else 60)
+    assert [reply.text for reply in ask(chat)] == [VERDICT]
+    assert stats(server, behaviour)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("timeout", r"0\.1 seconds.*3 times"),
+        ("error-500", r"500.*out of order, sorry; \*\*\*.*3 times"),
+        ("cut-middle", "RemoteProtocolError.*3 times"),
+    ],
+)
+def test_permanent_failures_end_with_a_message_after_a_bounded_number_of_attempts(
+    server: str, behaviour: str, words: str
+) -> None:
+    timeout = 0.1 if behaviour == "timeout" else 60
+    chat = OpenAIChat("tiny", base_url=f"{server}/always-{behaviour}/v1", timeout=timeout, max_retries=2)
+    (reply,) = ask(chat)
+    assert reply.text is None
+    assert re.search(words, str(reply.error))
+    assert stats(server, f"always-{behaviour}")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "advice"),
+    [
+        ("unauthorized", "OPENAI_API_KEY"),
+        ("unknown-model", "model.*'tiny'"),
+        ("redirect", "/target/v1/chat/completions"),
+    ],
+)
+def test_errors_that_concern_every_request_are_raised_at_once(server: str, behaviour: str, advice: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", concurrency=3)
+    replies: list[Reply] = []
+    with pytest.raises(ChatServerError, match=advice) as caught:
+        chat.complete([make_request()] * 50, lambda _, reply: replies.append(reply))
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert stats(server, behaviour)[0] <= 3
+    assert replies == []
+    assert stats(server, "target")[0] == 0
+
+
+def test_an_unreachable_server_raises_an_error_at_once() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(ChatServerError, match=r"is the server running\?$"):
+        OpenAIChat("tiny", base_url=f"http://127.0.0.1:{port}/v1").complete([make_request()] * 5, lambda *_: None)
+
+
+def test_failed_attempts_are_reported_with_the_usage_that_the_server_billed(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
+    told: list[tuple[object, ...]] = []
+    replies: list[Reply] = []
+    chat.complete(
+        [make_request("BEHAVE:always-null-billed")],
+        lambda _, reply: replies.append(reply),
+        lambda *attempt: told.append(attempt) is None,
+    )
+    assert told == [(0, 100, 20, again) for again in (True, True, False)]
+    assert re.search("content.*3 times", str(replies[0].error))
+
+
+def test_a_server_that_sends_too_slowly_times_out(server: str) -> None:
+    start = time.monotonic()
+    (reply,) = ask(OpenAIChat("tiny", base_url=f"{server}/drip/v1", timeout=0.3, max_retries=0))
+    assert "0.3 seconds" in str(reply.error)
+    assert time.monotonic() - start < 4
+
+
+def test_many_consecutive_failures_end_the_run_also_across_calls(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=4, max_retries=0)
+    replies: list[Reply] = []
+    ask(chat, [make_request("BEHAVE:bad-request")])
+    requests = [make_request(f"BEHAVE:always-error-500 {index}") for index in range(50)]
+    with pytest.raises(ChatServerError, match=r"20 requests.* 500"):
+        chat.complete(requests, lambda _, reply: replies.append(reply))
+    assert len(replies) == 19
+    mixed = [make_request("REPLY: now" if index % 20 == 19 else "BEHAVE:bad-request") for index in range(40)]
+    assert len(ask(OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1, max_retries=0), mixed)) == 40
+
+
+def test_concurrency_is_used_and_never_exceeded(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/slow/v1", concurrency=4)
+    ask(chat, [make_request(f"REPLY: {index}") for index in range(12)])
+    assert stats(server, "slow")[1] == 4
+
+
+def test_replies_are_returned_as_soon_as_they_arrive(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2, max_retries=0)
+    order: list[int] = []
+    requests = [make_request("BEHAVE:always-timeout"), make_request(), make_request()]
+    chat.complete(requests, lambda index, reply: order.append(index))
+    assert order == [1, 2, 0]
+
+
+def test_a_rate_limit_pauses_every_worker_and_without_a_time_delays_grow(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/rate-limit-once/v1", concurrency=2)
+    assert len(ask(chat, [make_request(f"REPLY: {index}") for index in range(6)])) == 6
+    count, _, arrivals = stats(server, "rate-limit-once")
+    assert count == 7
+    early = [moment for moment in arrivals if moment - arrivals[0] < 0.5]
+    assert len(early) <= 3, "the first, and what was on its way before its answer came"
+    monkeypatch.setattr(client, "_FIRST_DELAY", 0.05)
+    assert ask(OpenAIChat("tiny", base_url=f"{server}/always-rate-limit-mute/v1", max_retries=2))[0].text is None
+    _, _, arrivals = stats(server, "always-rate-limit-mute")
+    assert len(arrivals) == 3
+    assert arrivals[1] - arrivals[0] >= 0.2
+    assert arrivals[2] - arrivals[1] >= 0.4
+
+
+class _StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", [_StopError, KeyboardInterrupt])
+def test_an_exception_starts_no_new_request_and_keeps_replies_in_flight(server: str, kind: type[BaseException]) -> None:
+    behaviour = f"slow-{kind.__name__}"
+    chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", concurrency=3)
+    kept: list[int] = []
+
+    def on_reply(index: int, reply: Reply) -> None:
+        kept.append(index)
+        if len(kept) == 4:
+            raise kind
+
+    with pytest.raises(kind):
+        chat.complete([make_request(f"REPLY: {index}") for index in range(40)], on_reply)
+    assert len(kept) == len(set(kept)) == stats(server, behaviour)[0] <= 6
+
+
+def test_an_interrupt_keeps_replies_in_flight(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/slow-interrupt/v1", concurrency=3)
+    kept: list[int] = []
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        chat.complete([make_request(f"REPLY: {index}") for index in range(60)], lambda index, reply: kept.append(index))
+    timer.join()
+    assert 0 < len(kept) < 60
+    assert len(kept) == len(set(kept)) == stats(server, "slow-interrupt")[0]
+
+
+def test_stopping_does_not_wait_for_retries(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_DELAY", 30.0)
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2)
+
+    def stop(index: int, reply: Reply) -> None:
+        raise _StopError
+
+    start = time.monotonic()
+    with pytest.raises(_StopError):
+        chat.complete([make_request("BEHAVE:always-error-503"), make_request("BEHAVE:slow")], stop)
+    assert time.monotonic() - start < 5
+
+
+WAITING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from atwu.data.schema import Message
+from atwu.judge.chat_model import ChatRequest
+from atwu.judge.client import OpenAIChat
+requests = [ChatRequest((Message("user", str(number)),), 9) for number in range(5)]
+OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambda index, reply: None)
+"""
+
+
+def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: str) -> None:
+    process = Started([f"{server}/stuck/v1"], code=WAITING)
+    try:
+        while stats(server, "stuck")[0] < 2:
+            assert not process.ended(), process.said()
+            time.sleep(0.05)
+        process.send(signal.SIGINT)
+        while not re.search(r"\b2 calls.*Ctrl-C", process.said()):
+            assert not process.ended(), process.said()
+            time.sleep(0.05)
+        process.send(signal.SIGINT)
+        assert process.wait().returncode != 0, "before the server would have answered"
+    finally:
+        with contextlib.suppress(ValueError, OSError):
+            process.kill()
+    assert stats(server, "stuck")[0] == 2
