@@ -7,15 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu.benchmarks.suite.suite_rows import (
+from atwu.benchmarks.suite import (
     ForgetQuery,
     RetainRow,
     forget_queries,
     forget_train,
     retain_rows,
     suite_rows,
+    suite_tables,
 )
-from atwu.benchmarks.suite.suite_tables import suite_tables
 from atwu.evaluation.suite_scores import (
     FACT_SCORES,
     gibberish_rate,

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from atwu._cache import cache_folder, cached_tensors
-from atwu.benchmarks.rwku.rwku_tables import PROBES, read_targets, rwku_tables
+from atwu.benchmarks.rwku_probes import PROBES, read_targets, rwku_tables
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.tofu.tofu_rows import proxy_spans
+from atwu.benchmarks.tofu import proxy_spans
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example, Message, merged_spans
 from atwu.evaluation.auxiliary_logps import AuxiliaryLogps

@@ -13,7 +13,7 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure
-from atwu.benchmarks.tofu.tofu_rows import TOFU, tofu_benchmark
+from atwu.benchmarks.tofu import TOFU, tofu_benchmark
 from atwu.data.schema import Example
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}
@@ -122,7 +122,7 @@ def test_unknown_benchmarks(name):
     ("name", "match"),
     [
         ("people:huge", "'huge'.*tiny, small.*base"),
-        ("tofu:retain95", "'retain95'.*forget01, forget05.*forget10"),
+        ("tofu:retain95", "tofu:retain95.*forget01, forget05.*forget10"),
         ("tofu:forget05:", r"\b1\b.*''"),
         ("tofu:forget05:0", r"\b1\b.*'0'"),
         ("tofu:forget05:5:5", r"\b1\b.*'5:5'"),

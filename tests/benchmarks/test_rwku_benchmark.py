@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.rwku import rwku_tables as module
-from atwu.benchmarks.rwku.rwku_rows import rwku_benchmark, rwku_rows
+from atwu.benchmarks import rwku_probes as module
+from atwu.benchmarks.rwku import rwku_benchmark, rwku_rows
 from atwu.data.schema import Example
 
 ORLA, TAVI = "Orla Venn", "Tavi Brook"
@@ -95,8 +95,7 @@ def test_checked_files_and_dropped_rows_are_reported_with_counts() -> None:
     assert not any(name in line for name in module.PAIRS.values() for line in checked)
     assert len(set(checked)) == len(checked)
     assert any(re.search(f"{TAVI}!{ORLA}:passages: 3 rows.*1 that", line) for line in checked)
-    assert "1 rows of 4" in checked[-1]
-    assert checked[-2] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 above the limit per kind"
+    assert checked[-1] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 above the limit per kind"
 
 
 def test_miniature() -> None:
@@ -107,7 +106,7 @@ def test_miniature() -> None:
 
 
 def test_row_limits_select_evenly_spaced_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atwu.benchmarks.rwku.rwku_rows.CAPS", {"qa": 2, "neighbour_qa": 1})
+    monkeypatch.setattr("atwu.benchmarks.rwku.CAPS", {"qa": 2, "neighbour_qa": 1})
     found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
     assert len(found.forget) == 2
     assert [row.answer for row in found.retain] == ["in Kelbury"]
@@ -121,9 +120,7 @@ def test_a_subject_cannot_be_in_both_forget_and_retain_set() -> None:
         rwku_benchmark(f"rwku:Orla Ven/{TAVI}")
 
 
-@pytest.mark.parametrize(
-    "name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a/b:0", "rwku:a/b:x", "rwku:a/b:1:2", "rwku:a!c/b"]
-)
+@pytest.mark.parametrize("name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a!c/b"])
 def test_malformed_names_raise_errors_that_show_the_syntax(name: str) -> None:
     with pytest.raises(ValueError, match="rwku:FORGET/RETAIN"):
         rwku_benchmark(name)

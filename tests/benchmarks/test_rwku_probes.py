@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from atwu.benchmarks.probes import RwkuProbe
-from atwu.benchmarks.rwku.rwku_probes import ATTACKS, load_probes
-from atwu.benchmarks.rwku.rwku_tables import PROBES, rwku_tables
-from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN
+from atwu.benchmarks.rwku_probes import ATTACKS, CANONICAL_FORGET, PROBES, SURROGATE_RETAIN, load_probes, rwku_tables
 
 ORLA, TAVI = "Órla Venn", "Tavi Brook"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import unicodedata
 from dataclasses import replace
@@ -13,11 +14,10 @@ from typing import Any
 
 import pytest
 
+from atwu.benchmarks import rwku_probes as tables
 from atwu.benchmarks.dataset_files import DataSet
-from atwu.benchmarks.rwku import rwku_tables as tables
-from atwu.benchmarks.rwku.rwku_probes import load_probes
-from atwu.benchmarks.rwku.rwku_rows import KINDS, rwku_rows
-from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
+from atwu.benchmarks.rwku import KINDS, rwku_rows
+from atwu.benchmarks.rwku_probes import CANONICAL_FORGET, SURROGATE_RETAIN, load_probes, names_one_of, subject_names
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.rwku_scores import to_prompt
 
@@ -115,7 +115,6 @@ def test_passages_are_plain_text_rows_without_repetitions(folder: Path) -> None:
         Example((), "See also", subject=ORLA),
     )
     assert [row.subject for row in found.rows] == [ORLA] * 2 + [TAVI] * 4
-    assert (found.duplicates, found.shared, found.named) == (1, 0, 0)
     assert found.checked[0] == "train_original_passage.jsonl: 7 rows, as expected"
     assert found.warnings == ("6 rows of 2 subjects; 1 exact duplicates dropped",)
     assert found.checked[1:] == (f"rwku:{ORLA}|{TAVI}:passages: {found.warnings[0]}",)
@@ -146,12 +145,12 @@ def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
 def test_rows_about_excluded_subjects_are_dropped_and_counted(folder: Path) -> None:
     found = rwku_rows(f"rwku:{TAVI}!{ORLA}:passages")
     assert [row.answer for row in found.rows] == ["Tavi keeps bees.", "He met Órla Vennard."]
-    assert (found.duplicates, found.shared, found.named) == (1, 1, 1)
-    assert "1 shared with an excluded subject, 1 that name one" in found.checked[-1]
+    assert "1 exact duplicates dropped, 1 shared with an excluded subject, 1 that name one" in found.checked[-1]
     assert answers(f"rwku:{TAVI}!{ORLA}:questions") == ["Bees"]
     near = rwku_rows(f"rwku:first2!{ORLA}:neighbours")
     assert [row.answer for row in near.rows] == ["sea", "North", "Sel Marrow"]
-    assert (near.duplicates, near.shared, near.named) == (1, 1, 2), "same question; blank filled in; neighbour"
+    # The same question; a blank filled in; a neighbour.
+    assert near.warnings[0].endswith("1 exact duplicates dropped, 1 shared with an excluded subject, 2 that name one")
 
 
 def test_dropped_rows_count_towards_the_limit(folder: Path) -> None:
@@ -184,11 +183,17 @@ def test_subjects() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["rwku", "rwku:first1", "rwku:first1:aa", "rwku:first1:probes:0", "rwku:first1:probes:x", "rwku:a!b!c:probes"],
+    ["rwku", "rwku:first1", "rwku:first1:aa"],
 )
 def test_malformed_names_raise_errors_that_show_the_syntax(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
         only_rows(name)
+
+
+def test_wrong_parts_of_names_are_rejected(folder: Path) -> None:
+    for name, said in (("first1:probes:0", "rows per subject .*'0'"), ("first1!b!c:probes", "no subject 'b!c'")):
+        with pytest.raises(ValueError, match=said):
+            only_rows(f"rwku:{name}")
 
 
 def test_an_incomplete_file_is_an_error(folder: Path) -> None:
@@ -220,8 +225,8 @@ def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
     assert [(row.alternate, row.answer) for row in others[1:]] == [
         ("Tavi Brook keeps goats.", "Tavi Brook keeps bees.")
     ]
-    assert found.duplicates == 1
-    assert rwku_rows(f"rwku:{TAVI}!{ORLA}:phi3_pairs").named == 1
+    assert "1 exact duplicates" in found.warnings[0]
+    assert rwku_rows(f"rwku:{TAVI}!{ORLA}:phi3_pairs").warnings[0].endswith(", 1 that name one")
     assert answers(f"rwku:{ORLA}:llama3_pairs") == ["Orla Venn is a smith."]
 
 
@@ -265,16 +270,17 @@ class TestHub:
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")
 def test_published_files() -> None:
-    def counts(name: str) -> tuple[int, int, int, int]:
+    def counts(name: str) -> tuple[int, ...]:
         found = rwku_rows(name)
         assert all(row.subject and row.answer.strip() for row in found.rows)
-        return len(found.rows), found.duplicates, found.shared, found.named
+        said = found.checked[-1].rpartition("; ")[2]
+        return (len(found.rows), *map(int, re.findall(r"\d+", said)))
 
     targets = tables.read_targets(tables.rwku_tables())
     assert len(targets) == len(set(targets)) == 200
-    assert counts("rwku:first200:passages") == (12470, 328, 0, 0)
-    assert counts("rwku:first200:probes") == (2803 + 2699, 645, 0, 0)
-    assert counts("rwku:first20:passages") == (1523, 0, 0, 0)
+    assert counts("rwku:first200:passages") == (12470, 328)
+    assert counts("rwku:first200:probes") == (2803 + 2699, 645)
+    assert counts("rwku:first20:passages") == (1523, 0)
     assert counts("rwku:surrogate!canonical:passages") == (822, 6, 7, 21)
     assert counts("rwku:canonical!canonical:neighbours") == (388, 188, 0, 22)
     assert counts("rwku:canonical!canonical:neighbour_questions") == (212, 86, 0, 0)

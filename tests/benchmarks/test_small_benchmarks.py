@@ -105,11 +105,11 @@ def test_copies_of_another_size_are_named(data):
     ("name", "said"),
     [
         ("lume:retained", "number of documents .* 'retained'"),
-        ("lume:1:2", "not lume, or lume:N"),
-        ("muse:blogs", "not muse:news"),
+        ("lume:1:2", "number of documents .* '1:2'"),
+        ("muse:blogs", "CORPUS is one of news, books"),
         ("muse:news:scal_5", "scal_1 to scal_4"),
         ("muse:books", "has a file of MUSE-Books"),
-        ("wmdp:chem", "wmdp:bio or wmdp:cyber"),
+        ("wmdp:chem", "DOMAIN is one of bio, cyber"),
         ("wmdp:bio", "bio-forget-corpus.jsonl does not exist; put the rows of bio-forget-corpus there\\."),
         ("knowundo:public", "not knowundo:DOMAIN:SPLIT"),
         ("lumen", "choose one of people:tiny, .*lume"),
@@ -123,7 +123,7 @@ def test_errors_of_benchmarks_say_what_is_allowed(data, name, said):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("lume:all", "splits are forget, retain"),
+        ("lume:all", "SPLIT is one of forget, retain"),
         ("muse:news:quiz", "choose one of forget"),
         ("muse:books:scal_1", "MUSE books has no split 'scal_1'"),
         ("wmdp:cyber:forget:0", "at least 1"),

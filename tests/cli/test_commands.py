@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.evaluation.result import EVAL_SCHEMA
-from tests.commands import run_command
+from atwu.experiments import demonstration
+from atwu.training.config import UnlearnConfig
+from tests.commands import run_command, run_here
+from tests.micro_models import write_models
 
 
 def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
@@ -47,12 +53,15 @@ def unlearned(target) -> Path:
     config = target.parent / "run.yaml"
     config.write_text(
         "method: atwu\nlearning_rate: 1.0e-3\nmax_steps: 6\nscorer_every: 2\nretain: people:tiny:retain\n"
+        "max_grad_norm: 0.5\nsystem: You keep bees.\n"
     )
     folder = target.parent / "unlearned"
     printed = atwu(
         *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
         *("--use-cpu", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2", "--max-steps", "4"),
+        *("--optim", "sgd", "--adam-beta1=0.8"),
     )
+    assert "--system 'You keep bees.' --output eval.json" in printed
     assert "unlearned model in" in printed
     return folder
 
@@ -80,6 +89,8 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     record = json.loads((unlearned / "run.json").read_text())
     assert record["config"]["max_steps"] == 4  # the flag wins over the file
     assert record["config"]["learning_rate"] == 1e-3
+    names = ("max_grad_norm", "optim", "adam_beta1", "system")
+    assert [record["config"][name] for name in names] == [0.5, "sgd", 0.8, "You keep bees."]
     assert record["recipe"]["values"] == {"forget_weight": 3.0, "retain_weight": 0.5, "beta": 7.0}
     assert record["recipe"]["given"] == ["scorer_every"]
     assert re.fullmatch("[0-9a-f]{32}", record["result_fingerprint"])
@@ -134,30 +145,10 @@ def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
     Outside().feed(page.read_text(encoding="utf-8"))
 
 
-def test_methods_as_json_lists_every_method_with_its_hyperparameters():
-    listed = json.loads(atwu("methods", "--json"))
-    from atwu.methods.method_table import METHODS
-
-    assert list(listed) == list(METHODS)
-    assert listed["wga"]["hyperparameters"] == {"forget_weight": 1.16, "retain_weight": 0.79, "beta": 2.14}
-    assert listed["atwu"]["needs"] == ["retain", "scorer"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("demo", "finetune", "unlearn", "evaluate", "compare", "judge agreement", "paraphrase", "tokens", "probe"),
-        *("methods", "study run", "study compare", "tune", "report"),
-    ],
-)
-def test_help_has_a_description_and_an_example(command):
-    assert f"Example: atwu {command}" in atwu(*command.split(), "--help")
-
-
 def test_help_shows_common_options_and_help_all_the_rest():
     used = ("--forget-weight", "--beta", "--lr, --learning-rate", "--config", "--lora-r")
     rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--eval-steps")
-    shown, everything = atwu("unlearn", "--help"), atwu("unlearn", "--help-all")
+    shown, everything = (run_here("unlearn", flag).output for flag in ("--help", "--help-all"))
     for flag in used:
         assert flag in shown
     for flag in rest:
@@ -167,67 +158,20 @@ def test_help_shows_common_options_and_help_all_the_rest():
     assert "Deprecated alias" not in everything
 
 
-def test_every_field_of_the_trainer_is_an_option(target, tmp_path):
-    config = tmp_path / "run.yaml"
-    config.write_text("max_grad_norm: 0.5\nmethod: grad_ascent\n")
-    atwu(
-        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget:4", "--use-cpu"),
-        *(
-            "--max-steps",
-            "1",
-            "--save-strategy",
-            "no",
-            "--optim",
-            "sgd",
-            "--adam-beta1=0.8",
-            "--output",
-            tmp_path / "out",
-        ),
-    )
-    record = json.loads((tmp_path / "out" / "run.json").read_text())["config"]
-    assert (record["max_grad_norm"], record["optim"], record["adam_beta1"]) == (0.5, "sgd", 0.8)
-    lost = atwu("unlearn", "--model", target, "--forget", "x", "--output", "y", "--optin", "sgd", code=2)
-    assert re.fullmatch("error: .*--optin.*--optim.*--help.*", lost)
-
-
-def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
-    config = tmp_path / "run.yaml"
-    config.write_text(
-        f"model: {target}\nforget: people:tiny:forget:4\nretain: people:tiny:retain:4\nlearning_rate: 1e-3\nmax_steps: 1\n"
-    )
-    atwu("unlearn", "--config", config, "--output", tmp_path / "out", "--use-cpu", "--save-strategy", "no")
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["config"]["learning_rate"] == 1e-3
-    for line, message in (
-        ("seed: 1.5", "seed must be a whole number .*, got 1.5"),
-        ("method: [atwu]", r"method must be text, got \['atwu'\]"),
-        ("bf16: maybe", "bf16 must be true or false, got 'maybe'"),
-    ):
-        config.write_text(line)
-        assert re.search(message, atwu("unlearn", "--config", config, "--output", tmp_path / "other", code=1))
-
-
-def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, tmp_path):
-    config, folder = tmp_path / "run.yaml", tmp_path / "out"
-    config.write_text("system: You keep bees.\nmethod: wga\nmax_steps: 1\nretain: people:tiny:retain:4\n")
-    printed = atwu(
-        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget:4", "--output", folder),
-        *("--use-cpu", "--save-strategy", "no"),
-    )
-    assert "--system 'You keep bees.' --output eval.json" in printed
-    assert json.loads((folder / "run.json").read_text())["config"]["system"] == "You keep bees."
+def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, unlearned, tmp_path):
     rows = ("--forget", "people:tiny:forget:4", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
-    printed = atwu("evaluate", "--model", folder, *rows)
-    assert re.search(r"'You keep bees\.'.* --sys", printed)
+    assert re.search(r"'You keep bees\.'.* --sys", atwu("evaluate", "--model", unlearned, *rows))
     output = tmp_path / "eval.json"
-    printed = atwu("evaluate", "--model", folder, *rows, "--system", "You keep bees.", "--output", output)
+    printed = atwu("evaluate", "--model", unlearned, *rows, "--system", "You keep bees.", "--output", output)
     assert "--system" not in printed
     assert json.loads(output.read_text())["settings"]["system"] == "You keep bees."
     shown = ("--device", "cpu", "--system", "You keep bees.")
     page = atwu("tokens", "--model", target, "--data", "people:tiny:forget:4", "--rows", "1", *shown)
     assert re.search(rf"{re.escape(str(target))} .*'You keep bees\.'", page)
-    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=2))
+    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", unlearned, *rows, "--system", " ", code=2))
 
 
+@pytest.mark.night  # tests/training/test_trainer_checkpoints.py, in the whole command
 def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):
     printed = atwu(
         *(
@@ -298,7 +242,28 @@ def test_weights_that_could_run_code_are_rejected(target, tmp_path):
     assert ".safetensors" in atwu("evaluate", "--model", pickled, "--forget", "people:tiny:forget", code=1)
 
 
-@pytest.mark.slow
+def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
+    """The whole command, with untrained models and one step of each method."""
+    models = SimpleNamespace(
+        target=str(tmp_path / "target"),
+        retain_only=str(tmp_path / "retain-only"),
+        benchmark=load_benchmark("people:tiny"),
+    )
+    write_models(Path(models.target), Path(models.retain_only))
+    monkeypatch.setattr(demonstration, "prepare_models", lambda setting, **_: models)
+    monkeypatch.setattr(demonstration, "UnlearnConfig", partial(UnlearnConfig, max_steps=1, use_cpu=True))
+    monkeypatch.setattr(demonstration, "MEASURED", 4)
+    monkeypatch.setattr(demonstration, "SHOWN", 4)
+    done = run_here("demo", "--size", "tiny", "--output", tmp_path / "demo")
+    assert done.exit_code == 0, done.exception
+    printed = " ".join(done.output.split())
+    for words in ("AUROC ↑", "people:tiny, 4 forget rows, 4 retain rows, seed 0", "Next steps", "original", "atwu"):
+        assert words in printed
+    names = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert {"tokens.html", "eval_original.json", "eval_retain-only.json", "eval_wga.json", "atwu"} <= names
+
+
+@pytest.mark.night
 def test_demo_reuses_existing_target_models(tmp_path, trained_models):
     cache = str(trained_models(tmp_path / "cache"))
     printed = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", ATWU_CACHE=cache)

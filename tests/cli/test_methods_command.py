@@ -1,8 +1,7 @@
-"""`atwu methods`: the list, the description of one method, and both as JSON."""
+"""`atwu methods`: the list, and the description of one method."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -10,7 +9,8 @@ import sys
 import pytest
 
 from atwu.cli.app import run
-from atwu.cli.methods import MethodsCommand
+from atwu.cli.listings import MethodsCommand
+from atwu.methods.component import NEEDS
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.method_table import CITATIONS, METHODS
 from atwu.methods.presets import PUBLISHED, find_preset
@@ -22,9 +22,9 @@ from atwu.training.config import UnlearnConfig
 def printed(capsys, monkeypatch):
     """Return a function that runs the command in a terminal of some width and returns its output."""
 
-    def at(width: int, name: str | None = None, as_json: bool = False) -> str:
+    def at(width: int, name: str | None = None) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
-        MethodsCommand(name=name, json=as_json).run()
+        MethodsCommand(name=name).run()
         return capsys.readouterr().out
 
     return at
@@ -87,46 +87,16 @@ def test_the_example_is_a_command_that_would_run(printed, name):
     assert settings.get("noun_finder", "simple") == "simple"  # needs nothing that is not installed
 
 
-@pytest.mark.parametrize(
-    ("name", "needs"),
-    [
-        ("grad_ascent", []),
-        ("grad_diff", ["retain"]),
-        ("gt_ga", ["retain", "labels"]),
-        ("atwu", ["retain", "scorer"]),
-        ("seul", ["retain", "original_logps"]),
-        ("npo", ["retain", "reference_logps"]),
-        ("atwu_dpo", ["retain", "scorer", "reference_logps", "alternates", "text"]),
-        ("jensun", ["retain", "reference_distributions", "refusal"]),
-        ("rmu", ["retain", "reference_activations"]),
-        ("fundial", ["retain", "reference_distributions", "text", "noun_finder"]),
-        ("su_llm", ["retain", "auxiliary_models"]),
-        ("su_ngram", ["retain"]),
-    ],
-)
-def test_needs_of_a_method_are_listed(printed, name, needs):
-    assert json.loads(printed(80, name, True))["needs"] == needs
-
-
-def test_json_has_formulas_ranges_and_published_values(printed):
-    listed = json.loads(printed(80, None, True))
-    assert list(listed) == list(METHODS)
-    npo, satga = listed["npo"], listed["satga"]
-    assert npo["hyperparameters"] == {"forget_weight": 0.12, "retain_weight": 4.1, "beta": 0.1}
-    assert npo["search"] == {"forget_weight": [0.1, 5.0], "retain_weight": [0.1, 5.0], "beta": [0.05, 0.2]}
-    assert npo["published"]["rwku"]["values"]["beta"] == 0.07
-    assert npo["published"]["tofu"]["learning_rates"]["Llama-3.1-8B-Instruct"] == 2.60e-5
-    assert npo["published"]["tofu"]["presets"] == ["tofu-1b/npo", "tofu-8b/npo"]
-    assert (npo["searched_linearly"], listed["simnpo"]["searched_linearly"]) == ([], ["beta", "delta"])
-    assert npo["formula"] == {
-        "weight": ["1"],
-        "forget": "-(2/β) log σ(-β r), r = log π(y)/π0(y)",
-        "retain": "-log p of retain answers",
-    }
-    assert (npo["reduction"], npo["borrowed_from"]) == ("sequences", None)
-    assert (satga["published"], satga["borrowed_from"]) == ({}, "wga")
-    assert listed["rmu"]["trains"] == "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
-    assert json.loads(printed(80, "npo", True)) == npo
+def test_needs_and_published_values_of_a_method_are_listed(printed):
+    for name, needs in (("grad_ascent", ()), ("gt_ga", ("retain", "labels")), ("npo", ("retain", "reference_logps"))):
+        text = " ".join(printed(80, name).split())
+        assert all(" ".join(NEEDS[need].split()) in text for need in needs), name
+        assert ("only forget rows" in text) == (not needs)
+    text = " ".join(printed(100, "npo").split())
+    assert "--beta β 0.1 0.05 to 0.2 0.1 0.07" in text
+    assert "2.60e-05 (Llama-3.1-8B-Instruct)" in text
+    assert "tofu-1b/npo, tofu-8b/npo" in text
+    assert "trains mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ" in " ".join(printed(80, "rmu").split())
 
 
 def test_an_unknown_name_is_one_line_with_the_closest_one(capsys, monkeypatch):

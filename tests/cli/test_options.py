@@ -59,7 +59,7 @@ def test_arguments_become_fields_of_the_dataclass():
     ("words", "settings"),
     [
         (["--lr", "1e-4"], {"learning_rate": 1e-4}),
-        (["--learning-rate", "-1e-4"], {"learning_rate": -1e-4}),
+        (["--learning-rate=-1e-4"], {"learning_rate": -1e-4}),
         (["--seed=-1", "--bf16", "--no-detach"], {"seed": -1, "bf16": True, "detach": False}),
         (["--bf16", "--no-bf16"], {"bf16": False}),
         (["--optim", "sgd"], {"optim": "sgd"}),

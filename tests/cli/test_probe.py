@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from atwu.cli.probe import parse_layers
+from atwu.cli.tokens import parse_layers
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import ProbeResult
 from atwu.report.terminal_tables import probe_table

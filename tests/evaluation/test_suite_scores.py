@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from atwu.benchmarks.suite.suite_rows import ForgetQuery, Modality, RetainRow, Wording
+from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.suite_scores import (
     ForgetReply,

@@ -326,6 +326,11 @@ class Page(HTMLParser):
         return dict(zip(rows, cells, strict=True))
 
 
+def figures_left_out(*_: object, **__: object) -> list[DrawnFigure]:
+    """What stands in a page instead of figures."""
+    return [DrawnFigure(name, None, name, reason="left out here.") for name in FIGURES]
+
+
 @pytest.fixture(scope="session")
 def records() -> Records:
     """Labels atwu, wga, npo with seeds 0 and 1."""
@@ -340,7 +345,10 @@ def build_records() -> Callable[..., Records]:
 
 @pytest.fixture(scope="session")
 def page(records: Records) -> Page:
-    return Page(render_report_page(records, command="atwu report study --output report.html"))
+    """The page of the records without its figures, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
+        return Page(render_report_page(records, command="atwu report study --output report.html"))
 
 
 @pytest.fixture
@@ -352,5 +360,4 @@ def study_folder(records: Records, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their figures, which take most of the time."""
-    nothing = [DrawnFigure(name, None, name, reason="left out here.") for name in FIGURES]
-    monkeypatch.setattr("atwu.report.page.report_page.all_figures", lambda records, focus: nothing)
+    monkeypatch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from atwu.evaluation.word_scores import WordScore, word_scores
-from atwu.report.colour_scale import LEVELS, background, contrast, css, ink, level, luminance
-from atwu.report.heatmap import HeatMap, render_html, render_terminal
-from atwu.report.scored_row import ScoredRow, pieces, word_auroc
+from atwu.report.heatmap import render_html, render_terminal
+from atwu.report.scored_row import (
+    LEVELS,
+    ScoredRow,
+    background,
+    contrast,
+    css,
+    ink,
+    level,
+    luminance,
+    pieces,
+    word_auroc,
+)
 from tests.report.conftest import Page
 
 
@@ -171,19 +179,3 @@ def test_colour_scale_is_ordered_by_lightness_and_readable(dark: bool) -> None:
     assert min(contrast(ink(paper), paper) for paper in papers) >= 4.5
     assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
     assert css((250, 10, 0)) == "#fa0a00"
-
-
-def test_write_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "new" / "scores.html"
-    assert HeatMap([ROW]).write(target, title="one") == target
-    before = target.read_text(encoding="utf-8")
-    assert before == render_html([ROW], title="one")
-
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        HeatMap([ROW]).write(target, title="two")
-    assert target.read_text(encoding="utf-8") == before
-    assert list(target.parent.iterdir()) == [target]

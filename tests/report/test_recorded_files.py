@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from atwu.report.run_files import read_run, read_study_record
 from atwu.report.run_records import read_records
 from atwu.training.preset_files import read_preset
 from atwu.training.run_folder import RunFolder
+from tests.snippets import ROOT, snippets
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+BLOCKS = [block for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) for block in snippets(page)]
+COMMANDS = [shlex.split(command) for block in BLOCKS if block.kind == "shell" for command in block.commands()]
 STUDIES = ["known-first-place", "people-first-place", "rwku-finetuned", "tofu-forget05", "tofu-part"]
 
 
@@ -27,6 +31,9 @@ def test_results_of_studies_are_read(name: str) -> None:
     new = {name for result in records.results.values() for columns in result.sets.values() for name in columns}
     assert len(old) == len(new)
     assert not any(name.startswith(("telling", "prose")) for name in new)
+    for words in COMMANDS:
+        if f"benchmarks/results/{name}" in words and "--baseline" in words:
+            assert words[words.index("--baseline") + 1] in records.results, shlex.join(words)
 
 
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*/tuned/*.trials.json")), ids=lambda file: file.name)

@@ -71,23 +71,10 @@ def test_labels_of_different_runs_are_extended_by_their_study(build_records: Bui
         assert "scorer-state: atwu" in text
 
 
-def test_equal_rows_of_three_studies_are_shown_once(build_records: Build, tmp_path: Path) -> None:
-    same = build_records(["atwu", "wga"], seeds=[0])
-    folders = [save(same, tmp_path / "a"), save(same, tmp_path / "b"), save(unlike(same), tmp_path / "c")]
-    read = read_records(folders)
-    assert seeds(read) == {"a: atwu": [0], "wga": [0], "c: atwu": [0]}
-    assert [variant["label"] for variant in read.study["variants"]] == ["a: atwu", "wga", "c: atwu"]
-
-
-def test_studies_with_the_same_name_are_distinguished_by_their_folders(build_records: Build, tmp_path: Path) -> None:
+def test_studies_with_the_same_name_are_numbered(build_records: Build, tmp_path: Path) -> None:
     same = build_records(["atwu"], seeds=[0])
-    folders = [
-        save(same, tmp_path / "one", name="headline"),
-        save(unlike(same), tmp_path / "two", name="headline"),
-        save(unlike(same), tmp_path / "other" / "one", name="headline"),
-    ]
-    assert read_records(folders[:2]).labels == ("one: atwu", "two: atwu")
-    assert read_records([folders[0], folders[2]]).labels == ("one 1: atwu", "one 2: atwu")
+    folders = [save(same, tmp_path / "one", name="headline"), save(unlike(same), tmp_path / "two", name="headline")]
+    assert read_records(folders).labels == ("headline 1: atwu", "headline 2: atwu")
 
 
 def test_merged_notes_come_from_all_studies(build_records: Build, tmp_path: Path) -> None:
@@ -104,7 +91,7 @@ def test_merged_notes_come_from_all_studies(build_records: Build, tmp_path: Path
         tmp_path / "scorer-state",
         command="atwu study run scorer-state",
         budget="none",
-        failed={"atwu-s2": "disk full", "npo-s0": "diverged"},
+        failed={"atwu-s2": "disk full"},
         left_out=["dpo is left out: it needs questions"],
     )
     read = read_records([first, second])
@@ -113,10 +100,14 @@ def test_merged_notes_come_from_all_studies(build_records: Build, tmp_path: Path
     assert read.study["budget"] == "headline: 20 trials; scorer-state: none"
     assert read.study["failed"] == {
         "headline: atwu-s2": "diverged",
-        "npo-s0": "diverged",
+        "headline: npo-s0": "diverged",
         "scorer-state: atwu-s2": "disk full",
     }
-    assert read.study["left_out"] == {"dpo": "it needs questions", "headline: rmu": "it is not wanted"}
+    assert read.study["left_out"] == {
+        "headline: dpo": "it needs questions",
+        "headline: rmu": "it is not wanted",
+        "scorer-state: dpo": "it needs questions",
+    }
     assert read.study["setting"]["name"] == "people-tiny"
     page = Page(render_report_page(read)).visible
     assert "The studies" in page

@@ -12,11 +12,9 @@ from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
 from atwu.report.metric_labels import LEADING_METRICS
-from atwu.report.metric_table import table_of, tidy
-from atwu.report.model_standing import DESTROYED, REFERENCE_COPY, UNTOUCHED, standing, standings
+from atwu.report.metric_table import DESTROYED, REFERENCE_COPY, UNTOUCHED, standing, standings, table_of, tidy
 from atwu.report.page.summary_section import ranking, summary
-from atwu.report.report_records import Records, RunRecord
-from atwu.report.report_table import headline_metrics, leading_metric, report_table
+from atwu.report.report_records import Records, RunRecord, headline_metrics, leading_metric, report_table
 from atwu.report.run_records import FinishedRuns
 
 

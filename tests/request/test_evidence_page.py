@@ -14,7 +14,7 @@ import pytest
 from jsonschema import validate
 
 from atwu.cli.evidence import EvidenceCommand
-from atwu.report.colour_scale import contrast
+from atwu.report.scored_row import contrast
 from atwu.request import collect_evidence
 from atwu.request.evidence import (
     Attack,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.schema import Example
@@ -20,6 +21,25 @@ class SourceRows:
     """Checks that were made, one line each."""
     warnings: tuple[str, ...]
     """Warnings for the reader, one sentence each."""
+
+
+def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
+    """Split the name of a source or benchmark, such as `muse:news:forget:10`.
+
+    Args:
+        form: its form, such as `muse:CORPUS:SPLIT`; `:N` may follow.
+        allowed: word of the form -> what may stand for it; anything stands for the other words.
+
+    Returns:
+        What stands for each word, and the text of N or None.
+    """
+    prefix, *words = form.split(":")
+    given, *parts = name.split(":", len(words) + 1)
+    fits = all(part in allowed.get(word, (part,)) for part, word in zip(parts, words, strict=False))
+    if given != prefix or len(parts) < len(words) or not fits:
+        choices = "".join(f"; {word} is one of {', '.join(allowed[word])}" for word in words if word in allowed)
+        raise ValueError(f"{name!r} is not {form}[:N]{choices}.")
+    return [*parts, None][: len(words) + 1]
 
 
 def first_rows(name: str, rows: Examples, count: str | None) -> Examples:

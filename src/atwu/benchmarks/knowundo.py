@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
-from atwu.data.schema import Example
 
 KNOWUNDO_DOMAINS = ("privacy", "copyright")
 KNOWUNDO_SPLITS = ("unlearn_train", "unlearn_val", "retention_train", "retention_val")
@@ -67,22 +66,15 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `knowundo:DOMAIN:SPLIT`, or with `:N` only its first N rows.
     """
-    prefix, *parts = name.split(":")
-    if (
-        prefix != "knowundo"
-        or len(parts) not in (2, 3)
-        or parts[0] not in KNOWUNDO_DOMAINS
-        or parts[1] not in KNOWUNDO_SPLITS
-    ):
-        raise ValueError(
-            f"{name!r} is not knowundo:DOMAIN:SPLIT or knowundo:DOMAIN:SPLIT:N; domains are {', '.join(KNOWUNDO_DOMAINS)}, "
-            f"splits {', '.join(KNOWUNDO_SPLITS)}."
-        )
+    domain, split, count = name_parts(name, "knowundo:DOMAIN:SPLIT", DOMAIN=KNOWUNDO_DOMAINS, SPLIT=KNOWUNDO_SPLITS)
     tables = knowundo_tables() if tables is None else tables
-    table = f"{parts[0]}/{parts[1]}"
-    rows = tuple(map(_example, tables.table(table)))
+    table = f"{domain}/{split}"
+    rows = tuple(
+        parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)
+        for where, columns in tables.table(table)
+    )
     checked = f"{table}: {len(rows)} rows"
-    return SourceRows(first_rows(name, rows, parts[2] if len(parts) == 3 else None), (checked,), tables.incomplete())
+    return SourceRows(first_rows(name, rows, count), (checked,), tables.incomplete())
 
 
 def knowundo_benchmark(name: str) -> Benchmark:
@@ -106,8 +98,3 @@ def knowundo_benchmark(name: str) -> Benchmark:
         pool=found["retention_train"].rows,
         checked=(*(line for rows in found.values() for line in rows.checked), *tables.incomplete()),
     )
-
-
-def _example(record: Record) -> Example:
-    where, columns = record
-    return parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)

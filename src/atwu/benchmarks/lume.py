@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from atwu.benchmarks.base import Benchmark, SourceRows, whole_number
+from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.probes import Probe, Probes
 from atwu.benchmarks.subsample import rows_to_measure
@@ -79,13 +79,11 @@ def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
     """
-    prefix, *parts = name.split(":")
-    if prefix != "lume" or len(parts) not in (1, 2) or parts[0] not in LUME_SPLITS:
-        raise ValueError(f"{name!r} is not lume:SPLIT or lume:SPLIT:N; the splits are {', '.join(LUME_SPLITS)}.")
+    split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA) if tables is None else tables
-    rows = _rows(tables, parts[0], documents=whole_number(name, "documents", parts[1]) if len(parts) == 2 else None)
+    rows = _rows(tables, split, documents=None if count is None else whole_number(name, "documents", count))
     documents = len({row.document for row in rows})
-    checked = f"{parts[0]}: {len(rows)} rows of {documents} documents"
+    checked = f"{split}: {len(rows)} rows of {documents} documents"
     return SourceRows(tuple(row.example() for row in rows), (checked,), tables.incomplete())
 
 
@@ -95,15 +93,12 @@ def lume_benchmark(name: str) -> Benchmark:
     Args:
         name: `lume`, or `lume:N` with only the first N documents of each task and split.
     """
-    prefix, *parts = name.split(":")
-    if prefix != "lume" or len(parts) > 1:
-        raise ValueError(f"{name!r} is not lume, or lume:N with the first N documents of each task and split.")
-    documents = whole_number(name, "documents", parts[0]) if parts else None
+    (count,) = name_parts(name, "lume")
+    documents = None if count is None else whole_number(name, "documents", count)
     tables = open_tables(LUME_DATA)
     found = {split: _rows(tables, split, documents=documents) for split in LUME_SPLITS}
     rows = {split: tuple(row.example() for row in each) for split, each in found.items()}
-    limit = "".join(f":{part}" for part in parts)
-    forget, retain = (f"lume:{split}{limit}" for split in LUME_SPLITS)
+    forget, retain = (f"lume:{split}" + (f":{count}" if count else "") for split in LUME_SPLITS)
     probes = [row.probe(split) for split, each in found.items() for row in each]
     attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
     for kind in (MEMBERS, NON_MEMBERS) if attacked else ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.probes import Probe, Probes
 from atwu.data.schema import Example, Message
@@ -57,21 +57,15 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `MUSE_SPLITS`: training texts in chunks,
             texts of the membership attack, or questions.
     """
-    prefix, *parts = name.split(":")
-    if prefix != "muse" or len(parts) not in (2, 3) or parts[0] not in CORPORA:
-        raise ValueError(
-            f"{name!r} is not muse:CORPUS:SPLIT or muse:CORPUS:SPLIT:N; the corpora are {', '.join(CORPORA)}."
-        )
-    corpus, split = parts[:2]
-    table = MUSE_SPLITS.get(split, "")
-    if table not in MUSE_DATA[corpus].tables:
-        known = [each for each, place in MUSE_SPLITS.items() if place in MUSE_DATA[corpus].tables]
+    corpus, split, count = name_parts(name, "muse:CORPUS:SPLIT", CORPUS=CORPORA)
+    known = {each: table for each, table in MUSE_SPLITS.items() if table in MUSE_DATA[corpus].tables}
+    if split not in known:
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
     tables = open_tables(MUSE_DATA[corpus]) if tables is None else tables
     rows = tuple(_rows(split, tables))
-    documents = len(tables.table(table))
-    checked = f"{table}: {documents} rows" + (f" in {len(rows)} chunks" if split in _CHUNKED else "")
-    return SourceRows(first_rows(name, rows, parts[2] if len(parts) == 3 else None), (checked,), tables.incomplete())
+    documents = len(tables.table(known[split]))
+    checked = f"{known[split]}: {documents} rows" + (f" in {len(rows)} chunks" if split in _CHUNKED else "")
+    return SourceRows(first_rows(name, rows, count), (checked,), tables.incomplete())
 
 
 def muse_benchmark(name: str) -> Benchmark:
@@ -83,17 +77,17 @@ def muse_benchmark(name: str) -> Benchmark:
         name: `muse:news`, `muse:books`, or `muse:news:FOLD` with another forget set, one of scal_1 to scal_4 and sust_1
             to sust_4.
     """
-    prefix, corpus, *folds = name.split(":") if ":" in name else (name, "")
-    known = [f"{kind}_{fold}" for kind in _FOLDS for fold in FOLDS] if corpus == "news" else []
-    if prefix != "muse" or corpus not in CORPORA or len(folds) > 1 or not set(folds) <= set(known):
+    corpus, fold = name_parts(name, "muse:CORPUS", CORPUS=CORPORA)
+    known = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS] if corpus == "news" else []
+    if fold is not None and fold not in known:
         raise ValueError(
             f"{name!r} is not muse:news, muse:books, or muse:news:FOLD with scal_1 to scal_4 or sust_1 to sust_4."
         )
     tables = open_tables(MUSE_DATA[corpus])
     base = f"muse:{corpus}"
     kept = f"{base}:retain1 + {base}:retain2"
-    forget = f"{base}:{folds[0]}" if folds else f"{base}:forget"
-    everything = f"{base}:scal_{FOLDS[-1]}" if folds else forget
+    forget = f"{base}:{fold}" if fold else f"{base}:forget"
+    everything = f"{base}:scal_{FOLDS[-1]}" if fold else forget
     read = {split: muse_rows(f"{base}:{split}", tables=tables) for split in (*_WHOLE, *_ASKED, "retain1")}
     return Benchmark(
         name=name,

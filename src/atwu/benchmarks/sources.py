@@ -24,9 +24,9 @@ from atwu.benchmarks.knowundo import knowundo_rows
 from atwu.benchmarks.lume import lume_rows
 from atwu.benchmarks.muse import muse_rows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
-from atwu.benchmarks.rwku.rwku_rows import rwku_rows
-from atwu.benchmarks.suite.suite_rows import suite_rows
-from atwu.benchmarks.tofu.tofu_rows import tofu_rows
+from atwu.benchmarks.rwku import rwku_rows
+from atwu.benchmarks.suite import suite_rows
+from atwu.benchmarks.tofu import tofu_rows
 from atwu.benchmarks.wmdp import wmdp_rows
 from atwu.data.column_mapping import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
@@ -100,7 +100,8 @@ def load_rows(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read all rows.")
     if not isinstance(source, str | Path):
-        parts = [("the given data", partial(_given_rows, source, columns or {}))]
+        given_name = "the given data"
+        parts = [(given_name, partial(_checked, memory_records(source), columns or {}, name=given_name))]
     else:
         if columns:
             given, source = str(source), with_columns(source, columns)
@@ -123,7 +124,7 @@ def load_rows(
             warnings.extend(note if len(parts) == 1 else f"{name}: {note}" for note in notes)
 
     rows = store_rows(every())
-    if repeats := len(rows) - _different(hashes):
+    if repeats := len(rows) - len(set(hashes)):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     name = str(source if isinstance(source, str | Path) else _written(rows))
     return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
@@ -156,12 +157,6 @@ def _written(rows: Sequence[Example]) -> Path:
     return path
 
 
-def _different(hashes: array[int]) -> int:
-    import numpy as np
-
-    return len(np.unique(np.frombuffer(hashes, dtype=np.int64)))
-
-
 def _parts(source: str | Path) -> tuple[str | Path, ...]:
     if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
         return (source,)
@@ -171,13 +166,6 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
             f"{source!r}: a source is missing before or after {JOIN.strip()!r}; give {_SOURCES} on both sides."
         )
     return parts
-
-
-def _given_rows(
-    rows: Iterable[Any], columns: Mapping[str, str], limit: int | None, notes: list[str]
-) -> Iterator[Example]:
-    """Iterate over rows given in memory, as `_named_rows` does."""
-    return _checked(memory_records(rows), columns, limit, notes, name="the given data")
 
 
 def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:

@@ -7,7 +7,7 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, SourceRows, whole_number
+from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
@@ -38,18 +38,13 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     Args:
         name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
     """
-    prefix, *parts = name.split(":")
-    if prefix != "wmdp" or len(parts) not in (2, 3) or parts[0] not in WMDP_DOMAINS or parts[1] not in WMDP_SPLITS:
-        raise ValueError(
-            f"{name!r} is not wmdp:DOMAIN:SPLIT or wmdp:DOMAIN:SPLIT:N; domains are {', '.join(WMDP_DOMAINS)}, splits "
-            f"{', '.join(WMDP_SPLITS)}."
-        )
-    count = whole_number(name, "documents", parts[2]) if len(parts) == 3 else MOST_DOCUMENTS
+    domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
+    limit = MOST_DOCUMENTS if count is None else whole_number(name, "documents", count)
     tables = open_tables(WMDP_DATA) if tables is None else tables
-    table = f"{parts[0]}-{parts[1]}-corpus"
-    documents = [columns["text"] for _, columns in tables.first(table, count)]
+    table = f"{domain}-{split}-corpus"
+    documents = [columns["text"] for _, columns in tables.first(table, limit)]
     rows = tuple(
-        Example((), chunk, subject=f"{parts[1]} {number}")
+        Example((), chunk, subject=f"{split} {number}")
         for number, text in enumerate(documents, start=1)
         for chunk in text_chunks(text)
     )
@@ -62,12 +57,9 @@ def wmdp_benchmark(name: str) -> Benchmark:
     Args:
         name: `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000.
     """
-    prefix, *parts = name.split(":")
-    if prefix != "wmdp" or len(parts) not in (1, 2) or parts[0] not in WMDP_DOMAINS:
-        raise ValueError(f"{name!r} is not wmdp:bio or wmdp:cyber, or one of these with :N for N documents.")
+    domain, count = name_parts(name, "wmdp:DOMAIN", DOMAIN=WMDP_DOMAINS)
     tables = open_tables(WMDP_DATA)
-    domain, *limit = parts
-    forget, retain = (":".join(("wmdp", domain, split, *limit)) for split in WMDP_SPLITS)
+    forget, retain = (f"wmdp:{domain}:{split}" + (f":{count}" if count else "") for split in WMDP_SPLITS)
     removed, kept = (wmdp_rows(source, tables=tables) for source in (forget, retain))
     return Benchmark(
         name=name,

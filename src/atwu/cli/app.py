@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import logging
 import os
 import sys
@@ -14,7 +15,7 @@ from atwu._file_reading import printable
 from atwu._interrupts import set_command_name
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError
-from atwu.cli.output import any_terminal, stand_out
+from atwu.cli.output import stand_out
 from atwu.cli.parse import parsed
 from atwu.errors import AtwuError
 
@@ -22,13 +23,13 @@ COMMANDS = {
     "demo": "demo:DemoCommand",
     "finetune": "train:FinetuneCommand",
     "unlearn": "train:UnlearnCommand",
-    "plan": "plan:PlanCommand",
-    "retain build": "retain:RetainBuildCommand",
-    "alternates build": "alternates:AlternatesBuildCommand",
-    "forms build": "build_forms:FormsBuildCommand",
+    "plan": "train:PlanCommand",
+    "retain build": "row_files:RetainBuildCommand",
+    "alternates build": "row_files:AlternatesBuildCommand",
+    "forms build": "row_files:FormsBuildCommand",
     "export": "export:ExportCommand",
     "chat": "chat:ChatCommand",
-    "playground": "playground:PlaygroundCommand",
+    "playground": "chat:PlaygroundCommand",
     "evidence": "evidence:EvidenceCommand",
     "evaluate": "evaluate:EvaluateCommand",
     "compare": "compare:CompareCommand",
@@ -37,14 +38,14 @@ COMMANDS = {
     "study compare": "study:StudyCompareCommand",
     "tune": "tune:TuneCommand",
     "report": "report:ReportCommand",
-    "board build": "board:BoardBuildCommand",
+    "board build": "report:BoardBuildCommand",
     "judge agreement": "judge:JudgeAgreementCommand",
-    "paraphrase": "paraphrase:ParaphraseCommand",
-    "annotate": "annotate:AnnotateCommand",
+    "paraphrase": "row_files:ParaphraseCommand",
+    "annotate": "row_files:AnnotateCommand",
     "tokens": "tokens:TokensCommand",
-    "probe": "probe:ProbeCommand",
-    "methods": "methods:MethodsCommand",
-    "benchmarks": "benchmarks:BenchmarksCommand",
+    "probe": "tokens:ProbeCommand",
+    "methods": "listings:MethodsCommand",
+    "benchmarks": "listings:BenchmarksCommand",
 }
 """Command -> module and dataclass; only the module of the command that runs is imported."""
 
@@ -71,7 +72,9 @@ def run() -> None:
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    any_terminal()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for terminals without Unicode
     try:
         run_cli(sys.argv[1:])
         sys.stdout.flush()

@@ -1,12 +1,14 @@
-"""`atwu chat`: talk to one model, or to two in parallel."""
+"""`atwu chat` and `atwu playground`: question one model, or two in parallel, in the terminal and on a web page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from atwu._interrupts import deferred, leave_deferred
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import note, say
+from atwu.cli.shared import ROWS_HELP, open_rows
 from atwu.modeling.open_model import ModelLoadArgs
 
 
@@ -43,3 +45,43 @@ class ChatCommand:
                 continue
             for name, answer in models.ask(words):
                 say(f"{name}> {answer}" if len(names) > 1 else answer)
+
+
+@dataclass(kw_only=True)
+class PlaygroundCommand:
+    """Question an unlearned and its original model on a local web page (extra `app`).
+
+    The page shows both answers, and how probable each model finds the words of either answer and of the true one.
+
+    Example: atwu playground unlearned --data forget.jsonl
+    """
+
+    model: Path = cli_option("Folder of a run.", positional=True)
+    original: str | None = cli_option("Original model. Default: the run's own.", None)
+    data: str | None = cli_option(f"Rows to pick questions from: {ROWS_HELP}.", None, alias=("-d",))
+    max_new_tokens: int = cli_option("Maximum number of new tokens per answer.", 64, least=1)
+    port: int = cli_option("Port on this machine.", 7860, least=1)
+    loading: ModelLoadArgs = cli_option("", group="Loading the models", common=False)
+
+    def run(self) -> None:
+        """Load both models and serve the page until the command is interrupted."""
+        from atwu._extras import require
+        from atwu._manifest import RECORD_NAME
+        from atwu.evaluation.side_by_side import SideBySide
+        from atwu.report.playground import playground
+        from atwu.report.run_files import read_run
+
+        require("gradio", extra="app")
+        record = read_run(self.model / RECORD_NAME) if (self.model / RECORD_NAME).is_file() else {}
+        original = self.original or record.get("original_model", {}).get("model")
+        if original is None:
+            raise ValueError(
+                f"{self.model} has no {RECORD_NAME} that names its original model; give it with --original."
+            )
+        names = {"original": str(original), "unlearned": str(self.model)}
+        system = (record.get("config") or {}).get("system")
+        rows = [row for row in open_rows(self.data) if row.question]
+        models = SideBySide(names, self.loading, system=system, max_new_tokens=self.max_new_tokens)
+        page = playground(models, list(names), rows)
+        say(f"http://127.0.0.1:{self.port} (Ctrl-C: stop)")
+        page.launch(server_name="127.0.0.1", server_port=self.port, quiet=True)

@@ -13,8 +13,8 @@ from atwu.cli.output import note, say, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
+    from atwu.report.metric_labels import MetricKey
     from atwu.report.metric_table import Head
-    from atwu.report.table_values import MetricKey
 
 
 @dataclass(kw_only=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,16 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _COLOURS = {"red": 31, "yellow": 33}
-
-
-def any_terminal() -> None:
-    """Print to any stream: characters that its encoding lacks are escaped; what is printed to a closed one is dropped."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: object) -> None:
@@ -57,18 +45,14 @@ def _line(text: str, stream: TextIO) -> None:
 
 def stand_out(text: object, colour: str = "yellow") -> None:
     """Print a highlighted message to standard error."""
-    _line(coloured(printable(str(text)), colour, sys.stderr), sys.stderr)
+    shown = printable(str(text))
+    _line(f"\033[{_COLOURS[colour]}m{shown}\033[0m" if sys.stderr.isatty() else shown, sys.stderr)
 
 
 def warn(warnings: Iterable[object]) -> None:
     """Print each warning on a line."""
     for warning in warnings:
         stand_out(f"warning: {warning}")
-
-
-def coloured(text: object, colour: str, stream: TextIO) -> str:
-    """Return the text in colour if the stream is a terminal."""
-    return f"\033[{_COLOURS[colour]}m{text}\033[0m" if stream.isatty() else str(text)
 
 
 @dataclass(kw_only=True)

@@ -84,22 +84,13 @@ def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str,
     # An empty usage saves argparse from building one.
     parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
     _add_all(parser, options)
-    flags = {flag for option in options if option.kind is not bool for flag in (option.flag, *option.alias)}
-    joined: list[str] = []
-    for word in words:  # a value such as -1 is not a flag
-        if joined and joined[-1] in flags and joined[-1].startswith("--") and re.match(r"-[\d.]", word):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    found, unknown = parser.parse_known_intermixed_args(joined)
+    found, unknown = parser.parse_known_intermixed_args(words)
     return vars(found), unknown
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         words = re.sub(r"^argument (-\w/)?", "", message).replace(": expected one argument", " needs a value")
-        if words.startswith("ambiguous") and words.count(",") > 8:
-            words = ", ".join(words.split(", ")[:8]) + ", ..."
         raise UsageError(f"{words}.")
 
 

@@ -1,25 +1,19 @@
-"""Options and helpers shared by commands that read rows with one model."""
+"""Options and helpers shared by commands that read rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, cast
 
-from atwu._files import check_writable
 from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import warn
-from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.sources import LoadedRows
     from atwu.data.schema import Example
 
-READING = "Reading rows"
 ROWS_HELP = "file, Hub data set or people:SIZE:SPLIT"
 DEVICE = "Device: cpu, cuda, cuda:1, mps. Default: the best available."
-SYSTEM = "System prompt for conversations without one; use the one from training."
 
 
 def rows_option(help: str, default: Any = MISSING, **more: Any) -> Any:
@@ -60,54 +54,6 @@ class NamesRows:
         if isinstance(source, list):
             return [f"{name}={with_columns(one, columns)}" for name, _, one in (each.partition("=") for each in source)]
         return None if source is None else with_columns(source, columns)
-
-
-@dataclass(kw_only=True)
-class ReadsRows(NamesRows):
-    """Base of commands that read rows with one model."""
-
-    model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
-    data: str = rows_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
-    columns: str | None = columns_option(group=READING)
-    max_length: int = cli_option(
-        "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
-    )
-    system: str | None = cli_option(SYSTEM, None, group=READING)
-    device: str | None = cli_option(DEVICE, None, group=READING)
-    loading: ModelLoadArgs = cli_option("", group=READING)
-
-    def check(self) -> None:
-        """Check names before anything is loaded; warn if the system prompt differs from training."""
-        from atwu.data.render import check_system
-        from atwu.modeling.device import pick_device
-        from atwu.modeling.load import check_model_name
-        from atwu.modeling.open_model import check_system_prompt
-
-        pick_device(self.device)
-        check_system(self.system)
-        check_model_name(self.model, base=self.loading.base)
-        warn(filter(None, [check_system_prompt(self.model, self.system)]))
-
-    def load_rows(self, limit: int | None) -> LoadedRows:
-        """Load the rows and print their warnings."""
-        from atwu.benchmarks.sources import load_rows
-
-        loaded = load_rows(self.data, limit=limit)
-        warn(loaded.warnings)
-        return loaded
-
-    def open(self) -> tuple[Any, Any]:
-        """Load model and tokenizer."""
-        from atwu.modeling.open_model import open_model
-
-        return open_model(self.model, self.loading, device=self.device)
-
-
-def check_rows_file(output: Path, *, overwrite: bool) -> None:
-    """Check that rows can be written to a file, before any work."""
-    check_writable(output, overwrite=overwrite)
-    if output.suffix != ".jsonl":
-        raise ValueError(f"--output must end in .jsonl, got {output}.")
 
 
 def open_rows(source: str | None, *, limit: int | None = None) -> Sequence[Example]:

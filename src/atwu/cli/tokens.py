@@ -1,14 +1,65 @@
-"""`atwu tokens`: show token scores as coloured words."""
+"""`atwu tokens` and `atwu probe`: token scores as coloured words, and a linear probe for labelled tokens on hidden states."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import say, terminal
-from atwu.cli.shared import ROWS_HELP, ReadsRows, open_rows, rows_option
+from atwu.cli.output import ResultFile, say, terminal, warn
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.modeling.open_model import ModelLoadArgs
+
+if TYPE_CHECKING:
+    from atwu.benchmarks.sources import LoadedRows
+
+READING = "Reading rows"
+
+
+@dataclass(kw_only=True)
+class ReadsRows(NamesRows):
+    """Base of commands that read rows with one model."""
+
+    model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
+    data: str = rows_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option(group=READING)
+    max_length: int = cli_option(
+        "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
+    )
+    system: str | None = cli_option(
+        "System prompt for conversations without one; use the one from training.", None, group=READING
+    )
+    device: str | None = cli_option(DEVICE, None, group=READING)
+    loading: ModelLoadArgs = cli_option("", group=READING)
+
+    def check(self) -> None:
+        """Check names before anything is loaded; warn if the system prompt differs from training."""
+        from atwu.data.render import check_system
+        from atwu.modeling.device import pick_device
+        from atwu.modeling.load import check_model_name
+        from atwu.modeling.open_model import check_system_prompt
+
+        pick_device(self.device)
+        check_system(self.system)
+        check_model_name(self.model, base=self.loading.base)
+        warn(filter(None, [check_system_prompt(self.model, self.system)]))
+
+    def load_rows(self, limit: int | None) -> LoadedRows:
+        """Load the rows and print their warnings."""
+        from atwu.benchmarks.sources import load_rows
+
+        loaded = load_rows(self.data, limit=limit)
+        warn(loaded.warnings)
+        return loaded
+
+    def open(self) -> tuple[Any, Any]:
+        """Load model and tokenizer."""
+        from atwu.modeling.open_model import open_model
+
+        return open_model(self.model, self.loading, device=self.device)
 
 
 @dataclass(kw_only=True)
@@ -73,3 +124,74 @@ class TokensCommand(ReadsRows):
         render_terminal(scored[: self.rows], terminal())
         if self.html is not None:
             say(f"written: {HeatMap(scored).write(self.html, title=f'Token scores of {self.model}')}")
+
+
+@dataclass(kw_only=True)
+class ProbeCommand(ReadsRows):
+    """Train a linear probe to detect labelled tokens in hidden states, layer by layer, and report its AUROC.
+
+    A learned token scorer is the same linear layer trained without labels, so the probe is an approximate upper bound
+    for it. Each answer is scored by a probe that was trained on other subjects.
+
+    Example: atwu probe --model target --data forget.jsonl --layers last --output probe.json
+    """
+
+    model: str = cli_option("Model to probe: folder or Hub name.", alias=("-m",))
+    data: str = rows_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
+    layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
+    position: list[str] | None = cli_option(
+        "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.",
+        None,
+        choices=("own", "pred", "both"),
+    )
+    folds: int = cli_option("Number of cross-validation folds; a subject is in one fold.", 5, least=2)
+    seed: int = cli_option("Seed of the assignment of subjects to folds.", 0)
+    l2: float = cli_option("Ridge penalty; larger values reduce overfitting.", 0.01, least=0)
+    result: ResultFile
+    limit: int | None = cli_option("Use only this many rows, from the start.", None, least=1)
+    batch_tokens: int = cli_option("Tokens per forward pass.", 4096, least=1)
+
+    def run(self) -> None:
+        from atwu._extras import require
+        from atwu._files import write_json
+        from atwu.evaluation.linear_probe import labelled_rows, probe, probe_record
+        from atwu.evaluation.token_states import POSITIONS, layer_numbers
+        from atwu.modeling.load import load_config
+        from atwu.report.terminal_tables import print_probe
+
+        require("sklearn", extra="probe")
+        layers = parse_layers(self.layers)
+        positions: Any = self.position or list(POSITIONS)
+        self.result.check()
+        self.check()
+        loaded = self.load_rows(self.limit)
+        rows = labelled_rows(loaded.rows)
+        if missing := len(loaded.rows) - len(rows):
+            warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
+        shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
+        layer_numbers(layers, 1 + int(shape.num_hidden_layers))
+        network, tokenizer = self.open()
+        start = time.perf_counter()
+        settings: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "l2": self.l2}
+        settings |= {"max_length": self.max_length, "system": self.system}
+        results = probe(
+            network, tokenizer, rows, layers=layers, positions=positions, batch_tokens=self.batch_tokens, **settings
+        )
+        if self.result.output is not None:
+            record = probe_record(results, model=self.model, network=network, rows=loaded, settings=settings)
+            write_json(self.result.output, record | {"seconds": round(time.perf_counter() - start, 3)})
+        print_probe(terminal(), results, title=self.model)
+        if self.result.output is not None:
+            say(f"written: {self.result.output}")
+
+
+def parse_layers(text: str) -> list[int] | None:
+    """Parse layer numbers; None for all."""
+    if text == "all":
+        return None
+    if text == "last":
+        return [-1]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--layers must be all, last, or numbers such as 0,2,4; got {text!r}.") from None

@@ -9,9 +9,7 @@ from typing import Any
 
 from atwu._files import check_writable
 from atwu.benchmarks.probes import RwkuProbes
-from atwu.benchmarks.rwku.rwku_probes import CAPS, load_probes
-from atwu.benchmarks.rwku.rwku_tables import rwku_tables
-from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
+from atwu.benchmarks.rwku_probes import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
 from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from atwu.benchmarks.suite.suite_rows import TIER_GROUPS, ForgetQuery, RetainRow
+from atwu.benchmarks.suite import TIER_GROUPS, ForgetQuery, RetainRow
 from atwu.evaluation.intervals import Estimate, Resampler, combine
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.judge.offline import OfflineJudge

@@ -17,11 +17,10 @@ from pydantic import ConfigDict, Field
 
 from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
 from atwu.evaluation.result import STRICT, EvalResult, measured_numbers
-from atwu.report.merge_studies import NO_BUDGET
+from atwu.report.metric_labels import REFERENCE_MODELS
 from atwu.report.metric_table import Table, table_of
-from atwu.report.report_records import Records, RunRecord
+from atwu.report.report_records import NO_BUDGET, Records, RunRecord
 from atwu.report.run_records import read_records
-from atwu.report.table_values import REFERENCE_MODELS
 from atwu.training.model_card import public_command, public_record, public_text
 
 BOARD_NAME, FACTS_NAME = "board.json", "board.yaml"

@@ -13,11 +13,9 @@ import pandas as pd
 from pydantic import ConfigDict, TypeAdapter
 
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.metric_labels import MISSING_CELL, SUBSCRIPT, Mark, MetricKey
 from atwu.report.metric_table import DATA, Table
-from atwu.report.report_records import Records
-from atwu.report.report_table import degradation_notes, headline_metrics, report_caption, report_table
-from atwu.report.table_values import MISSING_CELL, Mark, MetricKey
+from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.training.model_card import public_command, public_record
 
 _MARKDOWN = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
@@ -142,15 +140,8 @@ def _minus(number: str) -> str:
 
 def to_csv(records: Records) -> str:
     """Return all numbers of all models in long form, unrounded: one row per model, set and metric."""
-    frame = records.table.frame
-    frame = frame.assign(label=frame.label.map(_cell))
-    text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
+    text: str = records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n")
     return text
-
-
-def _cell(text: str) -> str:
-    """Escape text that a spreadsheet would read as a formula."""
-    return f"'{text}" if text[:1] in set("=+-@\t\r") else text
 
 
 def to_json(records: Records) -> str:

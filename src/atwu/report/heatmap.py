@@ -17,9 +17,18 @@ from rich.text import Text
 
 from atwu._file_reading import printable
 from atwu._files import write_text
-from atwu.report.colour_scale import background, css, ink
 from atwu.report.page.page_templates import fragment, render_template
-from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent_of_score, pieces, word_auroc
+from atwu.report.scored_row import (
+    Piece,
+    ScoredRow,
+    background,
+    css,
+    ink,
+    methods_of,
+    percent_of_score,
+    pieces,
+    word_auroc,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

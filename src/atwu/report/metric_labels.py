@@ -1,12 +1,22 @@
-"""Metrics of the headline table and their short names; other names and definitions come from the metrics."""
+"""Metrics of reports: their values in a result, those of the headline table, and their short names. Does not need pandas."""
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Literal
 
 from atwu.evaluation.columns import FORGET, MUSE, OVERALL, RETAIN, TASKS
 from atwu.evaluation.registry import find_column, short_name
-from atwu.report.table_values import MetricKey
+from atwu.evaluation.result import EvalResult, MetricValue
+
+REFERENCE_MODELS = ("original", "retain-only")
+"""Reference models, which are not ranked."""
+MISSING_CELL = "–"
+
+MetricKey = tuple[str, str]
+"""Set (or `OVERALL`) and metric."""
+Mark = Literal["best", "second", "degraded"]
 
 PANEL: tuple[MetricKey, ...] = (
     ("forget", "extraction_strength"),
@@ -87,3 +97,10 @@ def is_attack(key: MetricKey) -> bool:
     """Whether a metric is measured under an attack or with adversarial prompts."""
     found = find_column(key[1], key[0])
     return found is not None and found[0].attack
+
+
+def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
+    """Return a model's value of a metric; None if there is no number."""
+    split, metric = key
+    cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
+    return None if cell is None or cell.value is None or math.isnan(cell.value) else cell

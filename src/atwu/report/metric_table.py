@@ -1,27 +1,38 @@
 """One tidy data frame of all numbers of all models, and the tables made from it.
 
 Every table (terminal, text, data, page) is a layout of this frame. Best and second-best values among the unlearned
-models, and materially degraded general abilities, are marked as in the ATWU paper.
+models, and materially degraded general abilities, are marked as in the ATWU paper. Destroyed and unchanged models are not
+ranked, because each wins half of the metrics trivially.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from atwu.evaluation.columns import OVERALL, TASKS, Direction
+from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, TASKS, Direction
 from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_number, measured_numbers
 from atwu.evaluation.warnings import degraded
-from atwu.report.metric_labels import head_name
-from atwu.report.model_standing import standing_note, standings
-from atwu.report.table_values import REFERENCE_MODELS, Mark, MetricKey
+from atwu.report.metric_labels import REFERENCE_MODELS, Mark, MetricKey, cell_of, head_name
 
+DESTROYED, UNTOUCHED, REFERENCE_COPY = "destroyed", "untouched", "unchanged"
+MEANING = {
+    DESTROYED: "less than half of the retained knowledge is left, by every metric of it",
+    UNTOUCHED: "the forget set is known as well as before, by every metric of it",
+    REFERENCE_COPY: "its weights are those of a reference model",
+}
+RETAIN_METRICS = ("extraction_strength", "probability", "rouge_l_recall", "J_AVG")
+FORGET_METRICS = ("extraction_strength", "probability", "rouge_l_recall", "J_P")
+"""Metrics of knowledge of the retain set, and of the forget set."""
+DESTROYED_SHARE, UNTOUCHED_SHARE = 0.5, 0.95
+"""Share of the original model's value below which retained knowledge counts as lost, and above which nothing counts
+as forgotten."""
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
 """Data columns; the others control the display."""
 _COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "lost", "reference")
@@ -174,7 +185,11 @@ class Table:
         if TASKS in set(bracketed):
             said.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
-        return said + ([", ".join(shown).capitalize()] if shown else []) + standing_note(self.out)
+        said += [", ".join(shown).capitalize()] if shown else []
+        for word, meaning in MEANING.items():
+            if labels := [label for label, told in self.out.items() if told == word]:
+                said.append(f"Not ranked, because {word} ({meaning}): {', '.join(labels)}")
+        return said
 
 
 def table_of(
@@ -193,3 +208,34 @@ def format_range(numbers: Iterable[int]) -> str:
     """`38–40`, or one number if all are equal."""
     low, high = min(numbers, default=0), max(numbers, default=0)
     return str(low) if low == high else f"{low}–{high}"
+
+
+def standing(result: EvalResult, original: EvalResult | None) -> str:
+    """Return `destroyed`, `untouched`, or an empty text for a ranked model, and if the original model was not
+    evaluated."""
+    if original is None:
+        return ""
+    left = list(_shares(result, original, RETAIN, RETAIN_METRICS))
+    if left and max(left) < DESTROYED_SHARE:
+        return DESTROYED
+    known = list(_shares(result, original, FORGET, FORGET_METRICS))
+    return UNTOUCHED if known and min(known) > UNTOUCHED_SHARE else ""
+
+
+def standings(results: Mapping[str, EvalResult]) -> dict[str, str]:
+    """Return the status of models that are not ranked, by name."""
+    given = {results[role].fingerprint for role in REFERENCE_MODELS if role in results}
+    found = {
+        label: REFERENCE_COPY if result.fingerprint in given else standing(result, results.get("original"))
+        for label, result in results.items()
+        if label not in REFERENCE_MODELS
+    }
+    return {label: word for label, word in found.items() if word}
+
+
+def _shares(result: EvalResult, original: EvalResult, split: str, names: Sequence[str]) -> Iterator[float]:
+    """Values as shares of the original model's values, where those are above 0."""
+    for name in names:
+        now, before = cell_of(result, (split, name)), cell_of(original, (split, name))
+        if now is not None and before is not None and (before.value or 0.0) > 0:
+            yield float(now.value or 0.0) / float(before.value or 1.0)

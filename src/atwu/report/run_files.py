@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from atwu._file_reading import decoded, file_bytes, parse_json, printable, read_upgraded_json, type_adapter, validated
+from atwu._file_reading import decoded, file_bytes, parse_json, read_upgraded_json, type_adapter, validated
 
 StepCount = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -99,16 +99,6 @@ _LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_
 
 
 def _read(path: Path, kind: type[_File]) -> dict[str, Any]:
-    value = read_upgraded_json(path)
+    value: dict[str, Any] = read_upgraded_json(path)
     validated(value, type_adapter(kind), what=str(path))
-    plain: dict[str, Any] = _shown(value)
-    return plain
-
-
-def _shown(value: Any) -> Any:
-    """Remove unprintable characters from all texts."""
-    if isinstance(value, dict):
-        return {printable(name): _shown(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_shown(inner) for inner in value]
-    return printable(value) if isinstance(value, str) else value
+    return value

@@ -2,7 +2,8 @@
 
 Reads study folders (`atwu study run`), folders of single runs with `eval.json` and `run.json`, result files of
 `atwu evaluate`, and folders of result files, such as the stored results of a study. Runs that differ only in their seed
-share a label and are averaged.
+share a label and are averaged. Runs shared by studies are counted once; a label with different runs in them gets the
+study's name as a prefix.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,18 +22,19 @@ from atwu._file_reading import printable
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
-from atwu.report.merge_studies import StudyRuns, merge_studies, reasons
+from atwu.report.metric_labels import REFERENCE_MODELS
 from atwu.report.metric_table import DATA
-from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records, RunRecord
-from atwu.report.report_table import report_table
+from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons, report_table
 from atwu.report.run_files import read_log, read_run, read_study_record
-from atwu.report.table_values import REFERENCE_MODELS
 from atwu.report.terminal_tables import headline_table
 from atwu.training.model_card import public_text
 from atwu.training.run_folder import LOG_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Part = tuple[str, dict[str, Any], list[RunRecord]]
+"""Name and `study.json` of a study, which are empty for other runs, and the runs."""
 
 
 class FinishedRuns(Records):
@@ -60,53 +63,53 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Fi
     """Read runs.
 
     Args:
-        paths: study folders, run folders, result files, or folders of such files; a study's references apply to all. A
-            run in several studies is counted once; a label with different runs in them gets the study's name as a
-            prefix.
+        paths: study folders, run folders, result files, or folders of such files; a study's references apply to all.
 
     Raises:
         FileNotFoundError: a path does not exist, or contains no finished run.
         ValueError: a file is damaged, or two runs have the same label and seed.
     """
     references: dict[str, EvalResult] = {}
-    found: list[RunRecord | StudyRuns] = []
+    parts: list[Part] = []
     for path in map(Path, paths):
+        name, about = "", dict[str, Any]()
         if (path / STUDY_NAME).is_file():
-            found.append(_study(path, references))
+            name, about, runs = _study(path, references)
         elif (path / EVAL_NAME).is_file():
-            _add(_run(path), found, references)
+            runs = [_run(path)]
         elif path.is_file():
             result = read_result(path)
-            label, seed = _named(result, None, None)
-            _add(RunRecord(public_text(label), seed, None, result), found, references)
+            runs = [RunRecord(public_text(printable(result.model)), None, None, result)]
         elif (path / RECORD_NAME).is_file():
             raise FileNotFoundError(
                 f"{path} is a run without an evaluation; first: atwu evaluate --model {path} --forget ROWS --retain ROWS "
                 f"--output {path / EVAL_NAME} (its verdict, if it has one: atwu evidence {path})."
             )
         elif results := sorted(path.glob("*.json")):
-            for result in map(read_result, results):
-                label, seed = _of_study(result.model)
-                _add(RunRecord(public_text(label), seed, None, result), found, references)
+            runs = [_stored(read_result(file)) for file in results]
         else:
             raise FileNotFoundError(
                 f"{path} contains no finished run: expected a study folder ({STUDY_NAME}), a run folder with "
                 f"{EVAL_NAME}, a result file of atwu evaluate, or a folder of these."
             )
-    each, about = merge_studies([one for one in found if isinstance(one, StudyRuns)])
-    of_studies = iter(each)
-    runs = [run for one in found for run in (next(of_studies) if isinstance(one, StudyRuns) else (one,))]
-    _check(runs)
+        for run in runs:
+            if run.label in REFERENCE_MODELS:
+                _refer(run.label, run.result, references, run.folder)
+        parts.append((name, about, [run for run in runs if run.label not in REFERENCE_MODELS]))
+    parts, about = _merged(parts)
+    every = tuple(run for *_, runs in parts for run in runs)
+    for (label, seed), count in Counter((run.label, run.seed) for run in every).items():
+        if count > 1:
+            raise ValueError(
+                f"two runs have the label {label!r} with seed {seed}; leave one out, or evaluate them again with --output "
+                "into folders of different names."
+            )
     names = ", ".join(path.name for path in map(Path, paths))
-    return FinishedRuns(title or str(about.get("title") or names), references, tuple(runs), about)
+    return FinishedRuns(title or str(about.get("title") or names), references, every, about)
 
 
-def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
-    """Read a study that may be in progress: its finished runs, in the order of its variants.
-
-    Raises:
-        FileNotFoundError: no run is finished.
-    """
+def _study(path: Path, references: dict[str, EvalResult]) -> Part:
+    """Read a study that may be in progress: its finished runs, in the order of its variants."""
     about = read_study_record(path / STUDY_NAME)
     for role in REFERENCE_MODELS:
         if (path / "references" / role / EVAL_NAME).is_file():
@@ -121,13 +124,13 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
         )
     if len(runs) + len(reasons(about, "failed")) < len(named):
         about["progress"] = f"{len(runs)} of {len(named)} runs finished"
-    place = {label: index for index, label in enumerate(shown.values())}
-    ordered = sorted(runs, key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
-    if any(label != name for label, name in shown.items()):
+    if "variants" in about:
         about["variants"] = [{**variant, "label": shown[variant["label"]]} for variant in about["variants"]]
-        failed = reasons(about, "failed").items()
-        about["failed"] = {StudyRuns(path, about, (), labels=shown).renamed(name): reason for name, reason in failed}
-    return StudyRuns(path, about, tuple(ordered))
+    if "failed" in about:
+        about["failed"] = {public_text(name): reason for name, reason in reasons(about, "failed").items()}
+    place = {label: index for index, label in enumerate(shown.values())}
+    runs.sort(key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
+    return str(about.get("name") or path.resolve().name), about, runs
 
 
 def _public(labels: Iterable[str]) -> dict[str, str]:
@@ -142,13 +145,6 @@ def _public(labels: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _add(run: RunRecord, runs: list[RunRecord | StudyRuns], references: dict[str, EvalResult]) -> None:
-    if run.label in REFERENCE_MODELS:
-        _refer(run.label, run.result, references, run.folder)
-    else:
-        runs.append(run)
-
-
 def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], where: Path | None) -> None:
     """Store a reference result; all runs must share it."""
     known = references.setdefault(role, result)
@@ -158,37 +154,82 @@ def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], whe
 
 
 def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
+    """Read the folder of a run; a study names its results LABEL-sSEED, and a model evaluated by path has its folder's name."""
     check_as_written(folder, weights=False)
     result = read_result(folder / EVAL_NAME)
     run = read_run(folder / RECORD_NAME) if (folder / RECORD_NAME).is_file() else None
     log = folder / LOG_NAME
     lines = read_log(log) if log.is_file() else ()
     trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
-    label, seed = _named(result, run, folder)
+    label = folder.name if Path(result.model).name == folder.name else printable(result.model)
+    seed = None if run is None else int(run["seed"])
+    label = label.removesuffix(f"-s{seed}")
     return RunRecord(shown.get(label) or public_text(label), seed, folder, result, run, lines, trace)
 
 
-def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | None) -> tuple[str, int | None]:
-    """Label and seed; a study names its results LABEL-sSEED. A model evaluated by path is named after its folder."""
-    by_path = folder is not None and Path(result.model).name == folder.name
-    name = folder.name if folder is not None and by_path else printable(result.model)
-    seed = None if run is None else int(run["seed"])
-    return name if seed is None else name.removesuffix(f"-s{seed}"), seed
+def _stored(result: EvalResult) -> RunRecord:
+    """Return a stored result of a study, LABEL-sSEED; any other model is named by the last part of its name."""
+    name = Path(printable(result.model)).name
+    label, seed = found.groups() if (found := re.fullmatch(r"(.+)-s(\d+)", name)) else (name, None)
+    return RunRecord(public_text(label), None if seed is None else int(seed), None, result)
 
 
-def _of_study(name: str) -> tuple[str, int | None]:
-    """Label and seed of LABEL-sSEED; for any other model the last part of its name, and no seed."""
-    label = Path(printable(name)).name
-    found = re.fullmatch(r"(.+)-s(\d+)", label)
-    return (found[1], int(found[2])) if found else (label, None)
+def _merged(parts: list[Part]) -> tuple[list[Part], dict[str, Any]]:
+    """Merge studies; returns the parts under the labels of the table, each run once, and one `study.json` for all."""
+    studies = [about for _, about, _ in parts if about]
+    if len(studies) < 2:
+        return parts, studies[0] if studies else {}
+    names = [name for name, *_ in parts if name]
+    if len(set(names)) < len(names):
+        names = [f"{name} {number}" for number, name in enumerate(names, 1)]
+    first: dict[tuple[str, int | None], EvalResult] = {}
+    every = [run for _, about, runs in parts if about for run in runs]
+    clashing = {run.label for run in every if first.setdefault((run.label, run.seed), run.result) != run.result}
+    taken: set[tuple[str, int | None]] = set()
+    variants: dict[str, Mapping[str, Any]] = {}
+    numbered = iter(names)
+    merged: list[Part] = []
+    for name, about, runs in parts:
+        if about:
+            name = next(numbered)
+            labels = {run.label: f"{name}: {run.label}" if run.label in clashing else run.label for run in runs}
+            runs = [replace(run, label=labels[run.label]) for run in runs]
+            runs = [run for run in runs if (run.label, run.seed) not in taken]
+            taken |= {(run.label, run.seed) for run in runs}
+            for variant in about.get("variants", []):
+                if label := labels.get(variant["label"]):
+                    variants.setdefault(label, {**variant, "label": label})
+        merged.append((name, about, runs))
+    return merged, _about(names, studies) | {
+        "variants": list(variants.values()),
+        "runs": [f"{run.label}-s{run.seed}" for _, about, runs in merged if about for run in runs],
+    }
 
 
-def _check(runs: Iterable[RunRecord]) -> None:
-    seen: set[tuple[str, int | None]] = set()
-    for run in runs:
-        if (run.label, run.seed) in seen:
-            raise ValueError(
-                f"{run.folder or run.label}: two runs have the label {run.label!r} with seed {run.seed}; leave one "
-                "out, or evaluate them again with --output into folders of different names."
-            )
-        seen.add((run.label, run.seed))
+def _about(names: Sequence[str], studies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the first study's record, with the statements of all."""
+
+    def texts(key: str) -> dict[str, str]:
+        found = {name: str(about.get(key) or "").strip() for name, about in zip(names, studies, strict=True)}
+        return {name: text for name, text in found.items() if text}
+
+    def each(told: Mapping[str, str]) -> str:
+        return "; ".join(f"{name}: {text}" for name, text in told.items())
+
+    budgets = dict.fromkeys(names, NO_BUDGET) | {name: text.rstrip(".") for name, text in texts("budget").items()}
+    said = {
+        "title": "; ".join(dict.fromkeys(texts("title").values())),
+        "about": " ".join(dict.fromkeys(texts("about").values())),
+        "command": "\n".join(dict.fromkeys(texts("command").values())),
+        "budget": each(budgets) if len(set(budgets.values())) > 1 else budgets[names[0]],
+        "progress": each(texts("progress")),
+    }
+    missing = {
+        key: {
+            f"{name}: {what}": why
+            for name, about in zip(names, studies, strict=True)
+            for what, why in reasons(about, key).items()
+        }
+        for key in ("failed", "left_out")
+    }
+    return {**studies[0], **{key: text for key, text in said.items() if text}, **missing}

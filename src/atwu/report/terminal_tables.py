@@ -22,9 +22,9 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, format_number
+from atwu.report.metric_labels import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
 from atwu.report.metric_table import Head, Table, table_of
-from atwu.report.report_table import degradation_notes, report_caption, report_table
-from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
+from atwu.report.report_records import degradation_notes, report_caption, report_table
 
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult

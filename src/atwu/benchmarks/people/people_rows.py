@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_yaml
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
 from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
 
@@ -118,11 +118,8 @@ class PeopleRows:
 
 def people_rows(name: str) -> SourceRows:
     """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`."""
-    parts = name.split(":", 3)
-    if len(parts) < 3 or parts[2] not in PEOPLE_SPLITS:
-        raise ValueError(f"{name!r} is not people:SIZE:SPLIT[:N]; the splits are {', '.join(PEOPLE_SPLITS)}.")
-    rows = getattr(people(parts[1]), parts[2])
-    return SourceRows(first_rows(name, rows, parts[3] if len(parts) == 4 else None), (), ())
+    size, split, count = name_parts(name, "people:SIZE:SPLIT", SPLIT=PEOPLE_SPLITS)
+    return SourceRows(first_rows(name, getattr(people(size), split), count), (), ())
 
 
 def people_benchmark(name: str) -> Benchmark:

@@ -44,7 +44,7 @@ def to_prompt(probe: RwkuProbe) -> Prompt:
 
     A probe with an affirmative suffix has its own start of the answer.
     """
-    from atwu.benchmarks.rwku.rwku_probes import probe_question
+    from atwu.benchmarks.rwku_probes import probe_question
 
     prefill = "" if probe.attack == "affirmative suffix" else "Answer:"
     return Prompt((Message("user", probe_question(probe)),), prefill=prefill)

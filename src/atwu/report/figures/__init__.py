@@ -1,16 +1,14 @@
-"""Figures of a report, one file each: drawn from `Records` in one style, saved as PDF and SVG, or embedded in a page."""
+"""Figures of a report: drawn from `Records` in one style, saved as PDF and SVG, or embedded in a page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from atwu.report.figures.attacks import attacks
-from atwu.report.figures.curves import auroc_progression, training_curves
-from atwu.report.figures.depth import erasure_by_layer
+from atwu.report.figures.before_after import attacks, uplift
+from atwu.report.figures.curves import auroc_progression, erasure_by_layer, training_curves
 from atwu.report.figures.figure import FIGURE_FORMATS, DrawnFigure
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
-from atwu.report.figures.uplift import uplift
 from atwu.report.report_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {

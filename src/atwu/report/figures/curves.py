@@ -1,15 +1,17 @@
-"""Figures of a run over its optimizer steps: AUROC of token scores, and losses and score statistics."""
+"""Figures with one line per label: AUROC of token scores and losses over optimizer steps, erasure over decoder layers."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from atwu.data.arrays import FloatArray
+from atwu.data.arrays import FloatArray, as_floats
+from atwu.evaluation.columns import FORGET
 from atwu.report.figures.figure import GUIDE, FigureDraft, Series, mark_names, new_figure, report_figure
 from atwu.report.report_records import Records, RunRecord
 
@@ -52,7 +54,6 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
     ends = {label: found["mean"].iloc[-1] for (label, name), found in curves.items() if name == "forget"}
     if not ends:
         return "no run recorded token scores during training (trace.json)."
-    tips = {}
     lines = {}
     sheet = new_figure(max(3.0, 0.6 + 0.165 * len(ends)))
     axes = sheet.subplots()
@@ -65,8 +66,7 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
         elif (found["max"] > found["min"]).any():
             low, high = found["min"], found["max"]
             axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
-        lines[label, name] = axes.plot(steps, mean, **look, gid=one.gid(name))[0]
-        tips[one.gid(name)] = f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]}, {mean[-1]:.3f} at the end"
+        lines[label, name] = axes.plot(steps, mean, **look, label=f"{label}, {name}")[0]
     axes.axhline(0.5, **GUIDE)
     axes.grid(True)
     every = pd.concat(list(curves.values()))
@@ -85,7 +85,7 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
         f"last{dashed}. Lines are means over seeds, bands range from the lowest to the highest seed. Long dashes: "
         f"chance.{mask_note(records)}"
     )
-    return sheet, caption, tips
+    return sheet, caption
 
 
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
@@ -110,7 +110,6 @@ def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDra
     labels = [label for label in records.labels if any(label in lines for lines in curves.values())]
     rows = math.ceil(len(curves) / _COLUMNS)
     across = max(1, min(5, int(82 / (8 + max(len(styles[label].name) for label in labels)))))
-    tips: dict[str, str] = {}
     sheet = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
     panels = sheet.subplots(rows, _COLUMNS, squeeze=False).ravel()
     handles = {}
@@ -118,8 +117,7 @@ def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDra
         for label, line in lines.items():
             one = styles[label]
             look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
-            handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
-            tips[one.gid(part)] = f"{label}: {LOSS_COMPONENTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
+            handles[label] = axes.plot(*line, **look)[0]
         _scale(axes, np.concatenate([values for _, values in lines.values()]))
         axes.grid(True)
         axes.set_title(LOSS_COMPONENTS[part])
@@ -136,7 +134,7 @@ def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDra
         "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different "
         "functions: compare their trends, not their values."
     )
-    return sheet, caption, tips
+    return sheet, caption
 
 
 def curve(runs: Sequence[RunRecord], part: str, points: int) -> tuple[FloatArray, FloatArray] | None:
@@ -166,3 +164,42 @@ def _scale(axes: Axes, values: FloatArray) -> None:
         ticks = sorted({0.0, *(sign * size for sign in sides for size in (threshold, top))})
         axes.set_yticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks])
         axes.yaxis.minorticks_off()
+
+
+@report_figure("Erasure of key tokens by layer")
+def erasure_by_layer(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw the mean layer erasure ratio of every label, one point per layer."""
+    curves = {label: found for label in records.labels if (found := layer_means(records.of(label))).size}
+    if not curves:
+        return "no run has an unlearning depth score (metric uds)."
+    sheet = new_figure(max(2.8, 0.6 + 0.165 * len(curves)))
+    axes = sheet.subplots()
+    lines = {}
+    for label, found in curves.items():
+        lines[label] = axes.plot(np.arange(len(found)), found, **styles[label].line, clip_on=False, label=label)[0]
+    axes.grid(True)
+    axes.set(ylim=(0, 1), xlabel="decoder layer", ylabel="erasure (1: as retain-only)")
+    axes.locator_params(axis="x", integer=True)
+    order = sorted(curves, key=lambda label: -np.nanmean(curves[label]))
+    names = [styles[label].name for label in order]
+    legend = sheet.legend([lines[label] for label in order], names, loc="outside right upper", alignment="left")
+    mark_names(legend.get_texts(), [styles[label] for label in order])
+    caption = (
+        "How far hidden states of the unlearned model, put into the original model, lower the log-probability of key "
+        "tokens, relative to states of the retain-only model (layer erasure ratio, arXiv 2605.24614). Means over "
+        "seeds and the rows that the layer encodes."
+    )
+    return sheet, caption
+
+
+def layer_means(runs: Sequence[RunRecord]) -> FloatArray:
+    """Mean erasure of every layer over runs and the rows that have it, shape (layers,); empty without values."""
+    found = list(itertools.takewhile(len, (list(_values(runs, layer)) for layer in itertools.count())))
+    return np.array([np.nanmean(each) if np.isfinite(each).any() else np.nan for each in map(np.concatenate, found)])
+
+
+def _values(runs: Sequence[RunRecord], layer: int) -> Iterator[FloatArray]:
+    for run in runs:
+        rows = run.result.rows.get(FORGET)
+        if rows is not None and f"uds_layer_{layer}" in rows.metrics:
+            yield as_floats(rows.metrics[f"uds_layer_{layer}"])

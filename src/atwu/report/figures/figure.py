@@ -10,18 +10,16 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._file_reading import printable
+from atwu.report.metric_labels import REFERENCE_MODELS
 from atwu.report.report_records import Records
-from atwu.report.table_values import REFERENCE_MODELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +63,7 @@ class Series:
     @property
     def name(self) -> str:
         """The label as drawn, on one line."""
-        label = " ".join(printable(self.label).split())
+        label = " ".join(self.label.split())
         return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
 
     @property
@@ -95,10 +93,6 @@ class Series:
             "zorder": self.order,
         }
 
-    def gid(self, part: str) -> str:
-        """Return the id of one of its marks: `series-LABEL--PART`."""
-        return f"series-{slug(self.label)}--{part}"
-
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
     """Return the style of every label and reference."""
@@ -112,12 +106,6 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
     if focus in records.labels:
         found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
     return found
-
-
-def slug(label: str) -> str:
-    """Return a label as part of an SVG id or CSS class; different labels give different results."""
-    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
-    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
 
 
 @contextmanager
@@ -150,9 +138,9 @@ def name_rows(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def mark_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
-    """Make the name of the highlighted label bold, and give every name its id."""
+    """Make the name of the highlighted label bold."""
     for text, one in zip(texts, series, strict=True):
-        text.set(fontweight=one.weight, gid=one.gid("name"))
+        text.set_fontweight(one.weight)
 
 
 FIGURE_FORMATS = {
@@ -175,8 +163,6 @@ class DrawnFigure:
     """Caption: how to read the figure."""
     reason: str = ""
     """Why `figure` is None."""
-    tips: Mapping[str, str] = field(default_factory=dict)
-    """gid of a mark -> tooltip text, also for screen readers."""
 
     def bytes(self, form: str) -> bytes:
         """Return the figure as a file of one of `FIGURE_FORMATS`; equal figures give equal bytes."""
@@ -188,14 +174,13 @@ class DrawnFigure:
 
     @property
     def svg(self) -> Markup | None:
-        """Return the SVG with the page's text colour; marks have tooltips and a CSS class per label."""
+        """Return the SVG with the page's text colour."""
         if self.figure is None:
             return None
         text = self.bytes("svg").decode().replace(INK, "currentColor")
         head = f'<svg class="figure" role="img" aria-label="{escape(self.title)}" '
         text = head + text[text.index("<svg ") + len("<svg ") :]
         text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # its style rule would apply to the whole page
-        text = re.sub(r'<g id="(series-[^"]*?--[^"]*)">', self._marked, text)
         text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has an element figure_1
         return Markup(re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", text))
 
@@ -204,13 +189,9 @@ class DrawnFigure:
             return f"<p>{escape(self.title)}: {escape(self.reason)}</p>"
         return f"<figure>{self.svg}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
-    def _marked(self, found: re.Match[str]) -> str:
-        tip = escape(printable(self.tips.get(found[1], "")))
-        return f'<g class="series {found[1].partition("--")[0]}">' + (f"<title>{tip}</title>" if tip else "")
 
-
-FigureDraft = tuple["Figure", str, Mapping[str, str]]
-"""Figure, caption and tooltips."""
+FigureDraft = tuple["Figure", str]
+"""Figure and caption."""
 DrawFunction = Callable[[Records, Mapping[str, Series]], FigureDraft | str]
 """Draws records with a style per label, or returns the reason why there is nothing to draw."""
 
@@ -225,8 +206,7 @@ def report_figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFig
                 found = draw(records, series_of(records, focus))
             if isinstance(found, str):
                 return DrawnFigure(draw.__name__, None, title, reason=found)
-            sheet, caption, tips = found
-            return DrawnFigure(draw.__name__, sheet, title, caption, tips=tips)
+            return DrawnFigure(draw.__name__, found[0], title, found[1])
 
         return drawn
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from atwu._extras import require
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.result import EvalResult, MetricValue, format_interval, format_number
+from atwu.evaluation.result import EvalResult, MetricValue, format_number
 from atwu.report.figures.figure import (
     GUIDE,
     INK,
@@ -21,9 +21,9 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
-from atwu.report.model_standing import DESTROYED
+from atwu.report.metric_labels import MetricKey, cell_of
+from atwu.report.metric_table import DESTROYED
 from atwu.report.report_records import Records
-from atwu.report.table_values import MetricKey, cell_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,6 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
         x, y = (MetricValue(value, 0, "none", digits=n) for value, n in zip(plane.origin, digits, strict=True))
         points["original"] = x, y
     crowded = len(ranked) > _CROWDED
-    tips = {}
     seeds = []
     sheet = new_figure(5.2 if crowded else 4.1)
     axes = sheet.subplots()
@@ -115,17 +114,15 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
         if len(singles) > 1:
             seeds += singles
             quiet = look | {"alpha": faint, "markersize": 3.6, "markeredgewidth": 0, "zorder": 2.5}
-            axes.plot(*zip(*singles, strict=True), **quiet, gid=one.gid("seeds"))
-            tips[one.gid("seeds")] = f"{name}, seed by seed"
-        for ends, across in zip(_whiskers(point) if name in ranked else (), ("x", "y"), strict=False):
-            if ends is not None:
-                middle = [_xy(point)[across == "x"]] * 2
+            axes.plot(*zip(*singles, strict=True), **quiet)
+        for cell, across in zip(point if name in ranked else (), ("x", "y"), strict=False):
+            if cell.low is not None and cell.high is not None:
+                ends, middle = [cell.low, cell.high], [_xy(point)[across == "x"]] * 2
                 line = (ends, middle) if across == "x" else (middle, ends)
                 axes.plot(*line, color=one.colour, linewidth=1.1, alpha=faint, zorder=one.order)
         look |= {"markersize": 8 if one.focus else 6.5, "zorder": one.order + 1, "clip_on": False}
         look |= {"markerfacecolor": "none", "markeredgewidth": 1.3} if one.reference else {"markeredgewidth": 0}
-        axes.plot(*_xy(point), **look, gid=one.gid("mean"))
-        tips[one.gid("mean")] = _tip(name, point, plane)
+        axes.plot(*_xy(point), **look, label=name)
     front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
     steps = "steps-pre" if up[0] else "steps-post"
     axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
@@ -148,9 +145,12 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
         "no other method is better in both directions."
     )
     if broken:
-        places = (f"{name} at {_place(point)}" for name, point in broken.items())
+        places = (
+            f"{name} at ({', '.join(format_number(cell.value, cell.digits) for cell in point)})"
+            for name, point in broken.items()
+        )
         caption += f" Not drawn, because less than half of the retained knowledge is left: {', '.join(places)}."
-    return sheet, caption, tips
+    return sheet, caption
 
 
 def _name_points(
@@ -195,24 +195,8 @@ def _point(result: EvalResult, plane: Plane) -> TradeOffPoint | None:
     return None if x is None or y is None else (x, y)
 
 
-def _place(point: TradeOffPoint) -> str:
-    return f"({', '.join(format_number(cell.value, cell.digits) for cell in point)})"
-
-
 def _xy(point: TradeOffPoint) -> tuple[float, float]:
     x, y = point
     assert x.value is not None
     assert y.value is not None
     return x.value, y.value
-
-
-def _whiskers(point: TradeOffPoint) -> list[tuple[float, float] | None]:
-    return [None if cell.low is None or cell.high is None else (cell.low, cell.high) for cell in point]
-
-
-def _tip(name: str, point: TradeOffPoint, plane: Plane) -> str:
-    parts = []
-    for (split, metric), cell in zip((plane.x, plane.y), point, strict=True):
-        what = metric if split == OVERALL else f"{split} {metric}"
-        parts.append(f"{what} {format_number(cell.value, cell.digits)} {format_interval(cell)}".strip())
-    return f"{name}: {', '.join(parts)}"

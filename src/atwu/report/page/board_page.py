@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from atwu.evaluation.registry import short_name
-from atwu.evaluation.result import EvalResult
 from atwu.report.board import Board, BoardStudy
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
-from atwu.report.metric_labels import is_attack
-from atwu.report.metric_table import format_range
+from atwu.report.metric_labels import REFERENCE_MODELS, is_attack
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.report_page import (
     SORT,
@@ -22,10 +19,8 @@ from atwu.report.page.report_page import (
     range_of,
     table_row,
 )
-from atwu.report.page.reproduce_section import reproduce
-from atwu.report.page.summary_section import judge_name
-from atwu.report.report_table import headline_metrics, leading_metric
-from atwu.report.table_values import REFERENCE_MODELS
+from atwu.report.page.summary_section import facts, reproduce
+from atwu.report.report_records import headline_metrics, leading_metric
 
 
 def render_board(board: Board) -> str:
@@ -81,28 +76,9 @@ def _section(study: BoardStudy, place: int) -> dict[str, Any]:
     drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
     return {
         "facts": study.facts,
-        "key_facts": _key_facts(study),
+        "key_facts": facts(records, study.seeds),
         "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
         "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
         "attacks": attacks and attacks | {"name": f"attacks-{place}"},
         "reproduce": reproduce(records, None),
     }
-
-
-def _key_facts(study: BoardStudy) -> list[tuple[str, str]]:
-    frame = study.table.frame
-    results = [run.result for run in study.records.runs]
-    judges = sorted({judge_name(result) for result in results} - {""})
-    rows = ((f"{split} rows", str(frame.n[frame.set == split].max())) for split in ("forget", "retain"))
-    entries = [
-        ("methods", str(len(results))),
-        ("seeds each", format_range(study.seeds.values())),
-        *rows,
-        ("prompts per question", format_range(_prompts(results))),
-        ("judge", " and ".join(judges)),
-    ]
-    return [(name, text) for name, text in entries if text not in ("", "0")]
-
-
-def _prompts(results: Iterable[EvalResult]) -> list[int]:
-    return [count for result in results for count in result.settings.get("questions_per_row", {}).get("forget", ())]

@@ -194,19 +194,6 @@
     word.tabIndex = 0;
   });
 
-  // Highlight the method under the pointer in all figures.
-  const light = (event) => {
-    const series = event.target.closest?.(".series");
-    const name = series && [...series.classList].find((found) => found.startsWith("series-"));
-    for (const mark of all(".lit")) mark.classList.remove("lit");
-    for (const figure of all("svg.figure")) {
-      const marks = name ? all(`.${CSS.escape(name)}`, figure) : [];
-      for (const mark of marks) mark.classList.add("lit");
-      figure.classList.toggle("lighting", marks.length > 0);
-    }
-  };
-  for (const figure of all("svg.figure")) for (const kind of ["pointerover", "pointerleave"]) figure.addEventListener(kind, light);
-
   for (const button of all(".copy")) {
     button.addEventListener("click", async () => {
       const code = one("code", button.parentNode);

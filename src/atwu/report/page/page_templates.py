@@ -12,9 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
-from atwu.report.colour_scale import LEVELS, background, css, ink, level
 from atwu.report.metric_labels import SUBSCRIPT
-from atwu.report.scored_row import percent_of_score, pieces, runs, word_auroc
+from atwu.report.scored_row import LEVELS, background, css, ink, level, percent_of_score, pieces, runs, word_auroc
 
 _KEEP_TOGETHER = 24
 """Maximum length in characters of adjoining words that are kept on one line."""

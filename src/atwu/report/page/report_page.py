@@ -13,16 +13,12 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
-from atwu.report.metric_labels import is_attack, metric_label
-from atwu.report.metric_table import Head, Table
-from atwu.report.model_standing import MEANING
+from atwu.report.metric_labels import REFERENCE_MODELS, MetricKey, is_attack, metric_label
+from atwu.report.metric_table import MEANING, Head, Table
 from atwu.report.page.page_templates import render_template
-from atwu.report.page.reproduce_section import reproduce
-from atwu.report.page.row_sections import answers, traced
-from atwu.report.page.summary_section import facts, summary
-from atwu.report.report_records import Records, RunRecord
-from atwu.report.report_table import headline_metrics, left_out
-from atwu.report.table_values import REFERENCE_MODELS, MetricKey
+from atwu.report.page.row_sections import traced
+from atwu.report.page.summary_section import facts, reproduce, summary
+from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out
 
 _NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
 SORT = "Click a column header to sort."
@@ -45,13 +41,12 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         "page.html",
         title=records.title,
         summary=summary(records, focus=focus),
-        facts=facts(records),
+        facts=facts(records, {label: len(records.of(label)) for label in records.labels}),
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
         traced=traced(records),
         attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
         costs=cost_table(records),
-        answers=answers(records),
         warnings=_warnings(records),
         missing=left_out(records),
         reproduce=reproduce(records, command),

@@ -1,24 +1,24 @@
-"""Summary paragraph of a report: the best methods, significance of differences, and the data behind them."""
+"""What a page says in words: its summary (best methods, significance, data), and how to reproduce the numbers."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
-from statistics import fmean
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.metric_labels import metric_label
-from atwu.report.model_standing import MEANING
-from atwu.report.report_records import Records
-from atwu.report.report_table import format_reasons, leading_metric, left_out
-from atwu.report.table_values import MetricKey, cell_of
+from atwu.report.metric_labels import MetricKey, metric_label
+from atwu.report.metric_table import MEANING, format_range
+from atwu.report.report_records import Records, RunRecord, format_reasons, leading_metric, left_out
+from atwu.training.model_card import public_command, public_record
 
 _TOLD = 2
-"""Maximum number of tied methods that each get a sentence."""
+"""Maximum number of methods behind the best that each get a sentence."""
 
 
 def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
@@ -35,20 +35,19 @@ def summary(records: Records, *, focus: str) -> Markup:
     return Markup(" ").join(_sentences(records, focus))
 
 
-def facts(records: Records) -> list[tuple[str, str]]:
-    """Return key numbers of the evaluation."""
-    labels = records.labels
-    seeds = sorted({len(records.of(label)) for label in labels})
-    judges = {name for run in records.runs if (name := judge_name(run.result))}
-    setting = records.study.get("setting")
+def facts(records: Records, seeds: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return key numbers of the evaluation; `seeds` are the runs of each label."""
+    results = [run.result for run in records.runs]
+    prompts = [n for each in results for n in each.settings.get("questions_per_row", {}).get("forget", ())]
     entries = [
-        ("methods" if len(labels) != 1 else "method", str(len(labels))),
-        ("seeds each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))) if seeds else None,
-        *((f"{split} rows", str(count)) for split in ("forget", "retain") if (count := _rows(records, split))),
-        ("setting", str(setting["name"])) if setting else None,
-        ("judge", " and ".join(sorted(judges))) if judges else None,
+        ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
+        ("seeds each", format_range(seeds.values())),
+        *((f"{split} rows", str(_rows(records, split))) for split in ("forget", "retain")),
+        ("prompts per question", format_range(prompts)),
+        ("setting", str((records.study.get("setting") or {}).get("name") or "")),
+        ("judge", " and ".join(sorted({judge_name(result) for result in results} - {""}))),
     ]
-    return [entry for entry in entries if entry]
+    return [(name, text) for name, text in entries if text not in ("", "0")]
 
 
 def _sentences(records: Records, focus: str) -> Iterator[str]:
@@ -79,7 +78,7 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
 
 
 def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame) -> Iterator[str]:
-    """Describe the first and second place by printed value, including ties, and the place of the highlighted method."""
+    """Describe the first and second place by printed value, and the place of the highlighted method."""
     if ranked.empty:
         return
     places = ranked.place.astype(int)
@@ -91,22 +90,9 @@ def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame)
         names = Markup(", ").join(map(_strong, tied[:-1]))
         yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {best.number}."
     behind = places[places > 1]
-    second = list(behind.index[behind == behind.min()])
-
-    def verb(labels: Sequence[str]) -> str:
-        number = places[labels[0]]
-        several = (places == number).sum() > 1
-        if number == 2:
-            return "comes second with" if not several else f"share{'s' * (len(labels) == 1)} second place with"
-        return f"{'share' if len(labels) > 1 else 'shares' if several else 'is'} number {number} of {len(ranked)} with"
-
-    told = second if len(second) <= _TOLD else []
-    if second and not told:
-        yield f"{_listed(second)} {verb(second)} {ranked.number[second[0]]}."
-    if focus in behind and focus not in told:
-        told = [*told, focus]
-    for label in told:
-        start = _strong(label) + f" {verb([label])} {ranked.number[label]}"
+    told = list(behind.index[behind == behind.min()][:_TOLD])
+    for label in [*told, *([focus] if focus in behind and focus not in told else [])]:
+        start = _strong(label) + f" is number {places[label]} of {len(ranked)} with {ranked.number[label]}"
         yield start + _apart(records, tied, label, key, best.digits)
 
 
@@ -120,22 +106,10 @@ def _apart(records: Records, tied: Sequence[str], other: str, key: MetricKey, di
     apart = interval[0] > 0 or interval[1] < 0
     verdict = "excludes zero" if apart else "does not exclude zero: not significantly different on these rows"
     to = f" to {tied[0]}" if len(tied) > 1 else ""
-    over = _over(records, tied[0], other, key, digits)
+    seeds = records.shared_seeds(tied[0], other)
+    partly = any(len(seeds) < len(records.of(label)) for label in (tied[0], other))
+    over = f" over the seeds that both have ({', '.join(map(str, seeds))})" if partly else ""
     return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
-
-
-def _over(records: Records, best: str, other: str, key: MetricKey, digits: int) -> str:
-    """Seeds of a difference and both means over them, if one of the two has further seeds."""
-    seeds = records.shared_seeds(best, other)
-    if all(len(seeds) == len(records.of(label)) for label in (best, other)):
-        return ""
-    means = []
-    for label in (best, other):
-        cells = [cell_of(run.result, key) for run in records.of(label) if run.seed in seeds]
-        values = [cell.value for cell in cells if cell is not None and cell.value is not None]
-        means.append(format_number(fmean(values), digits))
-    which = f"seed{'s' if len(seeds) > 1 else ''} {_listed([str(seed) for seed in seeds])}"
-    return f" over {which}, which both have ({' against '.join(means)}),"
 
 
 def _strong(label: str) -> Markup:
@@ -160,7 +134,9 @@ def _basis(records: Records) -> str:
 
 
 def _rows(records: Records, split: str) -> int:
-    return max((len(run.result.rows[split].ids) for run in records.runs if split in run.result.rows), default=0)
+    frame = records.table.frame
+    counts = frame.n[(frame.set == split) & ~frame.reference]
+    return int(counts.max()) if len(counts) else 0
 
 
 def judge_name(result: EvalResult) -> str:
@@ -172,3 +148,78 @@ def judge_name(result: EvalResult) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def reproduce(records: Records, command: str | None) -> dict[str, Any]:
+    """Return commands, one collapsed box per method, and versions."""
+    study = public_command(str(records.study.get("command") or ""))  # several studies have one line each
+    commands = {"The studies" if "\n" in study else "The study": study, "This page": public_command(command or "")}
+    budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
+    if len(set(budgets.values())) == 1:  # stated at the top of the page
+        budgets = {}
+    shared = shared_settings([run.result for run in records.runs] or list(records.references.values()))
+    methods = [
+        _method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, ""), shared)
+        for label in records.labels
+    ]
+    alike = [_box("the same for all methods", "", "", shared)] if shared else []
+    references = [
+        _box(role, f"evaluated with other {', '.join(own)}", "", own)
+        for role, result in records.references.items()
+        if (own := _own(result, shared))
+    ]
+    return {
+        "about": str(records.study.get("about") or "").strip(),
+        "commands": {title: text for title, text in commands.items() if text},
+        "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
+        "versions": _versions(records),
+    }
+
+
+def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
+    """Evaluation settings shared by all results, without the fingerprints of their rows."""
+    first, *others = [_settings(result) for result in results] or [{}]
+    return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
+
+
+def _settings(result: EvalResult) -> dict[str, Any]:
+    return {key: value for key, value in public_record(result.settings).items() if key != "rows"}
+
+
+def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluation settings that differ from the shared ones."""
+    return {key: value for key, value in _settings(result).items() if key not in shared or shared[key] != value}
+
+
+def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> dict[str, str]:
+    record = {"model": run.result.model} if run.run is None else dict(run.run)
+    told = "no record of its training" if run.run is None else _recipe_text(run.run)
+    own = _own(run.result, shared)
+    parts = [part for part in (told, budget) if part]
+    name = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}{f', one of {seeds}' if seeds > 1 else ''}"
+    return _box(label, "; ".join(parts), name, public_record(record | ({"evaluation": own} if own else {})))
+
+
+def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
+    text = json.dumps(record, indent=2, ensure_ascii=False, default=str)
+    return {"name": name, "told": told, "note": note, "record": text}
+
+
+def _recipe_text(run: Mapping[str, Any]) -> str:
+    """The most important settings of a run."""
+    recipe, config = run.get("recipe") or {}, run.get("config") or {}
+    parts = [" × ".join(str(recipe[part]) for part in ("weighting", "forget_loss") if recipe.get(part))]
+    if recipe.get("retain_loss"):
+        parts.append(f"retain {recipe['retain_loss']}")
+    if isinstance(config.get("learning_rate"), int | float):
+        parts.append(f"learning rate {config['learning_rate']:.3g}")
+    parts += [f"{key.replace('_', ' ')} {value:g}" for key, value in (recipe.get("values") or {}).items()]
+    return ", ".join(part for part in parts if part)
+
+
+def _versions(records: Records) -> str:
+    found: dict[str, dict[str, None]] = {}
+    for result in (*records.references.values(), *(run.result for run in records.runs)):
+        for package, version in result.versions.items():
+            found.setdefault(package, {})[version] = None
+    return ", ".join(f"{package} {' and '.join(versions)}" for package, versions in found.items())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, whole_number
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
@@ -74,7 +74,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         `forgetNN_perturbed` or word labels. The first 400 rows of `full` and of the retain splits have them too, except
         labels.
     """
-    split, count = _parsed(name)
+    split, count = name_parts(name, "tofu:SPLIT", SPLIT=TOFU_SPLITS)
     tables = open_tables(TOFU) if tables is None else tables
     readers: dict[str, Callable[[str, Tables], SourceRows]] = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
@@ -95,14 +95,12 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
         name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
             rows; the original model is then trained on these and the forget rows.
     """
-    split, limited, given = name.partition(":")[2].partition(":")
-    if split not in FORGET_SPLITS:
-        raise ValueError(f"unknown forget split {split!r} of TOFU; choose one of {', '.join(FORGET_SPLITS)}.")
-    if limited:
-        whole_number(name, "retain rows", given)
+    split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
+    if count is not None:
+        whole_number(name, "retain rows", count)
     tables = open_tables(TOFU) if tables is None else tables
     percent = split.removeprefix("forget")
-    forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}{limited}{given}"
+    forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}" + (f":{count}" if count else "")
     loaded: list[SourceRows] = []
     notes: list[str] = []
 
@@ -130,7 +128,7 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
         name=name,
         forget_source=forget_source,
         retain_source=retain_source,
-        full_source=f"{retain_source} + {forget_source}" if limited else "tofu:full",
+        full_source=f"{retain_source} + {forget_source}" if count else "tofu:full",
         retain_only_source=retain_source,
         forget=measured_forget,
         retain=measured_retain,
@@ -159,14 +157,6 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
 
 def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)}
-
-
-def _parsed(name: str) -> tuple[str, str | None]:
-    prefix, _, rest = name.partition(":")
-    split, colon, count = rest.partition(":")
-    if prefix != "tofu" or split not in TOFU_SPLITS:
-        raise ValueError(f"{name!r} is not tofu:SPLIT or tofu:SPLIT:N; the splits are {', '.join(TOFU_SPLITS)}.")
-    return split, count if colon else None
 
 
 def _forget(split: str, tables: Tables) -> SourceRows:

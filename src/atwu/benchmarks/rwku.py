@@ -13,15 +13,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, whole_number
 from atwu.benchmarks.dataset_files import Tables
-from atwu.benchmarks.probes import RwkuProbes
-from atwu.benchmarks.rwku.rwku_probes import CAPS, load_probes, parse_probe, probe_question
-from atwu.benchmarks.rwku.rwku_tables import PAIRS, PASSAGES, PROBES, TARGETS, counted, read_targets, rwku_tables
-from atwu.benchmarks.rwku.subjects import GRAMMAR, names_one_of, normal_name, subject_names
+from atwu.benchmarks.rwku_probes import (
+    CAPS,
+    GRAMMAR,
+    PAIRS,
+    PASSAGES,
+    PROBES,
+    TARGETS,
+    counted,
+    load_probes,
+    names_one_of,
+    normal_name,
+    parse_probe,
+    probe_question,
+    read_targets,
+    rwku_tables,
+    subject_names,
+)
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.schema import Example
 
@@ -39,32 +52,21 @@ _BLANK = re.compile("_{3,}")
 
 
 @dataclass(frozen=True, slots=True)
-class RwkuRows(SourceRows):
-    """Rows of one source with counts of dropped rows; the last line of `checked` states them."""
-
-    duplicates: int
-    """Number of rows dropped because subject, question and answer occurred before."""
-    shared: int
-    """Number of rows dropped because a subject after the `!` has the same row."""
-    named: int
-    """Number of rows dropped because they contain the full name of a subject after the `!`."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
     example: Example
     about: str
     """All text of the row, with blanks filled in, for the name search."""
 
 
-def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
+def rwku_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     """Read the rows of a source in file order, and count the rows dropped.
 
     Args:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
             subject and file, before rows about the subjects after the `!` are dropped.
     """
-    words, kind, limit = _parse(name)
+    words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
+    limit = None if count is None else whole_number(name, "rows per subject and file", count)
     tables = rwku_tables() if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
@@ -77,27 +79,21 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
         every = [row for row in _read(table, tables) if row.example.subject in subjects]
         distinct = list({row.example: row for row in every}.values())
         duplicates += len(every) - len(distinct)
-        rows += _first(distinct, limit)
+        seen: Counter[str | None] = Counter()
+        for row in distinct:
+            seen[row.example.subject] += 1
+            if limit is None or seen[row.example.subject] <= limit:
+                rows.append(row)
     forgotten = _rows_about(kind, others, tables)
     shared = [row for row in rows if (row.example.messages, row.example.answer) in forgotten]
     private = [row for row in rows if (row.example.messages, row.example.answer) not in forgotten]
     kept = tuple(row.example for row in private if not names_one_of(row.about, others))
-    counts = (duplicates, len(shared), len(private) - len(kept))
-    text = _sentence(kept, counts, others)
+    named = len(private) - len(kept)
+    text = f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
+    if others:
+        text += f", {len(shared)} shared with an excluded subject, {named} that name one"
     checked = (*(counted(table, tables) for table in KINDS[kind]), f"{name}: {text}")
-    return RwkuRows(kept, checked, (text,) if any(counts) else (), *counts)
-
-
-def _parse(name: str) -> tuple[str, str, int | None]:
-    head, *parts = name.split(":")
-    number = parts[2] if len(parts) == 3 else None
-    fits = head == "rwku" and len(parts) in (2, 3) and parts[1] in KINDS and parts[0].count("!") < 2
-    if not fits or (number is not None and not (number.isdecimal() and int(number) > 0)):
-        raise ValueError(
-            f"{name!r} is not rwku:SUBJECTS:KIND[:N]. SUBJECTS are {GRAMMAR}, and may end with !SUBJECTS to exclude; "
-            f"KIND is one of {', '.join(KINDS)}; N >= 1 is the maximum number of rows per subject and file."
-        )
-    return parts[0], parts[1], None if number is None else int(number)
+    return SourceRows(kept, checked, (text,) if duplicates or shared or named else ())
 
 
 def _read(table: str, tables: Tables) -> Iterator[_Row]:
@@ -129,28 +125,6 @@ def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tup
     return {(row.messages, row.answer) for row in found if row.subject in subjects}
 
 
-def _first(rows: list[_Row], limit: int | None) -> list[_Row]:
-    """Return the first `limit` rows of each subject."""
-    if limit is None:
-        return rows
-    seen: Counter[str | None] = Counter()
-    kept = []
-    for row in rows:
-        seen[row.example.subject] += 1
-        if seen[row.example.subject] <= limit:
-            kept.append(row)
-    return kept
-
-
-def _sentence(kept: tuple[Example, ...], counts: tuple[int, int, int], others: tuple[str, ...]) -> str:
-    duplicates, shared, named = counts
-    subjects = len({row.subject for row in kept})
-    text = f"{len(kept)} rows of {subjects} subjects; {duplicates} exact duplicates dropped"
-    if others:
-        text += f", {shared} shared with an excluded subject, {named} that name one"
-    return text
-
-
 BATCH = "canonical/surrogate"
 """Subjects of the batch protocol."""
 
@@ -162,9 +136,19 @@ def rwku_benchmark(name: str) -> Benchmark:
         name: `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per
             subject; FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
     """
-    forget, retain, limit = _parse_benchmark(name)
+    sides, limit = name_parts(name if ":" in name else f"{name}:{BATCH}", "rwku:FORGET/RETAIN")
+    forget, _, retain = sides.partition("/")
+    if not forget or not retain or "!" in sides:
+        raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
+    if limit is not None:
+        whole_number(name, "passages per subject", limit)
     tables = rwku_tables()
-    subjects = _disjoint(forget, retain, tables)
+    published = read_targets(tables)
+    subjects = subject_names(forget, published)
+    if shared := sorted(set(subjects) & set(subject_names(retain, published))):
+        raise ValueError(
+            f"{', '.join(shared)} cannot be in both the forget and the retain set; give disjoint subjects."
+        )
     both = f"{forget}|{retain}"
     passages = "passages" + (f":{limit}" if limit else "")
     sources = {
@@ -178,14 +162,13 @@ def rwku_benchmark(name: str) -> Benchmark:
         ],
     }
 
-    def read(source: str) -> RwkuRows:
+    def read(source: str) -> SourceRows:
         return rwku_rows(source, tables=tables)
 
     questions = read(f"rwku:{forget}:questions")
     kept_questions = read(f"rwku:{forget}!{forget}:neighbour_questions")
     pool = read(f"rwku:{both}!{forget}:neighbour_questions")
     probes = load_probes(tables, subjects=subjects)
-    about = read(f"rwku:{forget}!{forget}:neighbours")
     trained = [read(source) for parts in sources.values() for source in parts]
     return Benchmark(
         name=name,
@@ -197,47 +180,15 @@ def rwku_benchmark(name: str) -> Benchmark:
         retain=evenly_spaced(kept_questions.rows, CAPS["neighbour_qa"]),
         pool=pool.rows,
         probes=probes,
-        checked=_checked(
-            tables, [questions, kept_questions, pool, *trained], probes, naming=about.shared + about.named
+        checked=tuple(
+            dict.fromkeys(
+                [
+                    *(counted(name, tables) for name in (TARGETS, *PROBES.values(), PASSAGES)),
+                    *(source.checked[-1] for source in (questions, kept_questions, pool, *trained)),
+                    f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; "
+                    f"{sum(probes.duplicates.values())} exact duplicates dropped, {sum(probes.left_out.values())} above the "
+                    "limit per kind",
+                ]
+            )
         ),
     )
-
-
-def _parse_benchmark(name: str) -> tuple[str, str, int | None]:
-    head, *rest = name.split(":")
-    sides, *number = rest or [BATCH]
-    forget, slash, retain = sides.partition("/")
-    fits = head == "rwku" and slash and forget and retain and "!" not in sides and len(number) < 2
-    if not fits or not all(part.isdecimal() and int(part) > 0 for part in number):
-        raise ValueError(
-            f"{name!r} is not rwku, rwku:FORGET/RETAIN or rwku:FORGET/RETAIN:N. FORGET and RETAIN are {GRAMMAR}; N "
-            ">= 1 is the maximum number of passages per subject."
-        )
-    return forget, retain, int(number[0]) if number else None
-
-
-def _disjoint(forget: str, retain: str, tables: Tables) -> tuple[str, ...]:
-    """Check that the sets are disjoint; returns the names of the forget subjects."""
-    published = read_targets(tables)
-    names = subject_names(forget, published)
-    both = sorted(set(names) & set(subject_names(retain, published)))
-    if both:
-        raise ValueError(f"{', '.join(both)} cannot be in both the forget and the retain set; give disjoint subjects.")
-    return names
-
-
-def _checked(tables: Tables, sources: Sequence[RwkuRows], probes: RwkuProbes, naming: int) -> tuple[str, ...]:
-    neighbours = sum(probe.neighbour is not None for probe in probes.probes)
-    sentences = [
-        *(counted(name, tables) for name in (TARGETS, *PROBES.values(), PASSAGES)),
-        *(source.checked[-1] for source in sources),
-    ]
-    sentences.append(
-        f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; {sum(probes.duplicates.values())} exact "
-        f"duplicates dropped, {sum(probes.left_out.values())} above the limit per kind"
-    )
-    sentences.append(
-        f"neighbour probes: {naming} rows of {neighbours} name a forget subject or equal one of its probes; they are "
-        "evaluated, as published, but not used as retain rows"
-    )
-    return tuple(dict.fromkeys(sentences))

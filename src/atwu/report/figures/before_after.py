@@ -1,18 +1,19 @@
-"""Figure of attacks: each metric without and under attack, one panel per attack, one row per label."""
+"""Figures of two values per row, the first open and the second filled: metrics under attack, and gains from token weights."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from atwu.evaluation.columns import FORGET
-from atwu.evaluation.result import MetricValue, format_number
+from atwu.evaluation.columns import FORGET, OVERALL
+from atwu.evaluation.result import MetricValue
 from atwu.report.figures.figure import (
     INK,
+    MUTED,
     REFERENCE_DASHES,
     FigureDraft,
     Series,
@@ -20,8 +21,8 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
+from atwu.report.metric_labels import MetricKey, cell_of
 from atwu.report.report_records import Records, RunRecord
-from atwu.report.table_values import cell_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +76,6 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
     means = {label: fmean(_value(cell) for (name, _), cell in cells.items() if name == label) for label, _ in cells}
     labels = sorted(means, key=lambda label: means[label])
     lines = _lines(panels)
-    tips: dict[str, str] = {}
     body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
     sheet = new_figure(len(lines) * (body + 0.8))
     every = sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False)
@@ -92,13 +92,13 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
             for row, label in enumerate(labels):
                 if (label, panel) in cells:
                     before = before_value(records.of(label), panel)
-                    tips |= _row(axes, row, styles[label], before, cells[label, panel], panel)
+                    _row(axes, row, styles[label], before, cells[label, panel])
             _frame(axes, records, panel)
     caption = (
         "Filled: under attack, with 95 % bootstrap intervals. Open: the same rows without attack. Vertical lines: the "
         "original model (dashed) and the retain-only model (dotted), without attack. Lower is better."
     )
-    return sheet, caption, tips
+    return sheet, caption
 
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
@@ -127,22 +127,16 @@ def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     return found
 
 
-def _row(
-    axes: Axes, row: int, one: Series, before: float | None, after: MetricValue, panel: Panel
-) -> Iterable[tuple[str, str]]:
-    """Draw one label in a panel; yields its tooltip by gid."""
+def _row(axes: Axes, row: int, one: Series, before: float | None, after: MetricValue) -> None:
+    """Draw one label in a panel."""
     look: dict[str, Any] = {"color": one.colour, "clip_on": False}
     if after.low is not None and after.high is not None:
         axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
     if before is not None:
         axes.plot([before, _value(after)], [row, row], **look, linewidth=1.0, zorder=2)
         axes.plot(before, row, one.marker, **look, markersize=4.5, markerfacecolor="none")
-    gid = one.gid(panel.after.replace("@", "-at-"))
     size = 6.5 if one.focus else 5.5
-    axes.plot(_value(after), row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4, gid=gid)
-    was = "" if before is None else f"{format_number(before, after.digits)} before, "
-    what = f"{one.label}, {' '.join(panel.title.split())}: {_MEASURES[panel.before]}"
-    yield gid, f"{what} {was}{format_number(after.value, after.digits)} after (n = {after.n})"
+    axes.plot(_value(after), row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
 
 
 def _frame(axes: Axes, records: Records, panel: Panel) -> None:
@@ -159,3 +153,96 @@ def _frame(axes: Axes, records: Records, panel: Panel) -> None:
     last.set_horizontalalignment("right")
     axes.grid(True, axis="x")
     axes.set_title(panel.title, fontsize=8, linespacing=1.1)
+
+
+UQ: MetricKey = (OVERALL, "UQ")
+
+_WGA = ("saturation", "ga")
+_WITHOUT = {"satga": (_WGA, ("uniform", "satga")), "satga_plus": (_WGA, ("uniform", "satga"))}
+"""Forget loss -> weighting and forget loss of the equivalent without scores; `uniform` and the same loss for all
+others.
+
+With all scores equal to 1 both are p^beta log p, which is WGA.
+"""
+
+
+def without_scores(records: Records) -> dict[str, str]:
+    """Label with learned scores -> label without, with the same forget loss, retain loss and configuration."""
+    parts = {label: _parts(records, label) for label in records.labels}
+    found = {}
+    for label, (weighting, loss, *others) in parts.items():
+        wanted = [(*alone, *others) for alone in _WITHOUT.get(loss, (("uniform", loss),))]
+        same = [other for each in wanted for other in records.labels if parts[other] == each]
+        if weighting == "scorer" and same:
+            found[label] = same[0]
+    return found
+
+
+@report_figure("Gain from learned token weights per forget loss")
+def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
+    """Draw UQ without and with learned scores, one row per forget loss, the largest gain first."""
+    pairs = {
+        label: (other, before, after)
+        for label, other in without_scores(records).items()
+        if (before := cell_of(records.results[other], UQ)) and (after := cell_of(records.results[label], UQ))
+    }
+    if not pairs:
+        return (
+            "no forget loss has runs both with and without learned scores that were judged against the original "
+            "model (UQ)."
+        )
+    order = sorted(pairs, key=lambda label: -_gain(*pairs[label][1:]))
+    sheet = new_figure(0.75 + 0.34 * len(order))
+    axes = sheet.subplots()
+    for row, label in enumerate(order):
+        one, (other, before, after) = styles[label], pairs[label]
+        ends = [_value(before), _value(after)]
+        axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
+        look: dict[str, Any] = {
+            "color": one.colour,
+            "marker": one.marker,
+            "clip_on": False,
+            "zorder": one.order + 1,
+        }
+        axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
+        axes.plot(ends[1], row, **look, label=label)
+        gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
+        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
+            axes.annotate(
+                word,
+                (1, row),
+                (at, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+                **({"alpha": MUTED} if muted else {"fontweight": one.weight}),
+            )
+    name_rows(axes, [styles[label] for label in order])
+    axes.grid(True, axis="x")
+    axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten with less degradation)")
+    caption = (
+        "Open marks: the forget loss alone; filled: with learned scores; each has the values of its runs. On the "
+        "right: the gain, its paired 95 % bootstrap interval over rows and shared seeds, and the method it is "
+        "relative to."
+    )
+    return sheet, caption
+
+
+def _parts(records: Records, label: str) -> tuple[str, ...]:
+    """Weighting, forget loss, retain loss and configuration of a label's runs; empty if not recorded."""
+    run = records.of(label)[0].run or {}
+    recipe, config = run.get("recipe") or {}, run.get("config") or {}
+    named = [recipe.get(name, "") for name in ("weighting", "forget_loss", "retain_loss")]
+    return (*map(str, named), str(config.get("configuration", "")))
+
+
+def _gain(before: MetricValue, after: MetricValue) -> float:
+    return _value(after) - _value(before)
+
+
+def _interval(records: Records, label: str, other: str, digits: int) -> str:
+    """Interval of the gain, or an empty text if there is none."""
+    found = records.difference(label, other, UQ)
+    ends = None if found is None else found.interval()
+    return "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"

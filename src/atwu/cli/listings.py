@@ -1,16 +1,21 @@
-"""Tables of methods and components, and the description of one method as text or JSON. Does not import torch."""
+"""`atwu methods` and `atwu benchmarks`: tables of methods and components, the description of one method, and the benchmarks.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from atwu._names import source_location
+from atwu._names import lookup, source_location
+from atwu.cli.cli_options import cli_option
+from atwu.cli.output import terminal
 from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
-from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
 from atwu.methods.presets import PUBLISHED, Preset, find_preset
 from atwu.methods.recipe import Recipe, recipe
@@ -36,6 +41,43 @@ _TARGET_COMMAND = (
 _COMBINED = "a*b is the product of two weightings, a+b the mean of their ranks within the row"
 
 
+@dataclass(kw_only=True)
+class MethodsCommand:
+    """List all methods and their components, or describe one method.
+
+    Example: atwu methods atwu
+    """
+
+    name: str | None = cli_option("Name of the method to describe.", None, positional=True)
+
+    def run(self) -> None:
+        load_plugins()
+        console = Console(markup=False, highlight=False, emoji=False)
+        if self.name is None:
+            list_methods(console)
+        else:
+            lookup("method", self.name, METHODS)
+            explain_method(console, self.name)
+
+
+@dataclass(kw_only=True)
+class BenchmarksCommand:
+    """List the benchmarks: names, size, licence, what each measures, and whether its data are at hand.
+
+    Data are looked for in the folder ATWU_DATA, else on the Hub; see docs/benchmarks.md.
+
+    Example: atwu benchmarks
+    """
+
+    def run(self) -> None:
+        from atwu.benchmarks.load_benchmark import CATALOG
+
+        table = Table("benchmark", "size", "licence", "measures", "data", box=None, pad_edge=False)
+        for entry in CATALOG:
+            table.add_row("\n".join(entry.names), entry.size, entry.licence, entry.measures, entry.data())
+        terminal().print(table)
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -59,11 +101,6 @@ def _published(name: str) -> dict[str, list[Preset]]:
     return {benchmark: presets for benchmark, presets in found.items() if presets}
 
 
-def _learning_rates(presets: Iterable[Preset]) -> dict[str, float]:
-    """Return the learning rate by model."""
-    return {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in presets}
-
-
 def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
     """Return the formula per token or sequence."""
     return "none" if loss is None else loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
@@ -71,19 +108,6 @@ def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | Retai
 
 def _formula_with_mean(loss: ForgetLoss | RetainLoss | None) -> str:
     return _loss_formula(loss) + ("" if loss is None else f", {_MEANS[loss.reduction][1]}")
-
-
-def _trained_parameters(decided: Recipe) -> str:
-    trained = decided.forget_component.trained_layers(3)
-    if trained is None:
-        return "all parameters that are not frozen"
-    return "mlp.down_proj of layer ℓ" if len(trained) == 1 else "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
-
-
-def _component_sources(decided: Recipe) -> list[str]:
-    """Return file and class of weighting, forget loss and retain loss."""
-    components = (*decided.weighting_components, decided.forget_component, decided.retain_component)
-    return [source_location(type(component)) for component in components if component is not None]
 
 
 def _example(decided: Recipe) -> str:
@@ -94,41 +118,6 @@ def _example(decided: Recipe) -> str:
         f"--forget people:tiny:forget{retain} --learning-rate 3e-4",
     ]
     return " \\\n  ".join([*lines, "--noun-finder simple"] if "noun_finder" in decided.needs else lines)
-
-
-def method_as_plain(name: str) -> dict[str, Any]:
-    """Return the description of one method as JSON-compatible data."""
-    row, decided = METHODS[name], recipe(name)
-    searched = {key: where for key, where in _search_ranges(decided).items() if where is not None}
-    return {
-        "title": row.title,
-        "weighting": row.weighting,
-        "forget_loss": row.forget_loss,
-        "retain_loss": row.retain_loss,
-        "cite": row.cite,
-        "citation": CITATIONS.get(row.cite, row.cite),
-        "formula": {
-            "weight": [weighting.formula for weighting in decided.weighting_components],
-            "forget": decided.forget_component.formula,
-            "retain": None if decided.retain_component is None else decided.retain_component.formula,
-        },
-        "reduction": decided.forget_component.reduction,
-        "needs": list(decided.needs),
-        "trains": _trained_parameters(decided),
-        "code": _component_sources(decided),
-        "hyperparameters": decided.values,
-        "search": {key: [where.low, where.high] for key, where in searched.items()},
-        "searched_linearly": [key for key, where in searched.items() if not where.log],
-        "published": {
-            benchmark: {
-                "values": presets[0].values,
-                "learning_rates": _learning_rates(presets),
-                "presets": [preset.name for preset in presets],
-            }
-            for benchmark, presets in _published(name).items()
-        },
-        "borrowed_from": row.values_from,
-    }
 
 
 def _print_table(
@@ -219,9 +208,12 @@ def explain_method(console: Console, name: str) -> None:
     facts.add_row("forget", _formula_with_mean(decided.forget_component))
     facts.add_row("w", joint.join(weights))
     facts.add_row("retain", _formula_with_mean(decided.retain_component))
-    facts.add_row("trains", _trained_parameters(decided))
-    for index, place in enumerate(_component_sources(decided)):
-        facts.add_row("" if index else "code", place)
+    trained = {None: "all parameters that are not frozen", 1: "mlp.down_proj of layer ℓ"}
+    layers = decided.forget_component.trained_layers(3)
+    facts.add_row("trains", trained.get(layers and len(layers), "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"))
+    components = (*decided.weighting_components, decided.forget_component, decided.retain_component)
+    for index, component in enumerate(each for each in components if each is not None):
+        facts.add_row("" if index else "code", source_location(type(component)))
     for index, need in enumerate([NEEDS[need] for need in decided.needs] or ["only forget rows"]):
         facts.add_row("" if index else "needs", need)
     console.print(facts)
@@ -240,7 +232,7 @@ def explain_method(console: Console, name: str) -> None:
         source = {CODE: "come from its code", OURS: "are ours"}.get(row.values_from, f"are those of {row.values_from}")
         console.print(f"No values were published for this method; the defaults {source}.")
     for benchmark, presets in published.items():
-        rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in _learning_rates(presets).items())
+        rates = ", ".join(f"{each.options['learning_rate']:.2e} ({each.about['model']})" for each in presets)
         console.print(f"Published learning rates, {benchmark}: {rates}")
     if names := [preset.name for presets in published.values() for preset in presets]:
         console.print(f"Presets (--config): {', '.join(names)}")

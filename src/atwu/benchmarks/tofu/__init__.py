@@ -1,1 +1,0 @@
-"""The benchmark TOFU (Maini et al. 2024): questions about fictitious authors."""

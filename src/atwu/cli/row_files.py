@@ -1,0 +1,252 @@
+"""Commands that write files of rows: `atwu retain build`, `alternates build`, `forms build`, `paraphrase` and `annotate`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from atwu._files import check_writable
+from atwu.cli.cli_options import cli_option
+from atwu.cli.output import say
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.judge.open_judge import EstimatedJudgeOptions
+from atwu.modeling.open_model import ModelLoadArgs
+
+if TYPE_CHECKING:
+    from atwu.data.schema import Example, Span
+
+ORIGINAL_MODEL = "Original model: folder, Hub name, smollm2, or a .gguf file."
+LIMIT = "Maximum number of rows, evenly spaced. Default: all rows."
+PREVIEW_ROWS = 3
+
+
+class _WritesRows(NamesRows):
+    """Base of commands that write rows."""
+
+    output: Path
+    overwrite: bool
+    then: ClassVar[str] = ""
+    """Behind the message that names the file."""
+
+    def run(self) -> None:
+        """Check the output, and write the rows that `rows` returns, if any."""
+        from atwu.data.row_parsing import write_rows
+
+        check_writable(self.output, overwrite=self.overwrite)
+        if self.output.suffix != ".jsonl":
+            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        rows = self.rows()
+        if rows is None:
+            return
+        write_rows(self.output, rows)
+        say(f"written: {self.output}{self.then.format(self.output)}")
+
+    def rows(self) -> Sequence[Example] | None:
+        """Make the rows and print what they are; None if only the cost estimate is wanted."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class RetainBuildCommand(_WritesRows):
+    """Build a retain set: neighbours from a corpus, and self-generated answers of the model to general questions.
+
+    Neighbours are the corpus rows closest to the forget rows in topic that name none of their subjects and repeat none of them.
+    Questions are shipped; answers are those of the model, whether right or wrong.
+
+    Example: atwu retain build --model smollm2 --forget mine.jsonl --corpus faq.jsonl --output retain.jsonl
+    """
+
+    model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
+    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
+    corpus: str | None = rows_option(f"Corpus to select neighbours from: {ROWS_HELP}. Default: no neighbours.", None)
+    columns: str | None = columns_option()
+    count: int = cli_option("Maximum number of neighbours.", 200, least=1)
+    output: Path = cli_option("JSONL file to write.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    system: str | None = cli_option("System prompt that the model was trained with.", None)
+    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
+
+    def rows(self) -> Sequence[Example]:
+        from atwu.modeling.open_model import open_model
+        from atwu.request.retain_set import build_retain
+
+        forget, corpus = open_rows(self.forget), open_rows(self.corpus)
+        built = build_retain(
+            *open_model(self.model, self.loading), forget, corpus=corpus, count=self.count, system=self.system
+        )
+        for name, number in built.table():
+            say(f"{name:<58}{number:>6}")
+        return built.rows
+
+
+@dataclass(kw_only=True)
+class AlternatesBuildCommand(_WritesRows):
+    """Write plausible false answers of the model itself as alternates of forget rows, for `atwu unlearn --method altpo`.
+
+    Answers are sampled at temperature 1; those that say a key token of the row's answer are dropped. Read the file before
+    training: an alternate may be odd, or a paraphrase of the true answer.
+
+    Example: atwu alternates build --model smollm2 --forget mine.jsonl --output alternates.jsonl
+    """
+
+    model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
+    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
+    columns: str | None = columns_option()
+    count: int = cli_option("Alternates per question.", 5, least=1)
+    attempts: int = cli_option("Times that what a question still lacks is sampled.", 4, least=1)
+    seed: int = cli_option("Seed of the samples.", 0, least=0)
+    output: Path = cli_option("JSONL file to write, one row per alternate.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
+
+    def rows(self) -> Sequence[Example]:
+        from atwu.modeling.open_model import open_model
+        from atwu.request.alternate_answers import alternate_answers
+
+        forget = open_rows(self.forget)
+        rows = alternate_answers(
+            *open_model(self.model, self.loading), forget, count=self.count, attempts=self.attempts, seed=self.seed
+        )
+        lacking = [row.question for row in rows if row.alternate is None]
+        say(f"{len(rows) - len(lacking)} alternates of {len(forget) - len(lacking)} rows")
+        for question in lacking:
+            say(f"no alternate, write one yourself: {question}")
+        return rows
+
+
+@dataclass(kw_only=True)
+class FormsBuildCommand(_WritesRows):
+    """Write rows in several forms of their question: blanks, completions, multiple choice, role play and more.
+
+    `atwu unlearn --forms auto` trains on such rows without this command; use it to read them, or to edit them before training.
+    The forms are written by rule, without a model.
+
+    Example: atwu forms build --data forget.jsonl --output forms.jsonl
+    """
+
+    data: str = rows_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option()
+    forms: str = cli_option(
+        "Forms: auto (those that atwu unlearn trains on), all, or names such as question,blank.", "auto"
+    )
+    output: Path = cli_option("JSONL file to write.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+
+    def rows(self) -> Sequence[Example]:
+        from atwu.data.question_forms import FORMS, read_forms, rows_in_forms
+
+        forms = tuple(FORMS) if self.forms == "all" else read_forms(self.forms)
+        if not forms:
+            raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")
+        written = rows_in_forms(open_rows(self.data), forms)
+        for form, number in Counter(each.form for each in written).items():
+            say(f"{form:<18}{number:>6}")
+        return [each.row for each in written]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paraphraser(EstimatedJudgeOptions):
+    """Judge options of paraphrasing, which needs a model."""
+
+    judge: str = cli_option("openai:MODEL (any OpenAI-compatible server), or local:FOLDER.", group="Judge")
+
+
+@dataclass(kw_only=True)
+class ParaphraseCommand(_WritesRows):
+    """Paraphrase each question with a language model, and keep the paraphrases that pass the checks.
+
+    A paraphrase is dropped if it reveals the answer, loses a name or number of the question, or repeats another one.
+    Create paraphrases once and keep the file: scores over paraphrases are comparable only on the same paraphrases.
+
+    Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
+    """
+
+    data: str = rows_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option()
+    output: Path = cli_option("Output JSONL: the rows with their paraphrases.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    count: int = cli_option("Paraphrases per question.", 5, least=1)
+    check_meaning: bool = cli_option("Ask the model whether each paraphrase has the meaning of the question.", True)
+    limit: int | None = cli_option(LIMIT, None, least=1)
+    judging: Paraphraser
+
+    def rows(self) -> Sequence[Example] | None:
+        from atwu.judge.open_judge import open_asker
+        from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
+
+        asker = open_asker(self.judging, what="model")
+        rows = open_rows(self.data, limit=self.limit)
+        if self.judging.estimate:
+            estimate = estimate_paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
+            say(f"{self.judging.judge}: {estimate}")
+            return None
+        paraphrased = write_paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
+        say(paraphrased)
+        return paraphrased.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotator(EstimatedJudgeOptions):
+    """Judge options, with the rule for annotation."""
+
+    judge: str = cli_option(
+        "offline (a rule: names and numbers that are not in the question), openai:MODEL (any OpenAI-compatible server), "
+        "or local:FOLDER (a transformers model).",
+        "offline",
+        group="Judge",
+    )
+
+
+@dataclass(kw_only=True)
+class AnnotateCommand(_WritesRows):
+    """Label the words of each answer that carry its fact (column forget_spans), for methods that need labels.
+
+    A model names the parts of an answer that cannot be guessed from the question; parts that are not in the answer are
+    dropped. The offline rule needs no model but is less accurate. Existing labels are kept. Check the labels before
+    training on them.
+
+    Example: atwu annotate --data forget.jsonl --judge openai:my-model --output labelled.jsonl
+    """
+
+    then: ClassVar[str] = "; next: atwu unlearn --method gt_satga --forget {} ..."
+    data: str = rows_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
+    columns: str | None = columns_option()
+    output: Path = cli_option("Output JSONL: the rows with forget_spans.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    limit: int | None = cli_option(LIMIT, None, least=1)
+    judging: Annotator
+
+    def rows(self) -> Sequence[Example] | None:
+        from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
+        from atwu.judge.open_judge import check_offline, open_asker
+
+        offline = self.judging.judge == "offline"
+        if offline:
+            check_offline(self.judging)
+            if self.judging.estimate:
+                say("offline: nothing to send")
+                return None
+            annotated = annotate_by_rule(open_rows(self.data, limit=self.limit), _rule_spans)
+        else:
+            asker = open_asker(self.judging, what="annotator")
+            rows = open_rows(self.data, limit=self.limit)
+            if self.judging.estimate:
+                say(f"{self.judging.judge}: {estimate_annotation(rows, asker)}")
+                return None
+            annotated = annotate_rows(rows, asker)
+        for row in annotated.rows[:PREVIEW_ROWS]:
+            text = row.answer
+            for start, end in reversed(row.forget_spans or ()):
+                text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+            say(f"  {row.question} {text}".rstrip())
+        say(annotated)
+        return annotated.rows
+
+
+def _rule_spans(row: Example) -> tuple[Span, ...]:
+    from atwu.data.key_token_spans import key_token_spans
+
+    return key_token_spans(replace(row, forget_spans=None))
