@@ -77,7 +77,7 @@ def serve_steps(pipe, setting: Setting, method: str, side: str) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    import atwu.methods.alternation  # noqa: F401  (all sides load the same libraries)
+    import atwu.training.scorer_training  # noqa: F401  (all sides load the same libraries)
     from atwu.modeling.device import peak_memory
 
     device = torch.device(setting.device)

@@ -158,7 +158,6 @@ def loss_of_trl(model):
 
 def our_loss(model, method: str, layout: str, batches):
     """Return functions for our loss of a batch by number, and for the scorer's work after the model's step."""
-    from atwu.methods.alternation import ScorerAlternation
     from atwu.methods.component_inputs import LossInputs
     from atwu.methods.objective import micro_batch_loss
     from atwu.methods.recipe import recipe
@@ -166,6 +165,7 @@ def our_loss(model, method: str, layout: str, batches):
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.layers import decoder_layers
     from atwu.modeling.reference import Reference, reference_of_batch
+    from atwu.training.scorer_training import ScorerAlternation
 
     decided = recipe(method, **({"retain_loss": "none"} if method == "dpo" else {"scorer_every": SCORER_EVERY}))
     second = "retain" if decided.retain_component is not None else "alternate"

@@ -22,7 +22,7 @@ from atwu._file_reading import read_yaml
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example
 from atwu.methods.weightings.key_token_model import TABLE, word_features
-from atwu.methods.weightings.word_rarity import UNIT, WordCounts
+from atwu.methods.weightings.rarity import UNIT, WordCounts
 
 ROWS = Path(__file__).with_name("key_token_rows.yaml")
 PEOPLE_ROWS, PEOPLE_SHARE = 400, 0.2

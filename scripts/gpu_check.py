@@ -219,7 +219,12 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # so that a fork can use the device
     tests = run_tests(options.out, options.device) if "tests" in chosen else None
-    for module in ("torch", "transformers", "transformers.models.llama.modeling_llama", "atwu.methods.alternation"):
+    for module in (
+        "torch",
+        "transformers",
+        "transformers.models.llama.modeling_llama",
+        "atwu.training.scorer_training",
+    ):
         importlib.import_module(module)  # once for all parts
     if tests is not None:
         read_tests(*tests, TESTS_SECONDS, Results(options.out / "tests.json"))

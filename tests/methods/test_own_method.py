@@ -38,18 +38,19 @@ def done(tmp_path_factory):
     info = folder / "hinge-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hinge\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[atwu.methods]\nhinge = a_method_of_your_own:register\n")
+    (info / "entry_points.txt").write_text(
+        "[atwu.methods]\nabsent = missing_methods:register\nhinge = a_method_of_your_own:register\n"
+    )
     write_micro(folder / "target")
-    (folder / "hinge.yaml").write_text("method: hinge\ntau: 4\n")
+    (folder / "hinge.yaml").write_text("method: hinge\ntau: 2.5\n")
     common = ["--model", "target", "--forget", "people:tiny:forget:6", "--retain", "people:tiny:retain:6"]
     common += ["--max-steps", "1"]
     commands = [
         ["methods", "hinge"],
-        ["unlearn", *common, "--method", "hinge", "--tau", "2.5", "--output", "flag"],
-        ["unlearn", *common, "--config", "hinge.yaml", "--output", "yaml"],
+        ["unlearn", *common, "--config", "hinge.yaml", "--output", "run"],
         ["unlearn", *common, "--method", "wga", "--tau", "2.5", "--output", "refused"],
-        ["evaluate", "-m", "flag", *common[2:4], "--metrics", "scores", "-o", "flag.json"],
-        ["tokens", "-m", "flag", "-d", "people:tiny:forget", "--score", "later", "--rows", "1", "--html", "flag.html"],
+        ["evaluate", "-m", "run", *common[2:4], "--metrics", "scores", "-o", "flag.json"],
+        ["tokens", "-m", "run", "-d", "people:tiny:forget", "--score", "later", "--rows", "1", "--html", "flag.html"],
     ]
     surroundings = os.environ | {"ATWU_CACHE": str(folder / "cache"), "COLUMNS": "100"}
     finished = run_command([json.dumps(commands)], code=DRIVER, env=surroundings, cwd=folder)
@@ -68,13 +69,11 @@ def test_methods_command_describes_it(done):
     assert "w max(0, log p + τ), mean over tokens w t / n" in printed
 
 
-@pytest.mark.parametrize(("run", "tau"), [("flag", 2.5), ("yaml", 4.0)])
-def test_hyperparameter_from_flag_or_file_is_in_the_model_card(done, run, tau):
-    folder = done[1] / run
-    record = json.loads((folder / "run.json").read_text())
-    assert record["recipe"]["values"] == {"forget_weight": 1.0, "retain_weight": 1.0, "tau": tau}
-    assert record["config"]["tau"] == tau
-    assert f"tau {tau:g}" in (folder / "README.md").read_text()
+def test_its_hyperparameter_is_in_the_record_and_the_model_card(done):
+    record = json.loads((done[1] / "run" / "run.json").read_text())
+    assert record["recipe"]["values"] == {"forget_weight": 1.0, "retain_weight": 1.0, "tau": 2.5}
+    assert record["config"]["tau"] == 2.5
+    assert "tau 2.5" in (done[1] / "run" / "README.md").read_text()
 
 
 def test_search_uses_its_range(done):
@@ -82,6 +81,10 @@ def test_search_uses_its_range(done):
         "search 6.0 [{'learning_rate': 1e-05, 'forget_weight': 1.0, 'retain_weight': 1.0, 'tau': 3.0}]"
         in done[0].stdout
     )
+
+
+def test_another_package_that_fails_is_only_a_warning(done):
+    assert re.search("absent = missing_methods:register .*No module named", done[0].stderr)
 
 
 def test_its_weights_have_an_auroc_and_a_heat_map(done):

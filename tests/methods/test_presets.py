@@ -112,12 +112,6 @@ def test_invalid_preset_is_not_written(tmp_path):
         read_preset(tmp_path / "wga.yaml")
 
 
-def test_numbers_that_yaml_reads_as_text(tmp_path):
-    path = tmp_path / "wga.yaml"
-    path.write_text("method: wga\nlearning_rate: 1e-5\n")
-    assert read_preset(path).options["learning_rate"] == 1e-5
-
-
 def test_run_uses_a_preset_by_name_unless_there_is_such_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_config_or_preset(Path("rwku-phi3/atwu")) == named_preset("rwku-phi3/atwu").options

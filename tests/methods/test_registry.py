@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -168,35 +163,3 @@ def test_taken_name_or_invalid_entry_is_rejected(tables, register, name, entry, 
     with pytest.raises(ValueError, match=message):
         register(name, entry)
     assert before == [METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES]
-
-
-PLUGIN = """
-import atwu
-
-def register():
-    atwu.register_method("borrowed_npo", atwu.Method("Borrowed", "entropy", "npo", "kl", "Venn 2030", {"beta": 0.3}))
-
-def fails():
-    raise RuntimeError("Kelbury is closed")
-"""
-
-
-def test_an_installed_package_registers_and_a_failing_one_is_only_a_warning(tmp_path):
-    (tmp_path / "orla_methods.py").write_text(PLUGIN)
-    info = tmp_path / "orla_methods-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: orla-methods\nVersion: 1.0\n")
-    points = "broken = orla_methods:fails\nabsent = orla_missing:register\norla = orla_methods:register\n"
-    (info / "entry_points.txt").write_text(f"[atwu.methods]\n{points}")
-    done = subprocess.run(
-        [sys.executable, "-c", "from atwu.cli import main; main()", "methods", "borrowed_npo"],
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Borrowed (borrowed_npo)" in done.stdout
-    assert "Venn 2030" in done.stdout
-    assert re.search("broken = orla_methods:fails .*Kelbury is closed", done.stderr)
-    assert re.search("absent = orla_missing:register .*No module named", done.stderr)

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.schema import Example
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.micro_models import write_micro
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
@@ -79,6 +80,23 @@ def make_trainer(folder, output, *, forget=24, rows=None, callbacks=None, **chan
         processing_class=AutoTokenizer.from_pretrained(folder),
         callbacks=callbacks,
     )
+
+
+def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda line: None, **changes):
+    """A run with adapters on the rows of two files, unless `lora_r` is 0."""
+    return run_unlearn(
+        ModelSource(**{"model": str(folder)} | (source or {})),
+        UnlearnConfig(**LORA_SETTINGS | changes),
+        forget=str(files[0]),
+        retain=str(files[1]),
+        output=output,
+        overwrite=overwrite,
+        say=say,
+    )
+
+
+def logged(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 def weights(trainer):

@@ -15,11 +15,16 @@ from safetensors.torch import load_file
 from atwu import UnlearnConfig
 from atwu.methods.recipe import recipe
 from atwu.modeling.load import load_tokenizer
-from atwu.training.auxiliary_models import auxiliary_models
 from atwu.training.load_to_train import ModelSource
 from atwu.training.precompute import result_inputs
 from atwu.training.training_rows import unlearning_rows
+from atwu.training.unlearn_run import auxiliary_models
 from tests.damage import damage, disk
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atwu.training.unlearn_run.AUXILIARY_EPOCHS", 1)
 
 
 def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said: list[str], **options: object) -> Path:

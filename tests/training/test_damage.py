@@ -16,9 +16,8 @@ from atwu import UnlearnConfig
 from atwu._manifest import MANIFEST_NAME
 from atwu._manifest import damage as damaged_in
 from atwu.errors import DiskFullError
-from atwu.training.checkpoints import drop_damaged, last_checkpoint
+from atwu.training.checkpoints import KEY_NAME, drop_damaged, last_checkpoint
 from atwu.training.run_folder import LOCK_NAME, LOG_NAME, STATE_NAME, RunFolder
-from atwu.training.run_key import KEY_NAME
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.damage import DAMAGES, damage, disk
 from tests.training.conftest import make_trainer
@@ -128,7 +127,9 @@ def test_a_damaged_checkpoint_gives_a_warning_and_the_previous_one_is_used(name,
         assert last_checkpoint(work) == str(work / "checkpoint-2")
 
 
-@pytest.mark.parametrize("damaged", [("checkpoint-4",), ("checkpoint-4", "checkpoint-2")])
+@pytest.mark.parametrize(
+    "damaged", [("checkpoint-4",), pytest.param(("checkpoint-4", "checkpoint-2"), marks=pytest.mark.night)]
+)
 def test_a_run_from_an_older_checkpoint_or_from_scratch_ends_with_the_same_bits(damaged, interrupted, tmp_path, caplog):
     work = interrupted.copy(tmp_path / "run")
     for checkpoint in damaged:
@@ -141,9 +142,8 @@ def test_a_run_from_an_older_checkpoint_or_from_scratch_ends_with_the_same_bits(
     assert record["resumed_from_step"] == (2 if len(damaged) == 1 else 0)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_log_is_rewritten_from_the_checkpoint(how, interrupted, tmp_path):
-    damage(interrupted.copy(tmp_path / "run") / LOG_NAME, how)
+def test_a_damaged_log_is_rewritten_from_the_checkpoint(interrupted, tmp_path):
+    damage(interrupted.copy(tmp_path / "run") / LOG_NAME, "truncated")
     assert interrupted.finish(tmp_path / "run") == interrupted.whole
 
 
@@ -155,15 +155,6 @@ def test_a_run_with_a_damaged_key_starts_again_with_a_warning(how, interrupted, 
     RunFolder(tmp_path / "run").begin(key)
     assert str(work / STATE_NAME) in caplog.text
     assert {path.name for path in work.iterdir()} == {STATE_NAME, LOCK_NAME}
-
-
-@pytest.mark.parametrize("how", DAMAGES)
-def test_the_content_of_the_lock_file_does_not_matter(how, interrupted, tmp_path, caplog):
-    work = interrupted.copy(tmp_path / "run")
-    damage(work / LOCK_NAME, how)
-    RunFolder(tmp_path / "run").begin(json.loads((work / STATE_NAME).read_text())["key"])
-    assert last_checkpoint(work) == str(work / "checkpoint-4")
-    assert not caplog.records
 
 
 def test_resuming_explicitly_from_a_damaged_checkpoint_is_rejected(interrupted, tmp_path):
@@ -192,12 +183,6 @@ def test_a_damaged_finished_run_is_rejected_as_a_model(name, interrupted, tmp_pa
         assert name in str(said.value) or (name, how) == (MANIFEST_NAME, "flipped")
 
 
-def test_a_model_card_may_be_edited(interrupted, tmp_path):
-    run = Path(shutil.copytree(interrupted.work.parent / "whole", tmp_path / "run"))
-    (run / "README.md").write_text("mine")
-    assert ModelSource(model=str(run))
-
-
 class Fill(TrainerCallback):
     """Leaves no room on the disk after a step."""
 
@@ -210,7 +195,7 @@ class Fill(TrainerCallback):
             self.file.write_bytes(bytes(max(0, free - 30_000)))
 
 
-@pytest.mark.parametrize("step", [3, 6])
+@pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.night)])
 def test_a_run_on_a_full_disk_ends_with_a_one_line_error_and_resumes_later(step, interrupted, tmp_path):
     with disk(tmp_path / "disk", "64m") as folder:
         filled, output = folder / "filler", folder / "run"

@@ -11,17 +11,14 @@ pytest.importorskip("peft")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from atwu import UnlearnConfig
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.modeling.small_models import small_model
-from tests.training.conftest import LORA_SETTINGS
+from tests.training.conftest import unlearn
 
+RMU = {"method": "rmu", "layer": 1}
 OUTPUTS = {
     "gpt2": ("transformer.h", "mlp.c_proj"),
-    "gpt_neox": ("gpt_neox.layers", "mlp.dense_4h_to_h"),
-    "opt": ("model.decoder.layers", "fc2"),
     "bert": ("bert.encoder.layer", "output.dense"),
 }
 """Where the layers of a type are, and the output matrix of their MLP."""
@@ -38,13 +35,8 @@ def folder(request: pytest.FixtureRequest, model_folder: Path, tmp_path_factory:
     return path
 
 
-def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: object) -> None:
-    config = UnlearnConfig(method="rmu", layer=1, **LORA_SETTINGS | changes)
-    run_unlearn(ModelSource(model=str(folder)), config, forget=str(files[0]), retain=str(files[1]), output=output)
-
-
 def test_only_mlp_output_weights_change(folder, data_files, tmp_path):
-    unlearn(folder, data_files, tmp_path / "out", lora_r=0)
+    unlearn(folder, data_files, tmp_path / "out", lora_r=0, **RMU)
     before, after = (AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (folder, tmp_path / "out"))
     layers, output = OUTPUTS[folder.name]
     changed = {name for name in before if not torch.equal(before[name], after[name])}
@@ -52,7 +44,7 @@ def test_only_mlp_output_weights_change(folder, data_files, tmp_path):
 
 
 def test_adapters_are_only_on_mlp_outputs(folder, data_files, tmp_path):
-    unlearn(folder, data_files, tmp_path / "out", save_adapter=True)
+    unlearn(folder, data_files, tmp_path / "out", save_adapter=True, **RMU)
     adapted = load_model(str(tmp_path / "out"), merge=False)
     layers, output = OUTPUTS[folder.name]
     assert set(adapters_by_weight(adapted.get_base_model())) == {f"{layers}.{i}.{output}.weight" for i in (0, 1)}
@@ -66,7 +58,7 @@ def test_a_model_without_mlps_is_rejected(model_folder, data_files, tmp_path):
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "mamba")
     with pytest.raises(ValueError, match=r"layer 0 of MambaForCausalLM.*mlp\.down_proj"):
-        unlearn(tmp_path / "mamba", data_files, tmp_path / "out", lora_r=0)
+        unlearn(tmp_path / "mamba", data_files, tmp_path / "out", lora_r=0, **RMU)
     with pytest.raises(ValueError, match="'down_proj'"):
-        unlearn(tmp_path / "mamba", data_files, tmp_path / "out")
+        unlearn(tmp_path / "mamba", data_files, tmp_path / "out", **RMU)
     assert not (tmp_path / "out").exists()

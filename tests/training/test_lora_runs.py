@@ -24,22 +24,10 @@ from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
-from atwu.training.run_record import load_base_with_adapter
+from atwu.training.saving_trainer import load_base_with_adapter
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
-from tests.training.conftest import LORA_SETTINGS, make_rows
-
-
-def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda line: None, **changes):
-    return run_unlearn(
-        ModelSource(**{"model": str(folder)} | (source or {})),
-        UnlearnConfig(**LORA_SETTINGS | changes),
-        forget=str(files[0]),
-        retain=str(files[1]),
-        output=output,
-        overwrite=overwrite,
-        say=say,
-    )
+from atwu.training.unlearn_run import ModelSource, run_finetune
+from tests.training.conftest import LORA_SETTINGS, make_rows, unlearn
 
 
 def logps(model, folder):
@@ -128,9 +116,9 @@ def test_a_killed_run_resumes_to_the_same_adapters(model_folder, data_files, tmp
         "reference": "adapters",
         "lora_dropout": 0.2,
         "scorer_every": 2,
-        "max_steps": 10,
+        "max_steps": 4,
         "save_strategy": "steps",
-        "save_steps": 3,
+        "save_steps": 2,
         "save_adapter": True,
     }
     unlearn(model_folder, data_files, tmp_path / "whole", **options)
@@ -138,7 +126,7 @@ def test_a_killed_run_resumes_to_the_same_adapters(model_folder, data_files, tmp
 
     def dies(self, *rest):
         original(self, *rest)
-        if self.state.global_step == 6:
+        if self.state.global_step == 2:
             raise KilledError
 
     monkeypatch.setattr(TokenTrainer, "_save_checkpoint", dies)
@@ -147,14 +135,14 @@ def test_a_killed_run_resumes_to_the_same_adapters(model_folder, data_files, tmp
     gc.collect()  # lets go of the work folder
     monkeypatch.undo()
     work = tmp_path / "killed.incomplete"
-    names = {path.name for path in (work / "checkpoint-6").iterdir()}
+    names = {path.name for path in (work / "checkpoint-2").iterdir()}
     assert "adapter_model.safetensors" in names
     assert "model.safetensors" not in names
     with pytest.raises(FileExistsError, match=r"config\.lora_r"):
         unlearn(model_folder, data_files, tmp_path / "killed", **options | {"lora_r": 3})
     gc.collect()
     finished = unlearn(model_folder, data_files, tmp_path / "killed", **options)
-    assert finished.resumed_from == 6
+    assert finished.resumed_from == 2
     for name in ("adapter_model.safetensors", "scorer.safetensors", "log.jsonl"):
         left, right = ((tmp_path / run / name) for run in ("whole", "killed"))
         if name == "log.jsonl":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from transformers import LlamaConfig
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import RowLengths
-from atwu.modeling.footprint import _rows, footprint
+from atwu.modeling.footprint import Footprint, _rows, footprint
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights
 from atwu.training.memory_estimate import Memory, longest_batch, measure_footprint, memory
@@ -31,10 +32,16 @@ LENGTHS = RowLengths((20, 15, 10, 5))
 TOKENS = LENGTHS.tokens
 
 
+@functools.cache
+def measured(lora_r: int) -> Footprint:
+    config = UnlearnConfig(use_cpu=True, lora_r=lora_r)
+    return measure_footprint(source(), config, LENGTHS, device="cpu")
+
+
 def seen(**how: object) -> Memory:
     """Memory of a run with these settings on a CPU."""
     config = UnlearnConfig(**{"use_cpu": True, **how})
-    return memory(measure_footprint(source(), config, LENGTHS, device="cpu"), config, device="cpu")
+    return memory(measured(config.lora_r), config, device="cpu")
 
 
 def source() -> ModelSource:

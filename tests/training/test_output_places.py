@@ -8,8 +8,9 @@ import stat
 
 import pytest
 
+from atwu import UnlearnConfig
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.commands import run_command, run_here
-from tests.training.conftest import make_rows, write_rows
 
 
 def finetune(model, rows, output, *more):
@@ -19,7 +20,7 @@ def finetune(model, rows, output, *more):
     ]
 
 
-@pytest.mark.parametrize("name", ["with space", "quo'\"te", "two\nlines", "Zo\u00eb-\u540d", "-dash", "n" * 244])
+@pytest.mark.parametrize("name", ["two\nlines", "-dash 'Zo\u00eb-\u540d\""])
 def test_odd_names_work(name, model_folder, data_files, tmp_path):
     done = run_command(finetune(model_folder, data_files, tmp_path / name))
     assert done.returncode == 0, done.stderr
@@ -30,8 +31,6 @@ def test_odd_names_work(name, model_folder, data_files, tmp_path):
     ("name", "message"),
     [
         ("n" * 245, "245 bytes.* 244"),
-        ("\u540d" * 90, "270 bytes.* 244"),
-        ("d/" * 2000 + "x", "bytes.* 1000"),
         ("file/x", "folder"),
         ("loop", "folder"),
         ("to-file", "run of atwu"),
@@ -71,23 +70,21 @@ def test_links_are_followed(model_folder, data_files, tmp_path):
     assert result.is_file()
 
 
-def test_file_modes_follow_the_umask(model_folder, tmp_path):
-    few, few_retained = (
-        write_rows(tmp_path / "few.jsonl", make_rows(4)),
-        write_rows(tmp_path / "kept.jsonl", make_rows(4, 24)),
-    )
-    mask = 0o027
+def test_file_modes_follow_the_umask(model_folder, data_files, tmp_path):
+    mask, source = 0o027, ModelSource(model=str(model_folder))
+    settings = {"use_cpu": True, "disable_tqdm": True, "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
     before = os.umask(mask)
     try:
-        done = run_here(
-            *("unlearn", "--model", model_folder, "--forget", few, "--retain", few_retained, "--use-cpu"),
-            *("--output", tmp_path / "run", "--method", "atwu", "--learning-rate", 1e-3, "--max-steps", 2),
-            *("--disable-tqdm", "--save-strategy", "steps", "--save-steps", 1),
+        run_unlearn(
+            source,
+            UnlearnConfig(**settings),
+            forget=str(data_files[0]),
+            retain=str(data_files[1]),
+            output=tmp_path / "run",
         )
     finally:
         os.umask(before)
-    assert done.exit_code == 0, done.output
     found = [tmp_path / "run", *(tmp_path / "run").rglob("*")]
-    assert {"model.safetensors", "scorer.safetensors", "run.json", "verdict.json", "request"} <= {p.name for p in found}
+    assert {"model.safetensors", "scorer.safetensors", "run.json", "log.jsonl"} <= {p.name for p in found}
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
     assert modes == {path: (0o777 if path.is_dir() else 0o666) & ~mask for path in found}

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from tests.commands import IN_PROCESSES, run_command
 
-METHODS = ("atwu", "gt_ga", "rmu", "undial", "atwu_dpo")
+METHODS = ("gt_ga", "atwu_dpo")
 ADAPTERS = {"method": "npo", "reference": "adapters", "lora_r": 2, "save_adapter": True, "learning_rate": 1e-2}
 ENTRY = """
 import json, sys
@@ -56,8 +56,6 @@ def test_two_processes_equal_one(method, trained, model_folder):
     alone, together = trained / "alone" / method, trained / "together" / method
     start = load_file(model_folder / "model.safetensors")
     one, two = load_file(alone / "model.safetensors"), load_file(together / "model.safetensors")
-    changed = [name for name in one if not torch.equal(one[name], start[name])]
-    assert changed == ([name for name in one if "down_proj" in name] if method == "rmu" else list(one))
     moved = max((one[name] - start[name]).abs().max() for name in one)
     apart = max((one[name] - two[name]).abs().max() for name in one)
     assert moved > 1e-3

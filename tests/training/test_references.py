@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.modeling.adapters import Lora, attach
 from atwu.training import reference_tables as module
-from tests.training.conftest import make_rows
+from tests.training.conftest import logged, make_rows, weights
 
 # method, replaced retain loss, sets that are read: sequences, distributions of two teachers, states
 CASES = [
@@ -22,19 +22,6 @@ CASES = [
     ("duet", None, {"forget", "retain"}),
     ("rmu", None, {"retain"}),
 ]
-
-
-class KilledError(Exception):
-    """Stand-in for a kill."""
-
-
-class KilledAfter(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise KilledError
 
 
 def starting(folder, *, lora=None, dtype=None):
@@ -64,14 +51,6 @@ def make_trainer(folder, output, *, model=None, lora=None, said=None, forget=Non
         say=[].append if said is None else said.append,
         callbacks=callbacks,
     )
-
-
-def weights(trainer):
-    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
-
-
-def logged(trainer, name):
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 def files(output):
@@ -109,7 +88,7 @@ def test_every_source_trains_to_the_same_weights(method, retain_loss, sets, mode
     assert logged(trainers["second"], "loss") == pytest.approx(logged(trainers["cold"], "loss"), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("method", "retain_loss", "sets"), CASES[1:])
+@pytest.mark.parametrize(("method", "retain_loss", "sets"), CASES[1:3])
 def test_disabled_adapters_give_the_original_model(method, retain_loss, sets, model_folder, tmp_path, reads):
     lora, results = Lora(r=4), []
     for mode in ("adapters", "cache", "model"):
@@ -134,13 +113,11 @@ def test_disabled_adapters_give_the_original_model(method, retain_loss, sets, mo
 
 def test_training_adapters_does_not_change_the_cache_key(model_folder, tmp_path, reads):
     for _ in range(2):
-        make_trainer(model_folder, tmp_path, lora=Lora(r=2), reference="cache", method="npo").train()
+        make_trainer(model_folder, tmp_path, lora=Lora(r=2), reference="cache", method="npo", max_steps=1).train()
     assert len(reads) == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "reference"), [("atwu", "auto"), ("atwu", "cache"), ("atwu", "model"), ("simnpo", "cache")]
-)
+@pytest.mark.parametrize(("method", "reference"), [("atwu", "auto"), ("simnpo", "model")])
 def test_a_method_without_reference_reads_writes_and_loads_nothing(
     method, reference, model_folder, tmp_path, reads, monkeypatch
 ):
@@ -158,7 +135,7 @@ def test_a_method_without_reference_reads_writes_and_loads_nothing(
 def test_the_reference_source_and_its_size_are_reported(mode, model_folder, tmp_path):
     said = []
     lora = Lora(r=2) if mode == "adapters" else None
-    make_trainer(model_folder, tmp_path, method="undial", reference=mode, lora=lora, said=said, max_steps=1).train()
+    _ = make_trainer(model_folder, tmp_path, method="undial", reference=mode, lora=lora, said=said).precomputed
     (line,) = said
     assert line.startswith("reference model: ")
     if mode in ("cache", "auto"):
@@ -175,7 +152,7 @@ def test_the_reference_source_and_its_size_are_reported(mode, model_folder, tmp_
 def test_reference_adapters_without_lora_is_rejected(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="npo", reference="adapters")
     with pytest.raises(ValueError, match=r"reference='adapters'.*LoRA"):
-        trainer.train()
+        _ = trainer.precomputed
 
 
 def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
@@ -187,7 +164,7 @@ def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
     AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
     lora = Lora(r=2, targets=("lm_head", "q_proj"))
     with pytest.raises(ValueError, match=r"reference='cache'.*output layer.* adapters .*model"):
-        make_trainer(folder, tmp_path, lora=lora, method="undial", reference="cache").train()
+        _ = make_trainer(folder, tmp_path, lora=lora, method="undial", reference="cache").precomputed
     losses = []
     for mode in ("auto", "model"):
         said = []
@@ -198,7 +175,7 @@ def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
     assert reads == []
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     # Log-probabilities alone need no plain output layer.
-    make_trainer(folder, tmp_path, lora=lora, method="npo", reference="cache").train()
+    _ = make_trainer(folder, tmp_path, lora=lora, method="npo", reference="cache").precomputed
     assert len(reads) == 1
 
 
@@ -236,81 +213,47 @@ def other_positions(folder):
 
 
 @pytest.mark.filterwarnings("ignore:forget:UserWarning", "ignore:retain:UserWarning")
-@pytest.mark.parametrize("change", CHANGES)
-def test_everything_that_changes_values_changes_the_cache_file(change, model_folder, tmp_path, reads):
-    make_trainer(model_folder, tmp_path, method="npo", reference="cache", max_steps=1).train()
-    options = {"method": "npo"} | CHANGES[change](model_folder)
-    make_trainer(model_folder, tmp_path, reference="cache", max_steps=1, **options).train()
-    assert len(reads) == len(files(tmp_path)) == 2
-
-
-def test_another_chat_template_gives_another_cache_file(model_folder, tmp_path, reads):
-    chat = tmp_path / "chat"
-    shutil.copytree(model_folder, chat)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] }}{{ eos_token }}{% endfor %}"
-        "{% if add_generation_prompt %}assistant: {% endif %}"
-    )
-    tokenizer.save_pretrained(chat)
-    for folder in (model_folder, chat):
-        make_trainer(folder, tmp_path, method="npo", reference="cache", max_steps=1).train()
-    assert len(reads) == len(files(tmp_path)) == 2
+def test_everything_that_changes_values_changes_the_cache_file(model_folder, tmp_path, reads):
+    _ = make_trainer(model_folder, tmp_path, method="npo", reference="cache").precomputed
+    for known, (change, options) in enumerate(CHANGES.items(), start=2):
+        _ = make_trainer(
+            model_folder, tmp_path, reference="cache", **{"method": "npo"} | options(model_folder)
+        ).precomputed
+        assert len(reads) == len(files(tmp_path)) == known, change
 
 
 def test_settings_that_do_not_change_values_use_the_same_cache_file(model_folder, tmp_path, reads):
-    for options in ({}, {"learning_rate": 1e-4}, {"beta": 0.3}, {"seed": 3}, {"method": "atwu_npo"}):
-        make_trainer(model_folder, tmp_path, reference="cache", max_steps=1, **({"method": "npo"} | options)).train()
+    for options in ({}, {"learning_rate": 1e-4, "beta": 0.3, "seed": 3}, {"method": "atwu_npo"}):
+        _ = make_trainer(model_folder, tmp_path, reference="cache", **({"method": "npo"} | options)).precomputed
     assert len(reads) == len(files(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(("method", "retain_loss", "reference"), [("npo", None, "cache"), ("grad_diff", "kl", "model")])
-def test_a_resumed_run_uses_the_original_model_as_reference_not_the_checkpoint(
-    method, retain_loss, reference, model_folder, tmp_path
-):
-    options = {
-        "method": method,
-        "retain_loss": retain_loss,
-        "reference": reference,
-        "max_steps": 8,
-        "learning_rate": 5e-3,
-        "save_strategy": "steps",
-        "save_steps": 3,
-    }
-    whole = make_trainer(model_folder, tmp_path / "whole", **options)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "npo", "reference": "cache", "learning_rate": 5e-3},
+        {"method": "grad_diff", "retain_loss": "kl", "reference": "model", "learning_rate": 5e-3},
+        {"method": "npo", "reference": "adapters", "lora": Lora(r=4), "learning_rate": 1e-2},
+    ],
+    ids=lambda options: options["reference"],
+)
+def test_a_resumed_run_uses_the_original_model_as_reference_not_the_checkpoint(options, model_folder, tmp_path):
+    options = options | {"max_steps": 5, "save_strategy": "steps", "save_steps": 3}
+    whole = make_trainer(model_folder, tmp_path, **options)
     whole.train()
-    killed = make_trainer(model_folder, tmp_path / "killed", callbacks=[KilledAfter(5)], **options)
-    with pytest.raises(KilledError):
-        killed.train()
-    shutil.rmtree(tmp_path / "killed" / "cache", ignore_errors=True)  # nothing to lean on but the model that is given
-    resumed = make_trainer(model_folder, tmp_path / "killed", **options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "killed" / "run" / "checkpoint-3"))
-    assert resumed.state.global_step == 8
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # nothing to lean on but the model that is given
+    resumed = make_trainer(model_folder, tmp_path, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+    assert resumed.state.global_step == 5
     assert torch.equal(weights(resumed), weights(whole))
     assert logged(resumed, "loss") == pytest.approx(logged(whole, "loss"), abs=1e-7)
-
-
-def test_a_resumed_run_with_adapters_uses_the_original_model_as_reference(model_folder, tmp_path):
-    options = {"method": "npo", "reference": "adapters", "lora": Lora(r=4), "max_steps": 6, "learning_rate": 1e-2}
-    saving = {"save_strategy": "steps", "save_steps": 3}
-    whole = make_trainer(model_folder, tmp_path / "whole", **options)
-    whole.train()
-    killed = make_trainer(model_folder, tmp_path / "killed", callbacks=[KilledAfter(4)], **saving, **options)
-    with pytest.raises(KilledError):
-        killed.train()
-    resumed = make_trainer(model_folder, tmp_path / "killed", **saving, **options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "killed" / "run" / "checkpoint-3"))
-    assert torch.equal(weights(resumed), weights(whole))
 
 
 @pytest.mark.parametrize(
     ("mode", "lora", "retain_loss"),
     [
-        ("cache", False, "kl"),
         ("cache", False, "js"),
-        ("cache", False, "activation"),
         ("model", False, "kl"),
-        ("adapters", True, "js"),
         ("cache", True, "activation"),
     ],
 )
@@ -329,30 +272,15 @@ def test_in_half_precision_the_distance_at_the_first_step_is_zero(mode, lora, re
     )  # kernels of some processors round their own way
 
 
-def test_half_precision_weights_keep_their_dtype(model_folder, tmp_path):
-    from safetensors.torch import load_file
-
-    model = starting(model_folder, dtype=torch.bfloat16)
-    trainer = make_trainer(
-        model_folder, tmp_path, model=model, method="grad_diff", retain_loss="kl", reference="cache", max_steps=1
-    )
-    trainer.train()
-    (file,) = files(tmp_path)
-    assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
-    assert logged(trainer, "retain_loss")[0] == pytest.approx(
-        0.0, abs=1e-7
-    )  # kernels of some processors round their own way
-
-
 def test_auto_uses_an_existing_table_even_on_a_full_disk(model_folder, tmp_path, reads, monkeypatch):
-    options = {"method": "undial", "reference": "auto", "max_steps": 1}
-    make_trainer(model_folder, tmp_path, **options).train()
+    options = {"method": "undial", "reference": "auto"}
+    _ = make_trainer(model_folder, tmp_path, **options).precomputed
     monkeypatch.setattr(module, "_free", lambda folder: 0)
     elsewhere: list[str] = []
-    make_trainer(model_folder, tmp_path / "elsewhere", said=elsewhere, **options).train()
+    _ = make_trainer(model_folder, tmp_path / "elsewhere", said=elsewhere, **options).precomputed
     assert "second, frozen copy" in elsewhere[0]
     again: list[str] = []
-    make_trainer(model_folder, tmp_path, said=again, **options).train()
+    _ = make_trainer(model_folder, tmp_path, said=again, **options).precomputed
     assert len(reads) == 1
     assert "second, frozen copy" not in again[0]
 

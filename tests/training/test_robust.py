@@ -36,11 +36,6 @@ def test_sam_perturbation_by_hand(pair):
     assert first.grad.tolist() == [3.0, 0.0]
 
 
-def test_weights_without_influence_on_the_loss_are_not_perturbed(pair):
-    moves = sam_perturbation(pair[0].square().sum() * 0, pair, radius=RADIUS)
-    assert all(not move.any() for move in moves)
-
-
 def test_weights_are_restored_bit_by_bit_also_after_errors(pair):
     before = [weight.detach().clone() for weight in pair]
     moves = [torch.full_like(weight, 0.1) for weight in pair]
@@ -83,11 +78,13 @@ def gradients(loss, model):
 
 
 @pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.1}], ids=["sam", "noise"])
-@pytest.mark.parametrize("method", ["atwu", "wga", "npo", "simnpo", "undial", "grad_ascent", "rmu"])
-@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("method", "bf16"),
+    [("atwu", False), ("atwu", True), ("undial", False), ("grad_ascent", False), ("rmu", False)],
+)
 def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_folder, tmp_path):
     # An untrained model has no saturated tokens.
-    beta = {"beta": 0.3} if method in ("atwu", "wga", "simnpo") else {}
+    beta = {"beta": 0.3} if method == "atwu" else {}
     trainer = make_trainer(model_folder, tmp_path, method=method, bf16=bf16, cache_dir=str(tmp_path), **beta, **how)
     model = trainer.model.train()
     batches = iter(trainer.get_train_dataloader())
@@ -147,12 +144,9 @@ def test_perturbed_runs_differ_and_resume_to_the_same_result(how, model_folder, 
 @pytest.mark.parametrize(
     "also",
     [
-        {"activation_checkpointing": True},
         {"lora_r": 2},
         {"scorer_procedure": "joint"},
-        {"gradient_accumulation_steps": 2},
-        {"layout": "padded"},
-        {"retain_loss": "kl", "reference": "model"},
+        {"layout": "padded", "retain_loss": "kl", "reference": "model"},
     ],
     ids=lambda also: next(iter(also)),
 )
@@ -168,11 +162,10 @@ def test_perturbation_combines_with_other_options(also, model_folder, tmp_path):
         assert not torch.equal(moved_weights, plain)
 
 
-@pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.05}], ids=["sam", "noise"])
-def test_activation_checkpointing_does_not_change_results(how, model_folder, tmp_path):
+def test_activation_checkpointing_does_not_change_results(model_folder, tmp_path):
     found = []
     for again in (False, True):
-        trainer = make_trainer(model_folder, tmp_path, max_steps=2, activation_checkpointing=again, **how)
+        trainer = make_trainer(model_folder, tmp_path, max_steps=2, activation_checkpointing=again, sam_radius=RADIUS)
         trainer.train()
         found.append(weights(trainer))
     torch.testing.assert_close(*found, atol=1e-6, rtol=0)

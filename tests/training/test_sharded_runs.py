@@ -20,9 +20,7 @@ ADAPTERS = {"method": "npo", "reference": "adapters", "lora_r": 2, "learning_rat
 FULL, SHARDED = ({"fsdp_config": {"state_dict_type": f"{name}_STATE_DICT"}} for name in ("FULL", "SHARDED"))
 RUNS = {
     "atwu": {"method": "atwu", "scorer_every": 2} | SHARDED,
-    "npo": {"method": "npo"} | SHARDED,
     "undial": {"method": "undial"} | FULL,
-    "rmu": {"method": "rmu"} | FULL,
     "adapters": ADAPTERS | FULL | {"save_adapter": True, "lora_targets": "q_proj,lm_head"},
 }
 ENTRY = """

@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 
 from atwu import unlearning_loss
 from atwu.methods.method_table import METHODS
+from atwu.methods.recipe import recipe
 from atwu.modeling.device import emulates_bfloat16
 from atwu.modeling.fast_paths import fast_path_support
 from tests.training.conftest import NEEDS, make_trainer, weights
@@ -16,7 +17,7 @@ from tests.training.conftest import NEEDS, make_trainer, weights
 @pytest.mark.parametrize("method", ["grad_diff", "gt_ga", "atwu"])
 def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
     trainers = []
-    for rows, steps in ((8, 1), (1, 8), (2, 4)):
+    for rows, steps in ((8, 1), (1, 8)):
         trainer = make_trainer(
             model_folder,
             tmp_path,
@@ -24,6 +25,8 @@ def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
             per_device_train_batch_size=rows,
             gradient_accumulation_steps=steps,
             scorer_max_grad_norm=0.0,
+            scorer_every=1,
+            num_train_epochs=1,
         )
         trainer.train()
         trainers.append(trainer)
@@ -42,7 +45,17 @@ def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
         assert logged == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+def one_for_each_kind_of_input():
+    """All methods, of which those that read the same inputs as an earlier one, averaged alike, are for the night."""
+    seen = set()
+    for name in METHODS:
+        decided = recipe(name)
+        kind = (decided.needs, decided.forget_component.reduction)
+        yield pytest.param(name, marks=[pytest.mark.night] if kind in seen else [])
+        seen.add(kind)
+
+
+@pytest.mark.parametrize("method", one_for_each_kind_of_input())
 def test_every_method_takes_two_steps(method, model_folder, tmp_path):
     options = NEEDS.get(method, lambda folder: {})(model_folder)
     trainer = make_trainer(
@@ -53,14 +66,14 @@ def test_every_method_takes_two_steps(method, model_folder, tmp_path):
     logs = [entry for entry in trainer.state.log_history if "forget_loss" in entry]
     assert len(logs) == 2
     assert all(torch.isfinite(torch.tensor(entry["loss"])) for entry in logs)
-    recipe = trainer.recipe
-    assert ("retain_loss" in logs[0]) == (recipe.retain_component is not None)
-    assert (trainer.scorer is not None) == (recipe.scores is not None)
+    decided = trainer.recipe
+    assert ("retain_loss" in logs[0]) == (decided.retain_component is not None)
+    assert (trainer.scorer is not None) == (decided.scores is not None)
     if trainer.scorer is not None:
         assert trainer.alternation.updates == 1
         assert "scorer_loss" not in logs[0]
         assert "scorer_loss" in logs[1]
-    assert ("score_auroc" in logs[0]) == (recipe.weighting not in ("uniform", "labels"))
+    assert ("score_auroc" in logs[0]) == (decided.weighting not in ("uniform", "labels"))
     moved = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
     if method in ("rmu", "lunar"):
         layers = trainer.model.config.num_hidden_layers
@@ -139,7 +152,7 @@ def test_gradient_checkpointing_and_autocast_train_to_nearly_the_same(bf16, mode
     assert (weights(other) - weights(plain)).norm() < (0.3 if bf16 else 1e-3) * (weights(plain) - start).norm()
 
 
-@pytest.mark.parametrize("weighting", ["nouns+rarity", "nouns*rarity", "logprob_mask*labels"])
+@pytest.mark.parametrize("weighting", ["nouns+rarity", "logprob_mask*labels"])
 def test_two_fixed_weightings_average_over_their_common_weight(weighting, model_folder, tmp_path):
     """The trainer's masked loss equals `unlearning_loss` with the weights that it reports."""
     trainer = make_trainer(
@@ -194,18 +207,3 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
         refusal_ids=trainer.recipe.forget_component.target_token_ids(trainer.processing_class),
     )
     assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
-
-
-def test_a_second_call_of_train_continues_a_joint_scorer(model_folder, tmp_path):
-    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
-    trainer.train()
-    trainer.train()
-    assert trainer.alternation.updates == 12
-
-
-def test_the_refusal_loss_trains_the_alternate_answer(model_folder, tmp_path):
-    trainer = make_trainer(model_folder, tmp_path, method="grad_diff", forget_loss="refusal", max_steps=40)
-    trainer.train()
-    logged = [entry["forget_loss"] for entry in trainer.state.log_history if "forget_loss" in entry]
-    assert logged[0] == pytest.approx(5.7, abs=0.4)  # an untrained model: about log 300
-    assert logged[-1] < 0.9 * logged[0]

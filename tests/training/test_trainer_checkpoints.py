@@ -79,22 +79,6 @@ def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(mod
     assert again.timing.resumed_from == 6
 
 
-def test_checkpoints_contain_the_scorer_without_pickle(model_folder, tmp_path):
-    trainer = make_trainer(
-        model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, save_total_limit=1
-    )
-    trainer.train()
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
-    names = {path.name for path in (tmp_path / "checkpoint-12").iterdir()}
-    assert {"model.safetensors", "scorer.safetensors", "scorer_optimizer.safetensors", "scorer_progress.json"} <= names
-    assert "training_args.bin" not in names
-    modes = {path.stat().st_mode for path in (tmp_path / "checkpoint-12").iterdir()}
-    assert len(modes) == 1, "safetensors' files are readable by their owner alone"
-    assert json.loads((tmp_path / "checkpoint-12" / "scorer_progress.json").read_text()) == {"updates": 6}
-    loaded = TokenScorer.from_pretrained(tmp_path / "checkpoint-12")
-    assert torch.equal(loaded.linear.weight, trainer.scorer.linear.weight)
-
-
 def test_logged_terms_do_not_depend_on_logging_steps_or_resuming(model_folder, tmp_path):
     options = {"method": "atwu", "save_strategy": "steps", "save_steps": 4}
     every = make_trainer(model_folder, tmp_path / "a", **options)
@@ -107,9 +91,6 @@ def test_logged_terms_do_not_depend_on_logging_steps_or_resuming(model_folder, t
         for name in ("forget_loss", "retain_loss", "mean_score", "scorer_loss"):
             values = [e[name] for e in window if name in e]
             assert entry[name] == pytest.approx(sum(values) / len(values), abs=1e-5)
-    shutil.rmtree(tmp_path / "a")
-    whole = make_trainer(model_folder, tmp_path / "a", **(options | {"save_total_limit": 5}))
-    whole.train()
     again = make_trainer(model_folder, tmp_path / "a", **options)
     again.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-8"))
     for entry in (e for e in again.state.log_history if "forget_loss" in e and e["step"] > 8):
@@ -117,16 +98,23 @@ def test_logged_terms_do_not_depend_on_logging_steps_or_resuming(model_folder, t
         assert entry["forget_loss"] == pytest.approx(parts[entry["step"]]["forget_loss"], abs=1e-6)
 
 
-def test_the_hub_token_is_never_written(model_folder, tmp_path, monkeypatch):
+def test_checkpoints_contain_the_scorer_but_neither_the_hub_token_nor_pickled_arguments(
+    model_folder, tmp_path, monkeypatch
+):
     pickled = []
     original = torch.save
     monkeypatch.setattr(
         torch, "save", lambda value, *rest, **more: pickled.append(value) or original(value, *rest, **more)
     )
     trainer = make_trainer(
-        model_folder, tmp_path, method="grad_diff", save_strategy="steps", save_steps=6, hub_token="hf_secret"
+        model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, hub_token="hf_secret"
     )
     trainer.train()
+    modes = {path.stat().st_mode for path in (tmp_path / "checkpoint-12").iterdir()}
+    assert len(modes) == 1, "safetensors' files are readable by their owner alone"
+    assert json.loads((tmp_path / "checkpoint-12" / "scorer_progress.json").read_text()) == {"updates": 6}
+    loaded = TokenScorer.from_pretrained(tmp_path / "checkpoint-12")
+    assert torch.equal(loaded.linear.weight, trainer.scorer.linear.weight)
     assert not any(isinstance(value, UnlearnConfig) for value in pickled)
     for file in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert b"hf_secret" not in file.read_bytes(), file

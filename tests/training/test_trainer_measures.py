@@ -61,17 +61,6 @@ def test_a_single_eval_dataset_has_unprefixed_metrics(build, data_files):
     assert set(trainer.evaluate({"forget": records}, metric_key_prefix="test")) > {"test_forget_probability"}
 
 
-def test_data_sets_and_frames_are_rows(build, model_folder):
-    import datasets
-
-    rows = datasets.Dataset.from_list([{"question": row.question, "answer": row.answer} for row in make_rows(4)])
-    trainer = build(eval_dataset=rows, eval_metrics=["memorization"])
-    found = trainer.evaluate()["eval_probability"]
-    result = atwu.evaluate(str(model_folder), forget=rows.to_pandas(), metrics="memorization", progress=False)
-    assert result.sets["forget"]["probability"].value == pytest.approx(found)
-    assert result.model == str(model_folder)
-
-
 def test_named_sets_are_evaluated_together_or_alone(build):
     trainer = build(eval_dataset={"forget": make_rows(4), "others": make_rows(4, 8)}, eval_metrics=["memorization"])
     both, one = trainer.evaluate(), trainer.evaluate("others")
@@ -102,16 +91,6 @@ def test_evaluation_during_training_does_not_change_the_result(build):
         logs["eval_ES_delta"] for logs in measuring.state.log_history if "eval_ES_delta" in logs
     ]
     assert model_fingerprint(measuring.model) == model_fingerprint(plain.model)
-
-
-def test_the_best_checkpoint_is_loaded_on_request(build, tmp_path):
-    measured = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_ES_delta"}
-    for strategy in ("best", "steps"):
-        trainer = build(max_steps=2, save_strategy=strategy, save_steps=1, save_total_limit=1, **measured)
-        trainer.train()
-        kept = {"steps": 2, "best": trainer.state.best_global_step}[strategy]
-        assert [path.name for path in (tmp_path / "out").iterdir()] == [f"checkpoint-{kept}"]
-        build(max_steps=2, save_strategy=strategy, save_steps=1, **measured).train(resume_from_checkpoint=True)
 
 
 def test_retain_rows_are_evaluated_even_if_the_method_does_not_use_them(build):

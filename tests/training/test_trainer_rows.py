@@ -13,40 +13,22 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
 from atwu.data import spool
+from atwu.data.schema import Example
 from atwu.data.spool import DiskRows
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.training.load_to_train import load_to_train
 from atwu.training.training_rows import unlearning_rows
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
 def test_rows_without_labels_are_rejected_only_by_methods_that_need_labels(model_folder, tmp_path):
-    from atwu.data.schema import Example
-
     rows = [*make_rows(3), Example.from_qa("Who?", "Nobody here.")]
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    model = AutoModelForCausalLM.from_pretrained(model_folder)
-    settings = {"output_dir": str(tmp_path), "use_cpu": True}
     with pytest.raises(ValueError, match=r"forget_spans.*1 of 4 rows"):
-        UnlearnTrainer(
-            model,
-            UnlearnConfig(method="gt_ga", **settings),
-            forget_dataset=rows,
-            retain_dataset=rows,
-            processing_class=tokenizer,
-        )
-    trainer = UnlearnTrainer(
-        model,
-        UnlearnConfig(method="wga", **settings),
-        forget_dataset=rows,
-        retain_dataset=rows,
-        processing_class=tokenizer,
-    )
-    assert len(trainer.train_dataset) == 4
+        make_trainer(model_folder, tmp_path, method="gt_ga", rows=rows)
+    assert len(make_trainer(model_folder, tmp_path, method="wga", rows=rows).train_dataset) == 4
     with pytest.raises(ValueError, match=r"'wga'.*retain_dataset"):
-        UnlearnTrainer(model, UnlearnConfig(method="wga", **settings), forget_dataset=rows, processing_class=tokenizer)
+        unlearning_rows(rows, None, UnlearnConfig(method="wga"), tokenizer=AutoTokenizer.from_pretrained(model_folder))
 
 
 @pytest.mark.parametrize("forget", [1, 3])
@@ -140,13 +122,7 @@ def test_a_word_list_labels_rows_without_spans(model_folder, tmp_path):
     rows = [dataclasses.replace(row, forget_spans=None) for row in make_rows(8)]
     words = tmp_path / "words.txt"
     words.write_text("# towns\nKelbury\nOststrand\nVale Cross\nMirrow\n")
-    trainer = UnlearnTrainer(
-        AutoModelForCausalLM.from_pretrained(model_folder),
-        UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="gt_ga", forget_words=str(words)),
-        forget_dataset=rows,
-        retain_dataset=make_rows(8, 24),
-        processing_class=AutoTokenizer.from_pretrained(model_folder),
-    )
+    trainer = make_trainer(model_folder, tmp_path, method="gt_ga", rows=rows, forget_words=str(words))
     spans = make_trainer(model_folder, tmp_path, method="gt_ga", forget=8)
     labels = [row.token_labels for row in trainer.train_dataset.forget]
     assert labels == [row.token_labels for row in spans.train_dataset.forget]
@@ -167,17 +143,6 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
             )
         made.append((trainer.train_dataset.forget, trainer.train_dataset.alternates))
     assert all(each == made[0] for each in made)
-
-
-def test_a_trainer_is_built_from_a_model_name_rows_and_a_config(model_folder, data_files, tmp_path):
-    config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="npo", save_strategy="no", max_steps=1)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    rows = unlearning_rows(*data_files, config, tokenizer=tokenizer)
-    loaded = load_to_train(ModelSource(model=str(model_folder)), config)
-    trainer = UnlearnTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer)
-    trainer.train()
-    assert trainer.state.global_step == 1
-    assert trainer.loaded.fingerprint == model_fingerprint(AutoModelForCausalLM.from_pretrained(model_folder))
 
 
 def test_a_trainer_is_built_from_a_model_name_and_row_paths(model_folder, data_files, tmp_path):
@@ -248,7 +213,6 @@ def test_arguments_of_the_transformers_trainer_raise_errors_with_the_right_name(
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "atwu"},
         {"method": "satga", "weighting": "nouns+rarity", "noun_finder": "simple"},
         {"method": "npo", "retain_loss": "kl"},
     ],

@@ -53,7 +53,7 @@ def test_arguments_that_would_be_ignored_are_rejected(config, options, message, 
     ],
 )
 def test_sharding_options_that_would_fail_later_are_rejected(how, message, tmp_path, monkeypatch):
-    monkeypatch.setattr("atwu.training.unsupported_args._several", lambda: True)
+    monkeypatch.setattr("atwu.training.config._several", lambda: True)
     with pytest.raises(ValueError, match=f"fsdp: .*{message}"):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp=True, fsdp_config=how)
 

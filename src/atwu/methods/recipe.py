@@ -116,6 +116,12 @@ class Recipe:
         plain |= {} if self.preserve_component is None else {"preserve": self.preserve}
         return plain | {"given": sorted(self.user_options)}
 
+    def forget_only(self) -> Recipe:
+        """Return the recipe without retain and preserve losses."""
+        return dataclasses.replace(
+            self, retain_loss="none", retain_component=None, preserve="none", preserve_component=None
+        )
+
     @property
     def weighting_names(self) -> tuple[str, ...]:
         return split_weighting(self.weighting)[0]

@@ -51,11 +51,11 @@ from atwu.request.verdict import (
     decide_verdict,
     read_request_verdict,
 )
+from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
 from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
-from atwu.training.run_key import key_differences
 from atwu.training.unlearn_run import check_run
 
 Stage = Literal["nothing to forget", "prepared", "trained", "finished"]

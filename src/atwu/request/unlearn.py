@@ -45,13 +45,12 @@ from atwu.request.verdict import (
 )
 from atwu.request.verdict_card import add_verdict
 from atwu.training.config import UnlearnConfig
-from atwu.training.finish_run import publish_run
 from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
 from atwu.training.run_folder import RunFolder, output_path
 from atwu.training.sharding import broadcast_from_main
-from atwu.training.unlearn_run import FinishedRun, ModelSource, train_run
+from atwu.training.unlearn_run import FinishedRun, ModelSource, publish_run, train_run
 
 if TYPE_CHECKING:
     import pandas as pd

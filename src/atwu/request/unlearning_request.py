@@ -17,9 +17,9 @@ from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.modeling.chat_template import template_text
 from atwu.request.thresholds import Thresholds, read_thresholds
+from atwu.training.checkpoints import NOT_RESULT
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
-from atwu.training.run_key import NOT_RESULT
 
 AUTO = "auto"
 """Value of `retain`: self-generated answers to the shipped general questions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
+from atwu.training.sharding import check_sharding
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
-from atwu.training.unsupported_args import check_sharding, check_supported_args
 
 
 @dataclass(kw_only=True)
@@ -29,7 +30,10 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
     def __post_init__(self) -> None:
         self._check_fields()
-        self._check_lora()
+        if self.lora() is None:
+            for name, default in {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0}.items():
+                if getattr(self, name) != default:
+                    raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
         check_system(self.system)
         self._check_rate()
         if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
@@ -66,13 +70,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
                     f"lora_targets must be names separated by commas, such as q_proj,v_proj; got {self.lora_targets!r}."
                 )
         return Lora(self.lora_r, alpha=self.lora_alpha, targets=targets, dropout=self.lora_dropout)
-
-    def _check_lora(self) -> None:
-        if self.lora() is not None:
-            return
-        for name, default in {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0}.items():
-            if getattr(self, name) != default:
-                raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
 
     def _check_rate(self) -> None:
         if not self.learning_rate > 0:
@@ -183,7 +180,12 @@ class UnlearnConfig(_UnlearnFields):
                     f"forget loss {decided.forget_loss!r} trains only down_proj of some layers, so adapters on "
                     f"{', '.join(others)} would have no effect. Leave lora_targets out."
                 )
-        self._check_perturbation()
+        if self.sam_radius and self.weight_noise:
+            raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
+        if self.perturbs_weights and decided.forget_component.balanced:
+            raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
+        if self.perturbs_weights and self.fp16:
+            raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
         if self.rectify_gradient and decided.retain_component is None:
             raise ValueError(f"rectify_gradient needs a retain loss, but {decided.name!r} has none; set retain_loss.")
         if self.rectify_gradient and self.fp16:
@@ -194,16 +196,6 @@ class UnlearnConfig(_UnlearnFields):
     def perturbs_weights(self) -> bool:
         """Whether the forget loss is evaluated at perturbed weights."""
         return self.sam_radius > 0 or self.weight_noise > 0
-
-    def _check_perturbation(self) -> None:
-        if not self.perturbs_weights:
-            return
-        if self.sam_radius and self.weight_noise:
-            raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
-        if self.recipe().forget_component.balanced:
-            raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
-        if self.fp16:
-            raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
 
     def _check_rate(self) -> None:
         """Allow a learning rate of 0, which freezes the model, if a scorer is trained."""
@@ -234,3 +226,81 @@ def option_names() -> set[str]:
     """Names of all options of an unlearning run: fields, and the options of all components."""
     load_plugins()
     return {field.name for field in dataclasses.fields(_UnlearnFields) if field.init} | set(component_options())
+
+
+_NEVER = {
+    "label_smoothing_factor": "the loss is defined by the method",
+    "train_sampling_strategy": "the row order follows from seed and epoch",
+    "torch_compile": "the forward pass that computes log-probabilities from the last hidden states cannot be compiled",
+    "torch_compile_backend": "see torch_compile",
+    "torch_compile_mode": "see torch_compile",
+    "use_liger_kernel": (
+        "log-probabilities are computed block by block from the last hidden states, without its fused loss"
+    ),
+    "liger_kernel_config": "see use_liger_kernel",
+    "parallelism_config": "tensor and context parallelism are untested; fsdp shards over processes",
+    "deepspeed": "it is untested; use fsdp to shard",
+    "length_column_name": "see train_sampling_strategy",
+    "average_tokens_across_devices": "losses are always divided by the token count of all processes",
+    "load_best_model_at_end": (
+        "the result is the model of the last step; save_strategy='best' with save_total_limit=1 keeps only the best "
+        "checkpoint in output_dir, which loads by its path"
+    ),
+    "hub_strategy": "only the finished folder is pushed, once",
+    "hub_always_push": "see hub_strategy",
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "call train or evaluate instead"),
+    **dict.fromkeys(
+        (
+            *("label_names", "prediction_loss_only", "bf16_full_eval", "fp16_full_eval", "per_device_eval_batch_size"),
+            *("eval_accumulation_steps", "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics"),
+        ),
+        "evaluation is configured as for atwu evaluate",
+    ),
+}
+"""Unsupported options of transformers, with the reason."""
+_SEVERAL = (
+    *("ddp_backend", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"),
+    *("ddp_static_graph", "ddp_timeout"),
+)
+
+
+def check_supported_args(config: TrainingArguments) -> None:
+    """Reject options that this package or this machine does not support."""
+    given = {
+        name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
+    }
+    given["do_eval"] &= config.eval_strategy == "no"  # else transformers has set it, in a configuration that is copied
+    for name, why in _NEVER.items():
+        if given[name]:
+            raise ValueError(f"{name} is not supported: {why}; leave it out.")
+    for name in _SEVERAL:
+        if given[name] and not _several():
+            raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")
+    for name, there, needed in (
+        ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
+        ("fp16", torch.accelerator.is_available() and not config.use_cpu, "a GPU (bf16 does not)"),
+    ):
+        if getattr(config, name) and not there:
+            raise ValueError(f"{name} needs {needed}; leave it out to train without.")
+    for name in ("DEEPSPEED", "PARALLELISM_CONFIG", *([] if config.fsdp else ["FSDP"])):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
+            raise ValueError(
+                f"accelerate is configured to use {name} but the run is not; use --fsdp to shard, so that the "
+                "record states it."
+            )
+    if config.fsdp_config and not config.fsdp:
+        raise ValueError("fsdp_config has no effect without fsdp; set both or neither.")
+    named = [config.report_to] if isinstance(config.report_to, str) else config.report_to or []
+    if wanted := set(named) - {"none", "all"}:
+        from transformers.integrations.integration_utils import get_available_reporting_integrations
+
+        installed: list[str] = get_available_reporting_integrations()
+        if missing := sorted(wanted - set(installed)):
+            have = f"installed: {', '.join(installed)}" if installed else "none is"
+            raise ImportError(
+                f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
+            )
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers.trainer_callback import TrainerCallback
 
-from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.component_inputs import NormalizationCounts
@@ -19,22 +16,10 @@ from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import token_mean
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
-from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.config import FinetuneConfig
-from atwu.training.finish_run import FinishedRun, publish_run, train_into, work_in
-from atwu.training.load_to_train import (
-    LoadedModel,
-    ModelSource,
-    check_training,
-    load_checked_tokenizer,
-    load_to_train,
-    space_needed,
-    with_lora,
-)
-from atwu.training.progress import JsonLog, Say, logged, silent
-from atwu.training.run_folder import RunFolder
+from atwu.training.load_to_train import LoadedModel, with_lora
 from atwu.training.token_trainer import EVALUATE_INSTEAD, TokenTrainer
-from atwu.training.training_rows import RowsInput, encode_dataset, report_rows, warn_about_rows, without_labels
+from atwu.training.training_rows import RowsInput, encode_dataset, warn_about_rows, without_labels
 
 
 class _KeyedRows(Dataset[EncodedRow]):
@@ -110,50 +95,3 @@ class FinetuneTrainer(TokenTrainer):
         layout: Any = self.args.layout
         (out,) = forward_tokens(model, [inputs], layout=layout)
         return token_mean(nll(out.logps), out.mask, count=batch_counts.retain_tokens)
-
-
-def run_finetune(
-    source: ModelSource,
-    config: FinetuneConfig,
-    *,
-    data: str | LoadedRows,
-    output: str | Path,
-    overwrite: bool = False,
-    corpus: Callable[[], list[str]] | None = None,
-    say: Say = logged,
-) -> FinishedRun:
-    """Fine-tune a model on the answers of `data` and write the result to `output`.
-
-    Args:
-        source: a model to continue from, or an architecture to train from scratch.
-        config: the configuration.
-        data: the training rows, or their source (`load_rows`).
-        output: folder to create.
-        overwrite: replace an existing finished run.
-        corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
-        say: receives status messages, one line each, in the main process.
-    """
-    given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
-    folder = RunFolder(output, overwrite=overwrite)
-    adapter_bytes = check_training(source, config)
-    rows = load_rows(data) if isinstance(data, str) else data
-    if source.model is None and source.tokenizer is None:
-        texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
-        tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
-    else:
-        tokenizer = load_checked_tokenizer(source)
-    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
-    encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
-    report_rows({"training": encoded}, say)
-    settings = work_in(folder, config)
-    trainer = FinetuneTrainer(
-        load_to_train(source, config, say),
-        config,
-        train_dataset=encoded,
-        processing_class=tokenizer,
-        callbacks=[JsonLog(folder.log)],
-        say=say,
-    )
-    finished = train_into(folder, trainer, settings)
-    publish_run(folder, given)
-    return finished

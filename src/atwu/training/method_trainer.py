@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,18 +14,16 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.data.collate import collate_pairs
 from atwu.data.pairing import PairedDataset
-from atwu.methods.alternation import ScorerAlternation
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.losses.primal_dual import LimitedNLL
+from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import text_config, train_only_down_projections
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
-from atwu.training.dual_ascent import DualAscent
 from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
     LoadedModel,
@@ -36,10 +34,16 @@ from atwu.training.load_to_train import (
     with_lora,
 )
 from atwu.training.own_samples import OwnSamples
-from atwu.training.precompute import PrecomputedTables, precomputed_tables, result_inputs
+from atwu.training.precompute import (
+    PrecomputedTables,
+    count_labelled_rows,
+    precomputed_tables,
+    result_inputs,
+    row_auroc,
+)
 from atwu.training.progress import Say, logged
 from atwu.training.reference_tables import OriginalModel, reference_folder
-from atwu.training.scorer_steps import ScorerSteps, initial_scorer
+from atwu.training.scorer_training import ScorerAlternation, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
 from atwu.training.weight_perturbation import gaussian_noise, loss_at_perturbed_weights, sam_perturbation
@@ -99,10 +103,10 @@ class MethodTrainer(TokenTrainer):
             raise ValueError(
                 f"scorer needs a method with learned weights, which {self.recipe.name} does not have; leave it out."
             )
-        if args.perturbs_weights and args.world_size > 1:
-            raise ValueError("sam_radius and weight_noise work in a single process only; train with one.")
-        if args.rectify_gradient and args.world_size > 1:
-            raise ValueError("rectify_gradient works in a single process only; train with one.")
+        if args.world_size > 1 and (args.perturbs_weights or args.rectify_gradient):
+            raise ValueError(
+                "sam_radius, weight_noise and rectify_gradient work in a single process only; train with one."
+            )
         samples = "own_samples" in self.recipe.needs
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
@@ -142,20 +146,23 @@ class MethodTrainer(TokenTrainer):
         self.rows, self.sets = rows, rows.sets
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""
-        self.scoring: ScorerSteps | None = None
+        self.alternation: ScorerAlternation | None = None
         """Training of the scorer."""
         if (scores := self.recipe.scores) is not None:
+            if self.sharded and scores.scorer_procedure == "joint":
+                raise ValueError(
+                    "scorer_procedure='joint' does not work with a sharded model; use scorer_procedure='alternate'."
+                )
             width = text_config(self.loaded.model).hidden_size
             self.scorer = (scorer or initial_scorer(scores, width, rows)).to(args.device)
-            self.scoring = ScorerSteps(self, self.scorer)
-            self.stateful.append(self.scoring)
-            self.add_callback(self.scoring)
+            self.alternation = ScorerAlternation(self.scorer, self.recipe, reduce=self.sum_over_processes)
+            if scores.scorer_pretrain:
+                self.add_callback(_AtStart(self.pretrain_scorer))
         self.dual: DualAscent | None = None
         """Updates of the retain weight, if the retain loss has a limit."""
         if isinstance(self.recipe.retain_component, LimitedNLL):
-            self.dual = DualAscent(self, self.recipe.retain_component)
-            self.stateful.append(self.dual)
-            self.add_callback(self.dual)
+            self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
+        self._retain_loss = torch.zeros((), device=args.device)
         if samples:
             own = OwnSamples(self, processing_class)
             self.stateful.append(own)
@@ -164,7 +171,7 @@ class MethodTrainer(TokenTrainer):
         """Rectification of the forget gradient, if it is rectified."""
         if args.rectify_gradient:
             self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
-            self.stateful.append(self.rectification)
+        self.stateful += filter(None, (self.alternation, self.dual, self.rectification))
 
     def recorded(self) -> dict[str, Any]:
         """The method and its components, for the record."""
@@ -202,10 +209,31 @@ class MethodTrainer(TokenTrainer):
     def _prepare_run(self) -> None:
         _ = self.precomputed  # before the first step, and before the model is sharded
 
-    @property
-    def alternation(self) -> ScorerAlternation | None:
-        """Training of the scorer, if it is trained."""
-        return None if self.scoring is None else self.scoring.alternation
+    def pretrain_scorer(self) -> None:
+        """Train the scorer on one pass over the forget set with the original model, with an update per micro-batch."""
+        assert self.scorer is not None
+        once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
+        recipe = self.recipe.forget_only()
+        recipe = dataclasses.replace(
+            recipe,
+            weighting_components=tuple(
+                dataclasses.replace(weighting, **once) if weighting is recipe.scores else weighting
+                for weighting in recipe.weighting_components
+            ),
+        )
+        training = ScorerAlternation(self.scorer, recipe, reduce=self.sum_over_processes)
+        model: Any = self.model
+        with eval_mode(model), torch.no_grad():
+            for batch in self.get_train_dataloader():
+                inputs = self._prepare_inputs(batch)
+                self._collect(training, self.micro_batch_loss(model, inputs, recipe), inputs)
+                with torch.enable_grad():
+                    training.step(max_steps=0)
+
+    def _collect(self, training: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
+        labelled = training.settings.scorer_objective == "labels"
+        labels = self.precomputed.labels(inputs)[0] if labelled else None
+        training.collect(result, self.precomputed.offset(inputs), labels)
 
     # Loss
 
@@ -248,7 +276,10 @@ class MethodTrainer(TokenTrainer):
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
-        recipe = self.recipe if self.dual is None else self.dual.applied(self.recipe)
+        recipe = self.recipe
+        if self.dual is not None:
+            factors = dataclasses.replace(recipe.factors, retain_weight=self.dual.multiplier)
+            recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         self.add_part("forget_loss", result.forget)
@@ -261,17 +292,22 @@ class MethodTrainer(TokenTrainer):
         if self._scores_tokens and batch_counts.labelled_rows:
             agreement = row_auroc(result.token_weights, *self.precomputed.labels(inputs))
             self.add_part("score_auroc", agreement.sum() / batch_counts.labelled_rows)
-        if model.training and self.scoring is not None:
-            self.scoring.collect(result, inputs)
-        if model.training and self.rectification is not None and result.retain is not None:
-            self.rectification.collect(recipe.factors.retain_weight * result.retain)
-        if model.training and self.dual is not None and result.retain is not None:
-            self.dual.collect(result.retain)
-        return (
-            self._perturbed_loss(model, inputs, recipe, result, batch_counts)
-            if model.training and self.args.perturbs_weights
-            else result.loss
-        )
+        if not model.training:
+            return result.loss
+        if (training := self._scorer_step()) is not None:
+            self._collect(training, result, inputs)
+        if result.retain is not None:
+            self._retain_loss += result.retain.detach().to(self._retain_loss)
+            if self.rectification is not None:
+                self.rectification.collect(recipe.factors.retain_weight * result.retain)
+        if self.args.perturbs_weights:
+            return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
+        return result.loss
+
+    def _scorer_step(self) -> ScorerAlternation | None:
+        """Return the training of the scorer if the current optimizer step is also a scorer step."""
+        training, state = self.alternation, self.state
+        return training if training is not None and training.due(state.global_step, state.max_steps) else None
 
     def _perturbed_loss(
         self,
@@ -289,9 +325,7 @@ class MethodTrainer(TokenTrainer):
         else:
             drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=args.weight_noise, seed=drawn)
-        alone = dataclasses.replace(
-            recipe, retain_loss="none", retain_component=None, preserve="none", preserve_component=None
-        )
+        alone = recipe.forget_only()
         kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
         if result.preserve is not None and recipe.preserve_component is not None:
             kept = (0 if kept is None else kept) + recipe.preserve_component.preserve_weight * result.preserve
@@ -303,17 +337,26 @@ class MethodTrainer(TokenTrainer):
         )
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Accumulate the gradients of one micro-batch; after the last one of an optimizer step, rectify them."""
+        """Accumulate the gradients of one micro-batch; after the last one of an optimizer step, also do what follows it."""
         loss: Tensor = super().training_step(*args, **kwargs)
-        if self.rectification is not None and self.accelerator.sync_gradients:
+        if not self.accelerator.sync_gradients:
+            return loss
+        if self.rectification is not None:
             self.add_part("rectified", torch.tensor(self.rectification.rectify()))
+        # Logged terms are summed over processes; these are the same in all of them.
+        if self.dual is not None:
+            self.add_part("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))
+            self.dual.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
+        self._retain_loss.zero_()
+        if (training := self._scorer_step()) is not None:
+            self.add_part("scorer_loss", training.step(self.state.max_steps) / self.args.world_size)
         return loss
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """Create the Trainer's optimizer; in the joint procedure the scorer is another parameter group."""
         optimizer = super().create_optimizer(*args, **kwargs)
-        if self.scoring is not None:
-            self.scoring.join(optimizer)
+        if self.alternation is not None:
+            self.alternation.join(optimizer)
         return optimizer
 
     # Checkpoints
@@ -328,6 +371,17 @@ class MethodTrainer(TokenTrainer):
         super().write_weights(model, folder)
         if self.scorer is not None and self.args.should_save:
             self.scorer.save_pretrained(folder)
+
+
+class _AtStart(TrainerCallback):
+    """Calls a function before the first step of a run, but not of a resumed one."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 0:
+            self._call()
 
 
 def _counted(batch: Mapping[str, Tensor]) -> float:

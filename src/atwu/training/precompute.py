@@ -21,7 +21,7 @@ from atwu.data.pairing import PairedDataset
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.combine import Combination, combined
+from atwu.methods.weightings.combine import combined
 from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
@@ -119,9 +119,11 @@ def precomputed_tables(
         )
         direction = None if rows.refused is None else refusal_direction(start, rows, wanted["forget"])
     forget = rows.forget.rows
-    return PrecomputedTables(
-        references, fixed, text_table(forget), prior_offsets(scorer, forget), refusal_ids, direction
-    )
+    text = ([offset is not None for offset in row.counted(row.answer_offsets)] for row in forget)
+    offsets = None
+    if scorer is not None and scorer.prior is not None:
+        offsets = _table(offset.numpy() for row in forget if (offset := scorer.offset(row)) is not None)
+    return PrecomputedTables(references, fixed, _table(text, np.bool_), offsets, refusal_ids, direction)
 
 
 def refusal_direction(start: OriginalModel, rows: UnlearningRows, wanted: ReferenceSpec) -> Tensor:
@@ -151,16 +153,6 @@ def _whole_on(
     model.to(waits)
 
 
-def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
-    """True on answer text tokens, False on terminal tokens."""
-    marks, lengths = bytearray(), array("q")
-    for row in rows:
-        counted = row.counted(row.answer_offsets)
-        marks.extend(offset is not None for offset in counted)
-        lengths.append(len(counted))
-    return TokenTable(torch.frombuffer(marks, dtype=torch.bool), lengths)
-
-
 def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> dict[str, TokenTable]:
     """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined
     name."""
@@ -178,23 +170,21 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> 
         if isinstance(weighting, FixedWeighting)
     }
     if recipe.combination is not None and len(found) == 2:
-        return {recipe.weighting: _table(_row_by_row(*found.values(), how=recipe.combination))}
+        first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in found.values())
+        both = (
+            combined(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
+            for one, other in zip(first, second, strict=True)
+        )
+        return {recipe.weighting: _table(each[0].numpy() for each in both)}
     return {name: _table(rows) for name, rows in found.items()}
 
 
-def _row_by_row(first: Iterable[FloatArray], second: Iterable[FloatArray], *, how: Combination) -> Iterator[FloatArray]:
-    """Combine two fixed weightings, row by row."""
-    for pair in zip(first, second, strict=True):
-        one, other = (torch.as_tensor(weights)[None] for weights in pair)
-        yield combined(one, other, torch.ones_like(one, dtype=torch.bool), how=how)[0].numpy()
-
-
-def _table(rows: Iterable[FloatArray]) -> TokenTable:
+def _table(rows: Iterable[Any], kind: type = np.float32) -> TokenTable:
     flat, lengths = bytearray(), array("q")
     for row in rows:
-        flat += np.asarray(row, dtype=np.float32).tobytes()
+        flat += np.asarray(row, dtype=kind).tobytes()
         lengths.append(len(row))
-    return TokenTable(torch.frombuffer(flat, dtype=torch.float32), lengths)
+    return TokenTable(torch.frombuffer(flat, dtype=torch.bool if kind is np.bool_ else torch.float32), lengths)
 
 
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:
@@ -216,8 +206,26 @@ def _per_row(table: TokenTable) -> list[FloatArray]:
     return [table.rows([index]).double().numpy() for index in range(len(table))]
 
 
-def prior_offsets(scorer: TokenScorer | None, rows: Sequence[EncodedRow]) -> TokenTable | None:
-    """Compute the offsets of the scorer's prior for each answer token, or None without a prior."""
-    if scorer is None or scorer.prior is None:
-        return None
-    return _table(offset.numpy() for row in rows if (offset := scorer.offset(row)) is not None)
+def count_labelled_rows(labels: Tensor, mask: Tensor) -> float:
+    """Count the rows with both labelled and unlabelled counted tokens; arguments of shape (batch, tokens), bool."""
+    labelled, other = (labels & mask).any(dim=1), (~labels & mask).any(dim=1)
+    return float((labelled & other).sum())
+
+
+@torch.no_grad()
+def row_auroc(weights: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """AUROC per row: probability that a labelled token has a larger weight than an unlabelled one; ties count half.
+
+    Args:
+        weights: token weights, shape (batch, tokens).
+        labels: True on labelled tokens, same shape.
+        mask: True on counted tokens, same shape.
+
+    Returns:
+        AUROC in [0, 1] of each row with both kinds of tokens, 0 for other rows, shape (batch,).
+    """
+    labelled, other = labels & mask, ~labels & mask
+    difference = weights[:, :, None] - weights[:, None, :]
+    pairs = labelled[:, :, None] & other[:, None, :]
+    wins = ((difference > 0).double() + 0.5 * (difference == 0).double()) * pairs
+    return wins.sum(dim=(1, 2)) / pairs.sum(dim=(1, 2)).clamp(min=1)

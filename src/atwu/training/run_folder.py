@@ -27,8 +27,7 @@ from atwu._disk_errors import format_bytes
 from atwu._file_reading import printable, read_upgraded_json
 from atwu._files import atomic_sibling, clear_atomic_siblings, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu.training.checkpoints import last_checkpoint
-from atwu.training.run_key import key_differences
+from atwu.training.checkpoints import key_differences, last_checkpoint
 
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/2"
@@ -36,8 +35,8 @@ STATE_NAME, LOCK_NAME = "state.json", "run.lock"
 REQUEST_FOLDER, VERDICT_NAME = "request", "verdict.json"
 """What an unlearning request adds to its run."""
 _WORK = ".incomplete"
-_LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
-"""Limits in bytes of common file systems, minus room for the files of a run."""
+_LONGEST_NAME = 255 - len(_WORK)
+"""Limit in bytes of common file systems."""
 
 
 def output_path(path: str | Path) -> Path:
@@ -45,9 +44,8 @@ def output_path(path: str | Path) -> Path:
     given = Path(path).expanduser().absolute()
     if printable(str(given)) != str(given):
         raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
-    for part, longest in ((str(given), _LONGEST_PATH), (given.name, _LONGEST_NAME)):
-        if (size := len(os.fsencode(part))) > longest:
-            raise OSError(f"output {part[:60]}... is too long: {size} bytes, at most {longest}.")
+    if (size := len(os.fsencode(given.name))) > _LONGEST_NAME:
+        raise OSError(f"output {given.name[:60]}... is too long: {size} bytes, at most {_LONGEST_NAME}.")
     found = Path(os.path.realpath(given))
     there = next((each for each in found.parents if each.exists()), None)
     if found.is_symlink() or there is None or not there.is_dir():

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
-
-    from atwu.training.config import TokenTrainingConfig
+    from transformers import TrainingArguments
 
 _T = TypeVar("_T")
+_STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
-def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> _T:
+def broadcast_from_main(config: TrainingArguments, make: Callable[[], _T]) -> _T:
     """Compute a value in the main process and broadcast it to every process."""
     if config.world_size == 1:
         return make()
@@ -33,6 +35,34 @@ def repeats(rows: int) -> str:
         "many; choose sizes that divide the number of rows, or use --dataloader-drop-last, to match training in one "
         "process"
     )
+
+
+def check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
+    """Reject unsupported sharding settings."""
+    how = config.fsdp_plugin_args
+    if how is None:
+        if config.fsdp:
+            raise ValueError("fsdp: xla is not supported.")
+        return
+    for asked, why in (
+        (how["fsdp_version"] != 2, "version must be 2"),
+        (how["state_dict_type"] not in _STATE_DICTS, f"state_dict_type must be one of {', '.join(_STATE_DICTS)}"),
+        (
+            how["cpu_ram_efficient_loading"],
+            ("cpu_ram_efficient_loading is not supported: every process reads the weights"),
+        ),
+        (
+            str(how["auto_wrap_policy"]).upper() == "SIZE_BASED_WRAP",
+            "SIZE_BASED_WRAP does not work for lists of layers",
+        ),
+        (
+            how.get("cpu_offload") and not (torch.accelerator.is_available() and not config.use_cpu),
+            "cpu_offload needs a GPU",
+        ),
+        (quantized, "quantized weights cannot be sharded; leave out quantize or fsdp"),
+    ):
+        if asked:
+            raise ValueError(f"fsdp: {why}.")
 
 
 def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:

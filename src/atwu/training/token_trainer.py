@@ -1,50 +1,39 @@
-"""Base trainer of this package, on top of transformers' `Trainer`.
+"""Base trainer of this package: its rows and its loss.
 
 Rows are drawn by (seed, epoch, index). Losses are sums over tokens divided by the count of the whole optimizer step, so
-they need no scaling for gradient accumulation or data parallelism. Checkpoints are written atomically, and a non-finite
-loss stops the run.
+they need no scaling for gradient accumulation or data parallelism. A non-finite loss stops the run.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
-import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PrinterCallback, Trainer
+from transformers import PrinterCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._disk_errors import explain_full_disk
 from atwu._interrupts import deferred
-from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
-from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.modeling.adapters import adapters_of, quiet_peft
 from atwu.modeling.device import emulates_bfloat16
-from atwu.modeling.generate import set_end_ids
-from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
+from atwu.training.checkpoints import checkpoint_to_resume, step_of
 from atwu.training.config import TokenTrainingConfig
-from atwu.training.load_to_train import LoadedModel, load_as_is
-from atwu.training.progress import Interrupted, ProgressLine, Say, logged
-from atwu.training.run_key import run_key
-from atwu.training.run_record import Timing, push, write_result
-from atwu.training.sharding import gathered, repeats, shard_model
-from atwu.training.training_rows import RowSet
+from atwu.training.load_to_train import LoadedModel
+from atwu.training.progress import Interrupted, ProgressLine
+from atwu.training.saving_trainer import SavingTrainer, Timing
+from atwu.training.sharding import repeats
 
 EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
 """Advice where transformers' evaluation does not apply."""
 
 
-class TokenTrainer(Trainer):
+class TokenTrainer(SavingTrainer):
     """Base of the trainers; subclasses define how rows are counted and what the loss is.
 
     `train` runs transformers' loop, which calls in this order: `get_train_dataloader`; for every optimizer step
@@ -52,47 +41,20 @@ class TokenTrainer(Trainer):
     micro-batch, the optimizer, and `log`; and `_save_checkpoint` as configured.
     """
 
-    args: TokenTrainingConfig
     # Losses are already divided by the counts of the whole optimizer step.
     loss_is_scaled_for_ga = True
-    command: ClassVar[str]
-    """Command of the same run: `unlearn` or `finetune`."""
-    remedy = "Lower the learning rate."
-    """Advice when numbers are not finite."""
 
-    def __init__(
-        self,
-        model: nn.Module | LoadedModel,
-        args: TokenTrainingConfig,
-        *,
-        callbacks: list[TrainerCallback] | None = None,
-        say: Say = logged,
-        **kwargs: Any,
-    ) -> None:
-        self.say = say
-        self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
-        self.sets: Mapping[str, RowSet] = {}
-        """Training sets by name."""
-        self.timing = Timing()
+    def __init__(self, model: nn.Module | LoadedModel, args: TokenTrainingConfig, **kwargs: Any) -> None:
         self.expected_steps: int | None = None
         """Estimated number of steps, where a callback may end training early; None: all."""
         self.eval_every: int | None = None
         """Optimizer steps between two evaluation steps of a callback; None without evaluation."""
         self.paused_seconds = self.expected_pause = 0.0
         """Seconds a callback has spent on checks that not every evaluation step has, and the estimate of those to come."""
-        super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
-        merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
-        if self.sharded and merges and self.loaded.source is None:
-            raise ValueError(
-                "adapters of a sharded model are merged into a newly loaded model; pass the model by name instead of "
-                "as an object, or set save_adapter=True."
-            )
+        super().__init__(model, args, **kwargs)
         self.model_accepts_loss_kwargs = True
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._part_steps: dict[str, set[int]] = defaultdict(set)
-        self._saving_to: str | None = None
-        self.stateful: list[Stateful] = []
-        """Further state in checkpoints."""
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
@@ -107,11 +69,6 @@ class TokenTrainer(Trainer):
                 shown=not args.disable_tqdm,
             )
         )
-
-    @property
-    def sharded(self) -> bool:
-        """Whether the weights are sharded during training."""
-        return bool(self.is_fsdp_enabled)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Precompute tables, then train with transformers' `Trainer`.
@@ -152,24 +109,6 @@ class TokenTrainer(Trainer):
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Raise a TypeError: rows are text, and predictions are the metrics and answers of an evaluation."""
         raise TypeError(f"predict is not supported: {EVALUATE_INSTEAD}, whose result has metrics and answers.")
-
-    def create_accelerator_and_postprocess(self) -> None:
-        """Also shard processes on CPUs, for which accelerate silently drops its FSDP plugin."""
-        super().create_accelerator_and_postprocess()
-        if self.args.fsdp and not self.is_fsdp_enabled:
-            shard_model(self.accelerator, self.args.fsdp_plugin_args)
-            self.is_fsdp_enabled = True
-
-    def inputs(self) -> dict[str, str]:
-        """Digests of what the run reads besides model and rows."""
-        return {}
-
-    @functools.cached_property
-    def key(self) -> dict[str, Any]:
-        """Key that identifies this run."""
-        return run_key(
-            self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.inputs()
-        )
 
     def _prepare_run(self) -> None:
         """Hook called before the first step."""
@@ -212,11 +151,6 @@ class TokenTrainer(Trainer):
             **{name: max(count, least.get(name, 1.0)) for name, count in counts.items()}
         )
 
-    def sum_over_processes(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over all processes; returns the sum in each."""
-        reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
-        return reduced
-
     # Loss
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
@@ -233,17 +167,10 @@ class TokenTrainer(Trainer):
         loss = self._token_loss(model, inputs, num_items_in_batch or NormalizationCounts())
         if not torch.isfinite(loss.detach()):
             rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
-            raise NonFiniteLossError(
-                self._stopped(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
-            )
+            raise self.not_finite(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
         # Data parallelism averages gradients over processes, but the counts include all of them.
         loss = loss * self.args.world_size
         return (loss, None) if return_outputs else loss
-
-    def _stopped(self, what: str) -> str:
-        last = last_checkpoint(str(self.args.output_dir))
-        kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
-        return f"{what}; {kept}. {self.remedy}"
 
     def add_part(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a value that is logged per optimizer step."""
@@ -268,116 +195,6 @@ class TokenTrainer(Trainer):
         )
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
-
-    # Result
-
-    def recorded(self) -> dict[str, Any]:
-        """Additional entries of `run.json`."""
-        return {}
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the same files as the command: weights, tokenizer, `run.json`, `log.jsonl` and model card.
-
-        Adapters are merged into a copy of the weights, unless `save_adapter` is set.
-
-        Args:
-            output_dir: the folder; existing files are overwritten. By default `output_dir` of the arguments.
-
-        Raises:
-            ValueError: the adapters cannot be merged; set `save_adapter`.
-        """
-        folder = Path(output_dir or str(self.args.output_dir))
-        if _internal_call:  # a checkpoint; a sharded one stores weights together with optimizer state
-            self.write_weights(None if self.sharded else self.model, folder)
-            return
-        self._write_result(folder)
-        if self.args.push_to_hub and self.is_world_process_zero():
-            push(folder, self.args)
-
-    def push_to_hub(self, commit_message: str | None = None, *more: Any, **further: Any) -> Any:
-        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning."""
-        if more or further:
-            raise TypeError(
-                f"push_to_hub does not take {', '.join([*map(str, more), *further])}: the model card is generated, "
-                "and hub_* of the training arguments set the destination."
-            )
-        folder = Path(str(self.args.output_dir))
-        self._write_result(folder)
-        if not self.is_world_process_zero():
-            return None
-        return push(folder, self.args, commit_message or "Result of atwu")
-
-    def _write_result(self, folder: Path) -> None:
-        write_result(self, folder, settings=self.args.as_plain(), use_up=False)
-        if self.is_world_process_zero():
-            write_manifest(folder)
-
-    def write_weights(self, model: Any, folder: Path) -> None:
-        """Write a model (None: skip) and its extra files; called in every process, and gathers a sharded model."""
-        weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
-        folder.mkdir(parents=True, exist_ok=True)
-        if model is not None and self.args.should_save:
-            if self.processing_class is not None:
-                set_end_ids(model, self.processing_class)
-                self.processing_class.save_pretrained(folder)
-            with quiet_peft():
-                model.save_pretrained(folder, state_dict=weights)
-
-    # Checkpoints
-
-    def check_finite(self) -> None:
-        """Check that all weights are finite.
-
-        Raises:
-            NonFiniteLossError: in every process, if any process has a non-finite weight.
-        """
-        broken = sum(not torch.isfinite(parameter).all() for parameter in self._saved_parameters())
-        if self.sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
-            raise NonFiniteLossError(self._stopped(f"weights are not finite after step {self.state.global_step}"))
-
-    def _saved_parameters(self) -> Iterator[Tensor]:
-        yield from self.model_wrapped.parameters()
-
-    def _get_output_dir(self, trial: Any) -> str:
-        return self._saving_to or super()._get_output_dir(trial)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint to a temporary folder, then move it into place, so that a killed save is never loaded."""
-        self.check_finite()
-        run = Path(super()._get_output_dir(trial))
-        staging = run / STAGING
-        if self.args.should_save:
-            shutil.rmtree(staging, ignore_errors=True)
-        self.accelerator.wait_for_everyone()
-        self._saving_to = str(staging)
-        # The Trainer would search its best checkpoint in the temporary folder.
-        best, self.state.best_global_step = self.state.best_global_step, None
-        try:
-            with explain_full_disk(run):
-                super()._save_checkpoint(model, trial)
-        except DiskFullError:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
-        finally:
-            self._saving_to = None
-            self.state.best_global_step = best
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            made = staging / f"checkpoint-{self.state.global_step}"
-            publish(made, run, self.key, keep=self.args.save_total_limit)
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        for each in self.stateful if self.args.should_save else ():
-            each.save(output_dir)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        for each in self.stateful if checkpoint is not None else ():
-            each.load(str(checkpoint))
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""
 
 
 class _Epochs(TrainerCallback):

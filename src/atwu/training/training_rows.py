@@ -168,15 +168,12 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
     """Report the rows of a run."""
     for name, rows in sets.items():
-        counts = "" if rows.forms is None else f" ({describe_counts(rows.forms)})"
+        counts = (
+            "" if rows.forms is None else f" ({', '.join(f'{n} {form}' for form, n in Counter(rows.forms).items())})"
+        )
         say(f"{name} rows: {len(rows.rows)} from {rows.source}{counts}")
         for note in rows.warnings:
             say(f"warning: {note}")
-
-
-def describe_counts(forms: Sequence[str]) -> str:
-    """Return the number of rows of each form, in words."""
-    return ", ".join(f"{count} {form}" for form, count in Counter(forms).items())
 
 
 def warn_about_rows(*sets: RowSet | None) -> None:
@@ -234,17 +231,15 @@ def unlearning_rows(
         removed = without_labels(removed)
     if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in removed.rows):
         raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
-    if removed.examples is None and "text" in recipe.needs:
-        part = "forget loss" if "text" in recipe.forget_component.needs else "weighting"
-        name = recipe.forget_loss if part == "forget loss" else recipe.weighting
-        raise ValueError(f"{part} {name!r} reads the text of forget rows; pass them as Examples, not encoded.")
+    if "text" in recipe.needs:
+        by_loss = "text" in recipe.forget_component.needs
+        who = f"forget loss {recipe.forget_loss!r}" if by_loss else f"weighting {recipe.weighting!r}"
+        _check_text(removed, who, "forget")
     kept = None
     if retain is not None and "retain" in recipe.needs:
         kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
-        if kept.examples is None and "retain_text" in recipe.needs:
-            raise ValueError(
-                f"weighting {recipe.weighting!r} reads the text of retain rows; pass them as Examples, not encoded."
-            )
+        if "retain_text" in recipe.needs:
+            _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
     refused_ends = asked = None
     if "refused_questions" in recipe.needs:
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
@@ -274,11 +269,8 @@ def unlearning_rows(
         prompt = recipe.forget_component.teacher_prompt
         behind = prompted_rows(removed.rows, removed.examples or (), tokenizer, prompt=prompt, system=config.system)
     if kept is not None and "retain_alternates" in recipe.needs:
-        if kept.examples is None:
-            raise ValueError(
-                f"retain loss {recipe.retain_loss!r} reads the text of retain rows; pass them as Examples, not encoded."
-            )
-        refused = alternates(kept.examples, tokenizer, epochs=1, what="retain", **drawn)
+        _check_text(kept, f"retain loss {recipe.retain_loss!r}", "retain")
+        refused = alternates(kept.examples or (), tokenizer, epochs=1, what="retain", **drawn)
     return UnlearningRows(removed, kept, preferred, near, refused, behind, refused_ends, asked)
 
 
@@ -286,6 +278,11 @@ def question_end(row: EncodedRow) -> EncodedRow:
     """Return the question of a row, of which only the last token is counted."""
     ids = row.prompt_ids
     return EncodedRow(ids, (*[IGNORE_INDEX] * (len(ids) - 1), ids[-1]), None, (None,) * len(ids), has_terminal=False)
+
+
+def _check_text(rows: RowSet, who: str, what: str) -> None:
+    if rows.examples is None:
+        raise ValueError(f"{who} reads the text of {what} rows; pass them as Examples, not encoded.")
 
 
 def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Mapping[str, Any]) -> RowSet:
@@ -339,10 +336,10 @@ def _everywhere(rows: RowSet) -> RowSet:
     A token is predicted at the position before it, so one token is appended to each row for its last position. Its
     value does not matter: distances compare distributions.
     """
-    return dataclasses.replace(rows, rows=store_rows(_whole(row) for row in rows.rows))
 
+    def whole(row: EncodedRow) -> EncodedRow:
+        ids = (*row.input_ids, row.input_ids[-1])
+        counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
+        return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
 
-def _whole(row: EncodedRow) -> EncodedRow:
-    ids = (*row.input_ids, row.input_ids[-1])
-    counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
-    return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
+    return dataclasses.replace(rows, rows=store_rows(map(whole, rows.rows)))

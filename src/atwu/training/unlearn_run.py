@@ -1,32 +1,101 @@
-"""A complete unlearning run from names and paths: checks, rows, model, trainer, training, and the output folder."""
+"""Complete runs from names and paths: checks, rows, model, trainer, training, and the output folder."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._cache import cache_folder, short_hash, writable_folder
+from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_upgraded_json
-from atwu._manifest import RECORD_NAME
-from atwu.benchmarks.sources import LoadedRows
-from atwu.methods.recipe import Recipe
-from atwu.modeling.load import check_model_name, load_tokenizer
-from atwu.training.auxiliary_models import auxiliary_models
-from atwu.training.config import UnlearnConfig
-from atwu.training.finetune import run_finetune
-from atwu.training.finish_run import FinishedRun, publish_run, train_into, work_in
+from atwu._files import versions
+from atwu._manifest import RECORD_NAME, is_intact
+from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.modeling.chat_template import template_text
+from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
+from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
+from atwu.modeling.scratch import scratch_shape, train_tokenizer
+from atwu.training.checkpoints import last_checkpoint
+from atwu.training.config import FinetuneConfig, TokenTrainingConfig, UnlearnConfig
+from atwu.training.finetune import FinetuneTrainer
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.run_folder import RunFolder
-from atwu.training.scorer_steps import scorer_of
-from atwu.training.training_rows import report_rows, unlearning_rows
+from atwu.training.saving_trainer import push
+from atwu.training.scorer_training import scorer_of
+from atwu.training.token_trainer import TokenTrainer
+from atwu.training.training_rows import RowSet, encode_dataset, report_rows, unlearning_rows
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
+
+AUXILIARY_EPOCHS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """Result of a finished run."""
+
+    output: Path
+    seconds: float
+    """Training time of this process; for a resumed run, the last part."""
+    steps: int
+    resumed_from: int
+    """Optimizer step the run was resumed from, 0 for a fresh run."""
+
+
+def run_finetune(
+    source: ModelSource,
+    config: FinetuneConfig,
+    *,
+    data: str | LoadedRows,
+    output: str | Path,
+    overwrite: bool = False,
+    corpus: Callable[[], list[str]] | None = None,
+    say: Say = logged,
+) -> FinishedRun:
+    """Fine-tune a model on the answers of `data` and write the result to `output`.
+
+    Args:
+        source: a model to continue from, or an architecture to train from scratch.
+        config: the configuration.
+        data: the training rows, or their source (`load_rows`).
+        output: folder to create.
+        overwrite: replace an existing finished run.
+        corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
+        say: receives status messages, one line each, in the main process.
+    """
+    given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
+    folder = RunFolder(output, overwrite=overwrite)
+    adapter_bytes = check_training(source, config)
+    rows = load_rows(data) if isinstance(data, str) else data
+    if source.model is None and source.tokenizer is None:
+        texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
+        tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
+    else:
+        tokenizer = load_checked_tokenizer(source)
+    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
+    encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
+    report_rows({"training": encoded}, say)
+    settings = work_in(folder, config)
+    trainer = FinetuneTrainer(
+        load_to_train(source, config, say),
+        config,
+        train_dataset=encoded,
+        processing_class=tokenizer,
+        callbacks=[JsonLog(folder.log)],
+        say=say,
+    )
+    finished = train_into(folder, trainer, settings)
+    publish_run(folder, given)
+    return finished
 
 
 def run_unlearn(
@@ -91,8 +160,12 @@ def train_run(
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
     loaded = load_to_train(source, config, say, model=model)
-    if "scorer_from" in recipe.settings:
-        _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
+    earlier = recipe.settings.get("scorer_from")
+    if earlier is not None and _original_model(Path(earlier), loaded.fingerprint) != loaded.fingerprint:
+        say(
+            f"warning: the scorer in {earlier} was trained on another original model; its scores may not be "
+            "meaningful here"
+        )
     log: list[TrainerCallback] = [JsonLog(folder.log)]
     trainer = MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=log)
     for callback in watch(trainer) if watch else ():
@@ -100,15 +173,17 @@ def train_run(
     return train_into(folder, trainer, settings)
 
 
+def _original_model(run: Path, unknown: str | None) -> str | None:
+    """Return the fingerprint of the original model of a run."""
+    record = run / RECORD_NAME
+    return read_upgraded_json(record).get("original_model", {}).get("fingerprint") if record.is_file() else unknown
+
+
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
     """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method."""
     adapter_bytes = check_training(source, config)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
-    _check_parts(source, config.recipe(), tokenizer)
-
-
-def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
-    """Check what would otherwise fail after loading weights or training auxiliary models."""
+    recipe = config.recipe()
     for part in recipe.components:
         if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
             part.check()
@@ -118,24 +193,110 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
         recipe.layer(int(shape.num_hidden_layers))
     if "scorer_from" in recipe.settings:
         scorer_of(recipe.settings["scorer_from"], int(shape.hidden_size))
-    if "auxiliary_models" in recipe.needs:
-        for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
-            check_model_name(name)
-            other = load_tokenizer(name)
-            if other.backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
-                raise ValueError(
-                    f"{name} has another tokenizer than {source.model}; auxiliary models must use the same one."
-                )
+    for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
+        check_model_name(name)
+        if load_tokenizer(name).backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
+            raise ValueError(
+                f"{name} has another tokenizer than {source.model}; auxiliary models must use the same one."
+            )
 
 
-def _compare_base(folder: str, fingerprint: str | None, say: Say) -> None:
-    """Warn if a scorer was trained on another model."""
-    record = Path(folder) / RECORD_NAME
-    if not record.is_file():
-        return
-    earlier = read_upgraded_json(record).get("original_model", {}).get("fingerprint")
-    if earlier != fingerprint:
-        say(
-            f"warning: the scorer in {folder} was trained on another original model; its scores may not be "
-            "meaningful here"
+def auxiliary_models(
+    source: ModelSource, config: UnlearnConfig, rows: Mapping[str, RowSet], *, say: Say
+) -> dict[str, str]:
+    """Return folders for those options `auxiliary_forget` and `auxiliary_retain` that are not given.
+
+    SU-LLM (Wan et al. 2025) compares a model fine-tuned on the forget set with one fine-tuned on the retain set. Both are
+    trained here from the model to unlearn, once, and cached by model, rows and configuration.
+    """
+    missing = [name for name in ("forget", "retain") if config.component_options.get(f"auxiliary_{name}") is None]
+    if not missing:
+        return {}
+    if config.quantize is not None:
+        raise ValueError(
+            f"quantize={config.quantize!r} does not work with auxiliary models, whose full weights are trained; "
+            "leave it out, or train them with atwu finetune and set auxiliary_forget and auxiliary_retain."
         )
+    shared = ["learning_rate", "per_device_train_batch_size", "seed", "max_length", "system"]
+    shared += ["lora_r", "lora_alpha", "lora_targets", "lora_dropout"] if config.lora_r else []
+    settings = {name: getattr(config, name) for name in shared} | {"num_train_epochs": AUXILIARY_EPOCHS}
+    hardware = ("disable_tqdm", "use_cpu", "bf16", "fp16", "fsdp", "fsdp_config")
+    unkeyed = {name: getattr(config, name) for name in hardware} | {"save_strategy": "no"}
+    start, folders = str(source.model), dict[str, str]()
+    same = [
+        # An adapter folder does not contain the base model.
+        model_fingerprint(load_model(start, **source.load_kwargs))
+        if is_adapter(start)
+        else stored_weights_fingerprint(start, source.revision),
+        settings,
+        [source.dtype, config.bf16, config.fp16, config.device.type],
+        versions(),
+        config.world_size,  # changes the batches
+        template_text(source.chat_template) if source.chat_template else None,
+        source.chat_template_kwargs,
+    ]
+    for name in missing:
+        key = short_hash([rows[name].fingerprint, *same])
+        folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
+        if is_intact(folder):
+            say(f"auxiliary model of the {name} set: found in {folder}")
+        else:
+            folder = writable_folder(folder)
+            say(f"auxiliary model of the {name} set: training once in {folder}")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            given = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
+            run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=given, output=folder, say=say)
+        folders[f"auxiliary_{name}"] = str(folder)
+    return folders
+
+
+def work_in(folder: RunFolder, config: TokenTrainingConfig) -> dict[str, Any]:
+    """Redirect the trainer's output to the work folder; returns the configuration as given."""
+    settings = config.as_plain()
+    config.output_dir = str(folder.work)
+    # Only the finished folder is pushed, once; the Trainer would push checkpoints.
+    config.push_to_hub = False
+    return settings
+
+
+def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, Any]) -> FinishedRun:
+    """Train from the start or from the last checkpoint of the same run, and write the result into `folder.final`.
+
+    Args:
+        trainer: before its first step; created from a `ModelSource`, with `folder.log` as its log.
+
+    Raises:
+        FileExistsError: the folder contains another unfinished run, or a run in progress.
+        DiskFullError: the disk is full; the checkpoints are intact.
+        ValueError: no training step was taken.
+        NonFiniteLossError: the loss is not finite; the last checkpoint is kept.
+    """
+    config = trainer.args
+    first = config.process_index == 0
+    with explain_full_disk(folder.work):
+        if first:
+            folder.begin(trainer.key)
+        config.distributed_state.wait_for_everyone()
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
+        if trainer.state.global_step == 0:
+            raise ValueError("no training step was taken, so the model is unchanged; no result was written.")
+        trainer.check_finite()
+        if first:
+            shutil.rmtree(folder.final, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        trainer.write_result(folder.final, settings=settings, use_up=True)
+        if first:
+            folder.finish_training()
+    return FinishedRun(
+        folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
+    )
+
+
+def publish_run(folder: RunFolder, config: TokenTrainingConfig) -> None:
+    """Move a trained result into place and upload it if configured; called in every process."""
+    if config.process_index == 0:
+        with explain_full_disk(folder.work):
+            folder.publish()
+        if config.push_to_hub:
+            push(folder.path, config)
+    config.distributed_state.wait_for_everyone()

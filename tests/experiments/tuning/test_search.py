@@ -18,7 +18,7 @@ from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
 from atwu.experiments.tuning.trial import search_definition
 from atwu.experiments.tuning.tune_methods import second_stage
 from atwu.methods.component import Range
-from atwu.training.run_key import key_differences
+from atwu.training.checkpoints import key_differences
 from tests.experiments.tuning.searching import SETTING, run, search_for
 
 MODELS = Models(load_benchmark("people:tiny"), "model", None)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.methods.losses.preference import dpo, log_ratio, npo, simnpo
-from atwu.methods.losses.reduction import sequence_mean
 
 F64 = torch.float64
 LOGPS = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=F64).log()
@@ -169,14 +168,6 @@ def test_uncounted_tokens_have_no_effect(name):
     for grad, wanted in zip(padded_grads[:2], grads[:2], strict=True):
         assert torch.allclose(grad[:, :7], wanted, rtol=0, atol=1e-12)
         assert not grad[~mask].any()
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_micro_batches_add_up(name):
-    rows = random_rows(seed=7)
-    parts = [[t[part] for t in rows] for part in (slice(0, 1), slice(1, 4))]
-    total = sum(sequence_mean(LOSSES[name](*part), count=4) for part in parts)
-    assert total.item() == pytest.approx(sequence_mean(LOSSES[name](*rows)).item(), abs=1e-12)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-40, 1e-12])

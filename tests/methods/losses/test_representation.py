@@ -38,13 +38,6 @@ def test_equals_plain_loops_in_value_and_gradient():
         assert torch.allclose(*grads, rtol=0, atol=1e-8)
 
 
-def test_distance_to_itself_is_0_without_gradient():
-    states = FORGET.clone().requires_grad_()
-    values = squared_distance(states, FORGET)
-    assert not values.any()
-    assert not torch.autograd.grad(values.sum(), states)[0].any()
-
-
 def test_target_gets_no_gradient():
     states, target = FORGET.clone().requires_grad_(), V.clone().requires_grad_()
     assert torch.autograd.grad(squared_distance(states, target).sum(), target, allow_unused=True) == (None,)

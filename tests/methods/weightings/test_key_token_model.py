@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from atwu._file_reading import read_yaml
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
-from atwu.methods.weightings.key_token_model import check_table, key_token_probabilities, word_features
-from atwu.methods.weightings.word_rarity import UNIT, WordCounts
+from atwu.methods.weightings.key_token_model import TABLE, key_token_probabilities, word_features
+from atwu.methods.weightings.rarity import UNIT, WordCounts
 
 ROW = Example.from_qa("Where does Orla live?", "Orla lives in Old Venn, by 2 bridges. Venn is quiet.")
 # Orla 0 | lives 1 | in 2 | Old 3 | Venn 4 | , 5 | by 6 | 2 7 | bridges 8 | . 9 | Venn 10 | is 11 | quiet 12 | . 13
@@ -47,6 +48,10 @@ def test_features_by_hand():
     assert found["since_asked"][[0, 1, 4]] == pytest.approx(np.log1p([0, 1, 4]) / 3)
 
 
+def test_the_shipped_table_has_a_coefficient_for_every_feature():
+    assert read_yaml(TABLE)["coefficients"].keys() == word_features(ROW, WordCounts({})).keys()
+
+
 def test_tokens_have_the_probability_of_their_word_and_the_terminal_token_0():
     spans = [unit.span() for unit in UNIT.finditer(ROW.answer)]
     offsets = (None, (0, 2), (2, 4), *spans[1:], None)
@@ -67,9 +72,3 @@ def test_the_shipped_table_finds_key_tokens_of_rows_that_were_not_fitted():
         labels.append([any(start < b and a < end for a, b in example.forget_spans) for start, end in spans])
     assert np.isfinite(np.concatenate(scores)).all()
     assert per_sample_auroc(scores, labels).mean > 0.9
-
-
-@pytest.mark.parametrize(("names", "what"), [(["a", "c"], "'b' is missing"), (["a", "b", "c", "d"], "'d' is unknown")])
-def test_a_table_of_other_features_is_rejected(names, what):
-    with pytest.raises(ValueError, match=rf"{what}; run `python scripts/fit_key_token_model.py`"):
-        check_table(names, ["a", "b", "c"])

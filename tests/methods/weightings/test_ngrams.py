@@ -7,8 +7,7 @@ import pytest
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.weightings.masks import differing
-from atwu.methods.weightings.ngrams import NgramTable
+from atwu.methods.weightings.masks import NgramTable
 
 A, B, C, D, E = range(10, 15)
 
@@ -56,10 +55,3 @@ def test_probabilities_agree_with_a_plain_count_in_any_row_order():
             expected.append(follow.count(one.input_ids[place]) / len(follow))
         assert table.probabilities(one).tolist() == pytest.approx(expected, abs=1e-12)
         assert reverse.probabilities(one).tolist() == table.probabilities(one).tolist()
-
-
-def test_difference_of_two_tables_selects_tokens_of_one_set():
-    forget = NgramTable.of([row([A], [B, C, D, E])])
-    retain = NgramTable.of([row([A], [B, C, E, E])])
-    target = row([A], [B, C, D, E])
-    assert differing(forget.probabilities(target), retain.probabilities(target)).tolist() == [1, 1, 1, 1]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from atwu import _extras
-from atwu.benchmarks.people.people_rows import people
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.weightings.nouns import noun_finder, noun_mask, simple_nouns
-from atwu.modeling.scratch import scratch_shape, train_tokenizer
 
 
 def row(*offsets):
@@ -34,15 +32,6 @@ def test_mask_of_overlapping_tokens():
 def test_leading_space_is_no_overlap_but_a_space_token_is():
     assert noun_mask(row((0, 2), (2, 5)), "a  b!", lambda text: [(1, 3)]).tolist() == [0, 0, 0]
     assert noun_mask(row((0, 1), (1, 2), (2, 3)), "a b", lambda text: [(1, 2)]).tolist() == [0, 1, 0, 0]
-
-
-def test_same_rule_as_the_labels_of_forget_spans():
-    benchmark = people("tiny")
-    encoder = Encoder(train_tokenizer(benchmark.texts(), vocab_size=scratch_shape("people-tiny").vocab_size))
-    for example in benchmark.forget:
-        encoded = encoder.encode(example)
-        mask = noun_mask(encoded, example.answer, lambda text, spans=example.forget_spans: spans)
-        assert tuple(mask) == encoded.token_labels[encoded.answer_start :]
 
 
 @pytest.mark.parametrize(

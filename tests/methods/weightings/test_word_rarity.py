@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
-from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
+from atwu.methods.weightings.rarity import TokenCounts, WordCounts, question_words, rare_nouns, words_of_tokens
 from atwu.modeling.scratch import train_tokenizer
 
 RETAIN = [
@@ -50,24 +46,6 @@ def test_a_token_belongs_to_the_word_it_begins_in_and_white_space_to_none():
     # "She" | blank | "met Or" | "la" | end
     weights = WordCounts.of(RETAIN).rarity(cut("She met Orla", 3, 4, 10), Example.from_qa("", "She met Orla"))
     assert weights.tolist() == [2.5 / 5, 1 / 5, 4 / 5, 4 / 5, 1 / 5]
-
-
-def test_without_retain_rows_only_the_question_matters():
-    weights = WordCounts.of([]).rarity(cut("She met Venn", 3, 7), Example.from_qa("Has she?", "She met Venn"))
-    assert weights.tolist() == [1 / 4, 3 / 4, 3 / 4, 1 / 4]
-
-
-@given(
-    st.lists(st.sampled_from(["she", "met", "Orla", "Venn", ".", " "]), min_size=1, max_size=9), st.text(max_size=20)
-)
-def test_weights_are_ranks(pieces, question):
-    answer = "".join(pieces)
-    ends = [len("".join(pieces[:count])) for count in range(1, len(pieces))]
-    weights = WordCounts.of(RETAIN).rarity(cut(answer, *ends), Example.from_qa(question, answer))
-    assert len(weights) == len(pieces) + 1
-    assert weights.min() > 0
-    assert weights.max() < 1
-    assert weights.mean() == pytest.approx(0.5)
 
 
 def test_tokens_and_questions_as_words():

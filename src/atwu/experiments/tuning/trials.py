@@ -27,8 +27,8 @@ from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trial import TrialFunction, run_trial
 from atwu.methods.component import Range
+from atwu.training.checkpoints import key_differences
 from atwu.training.progress import Say
-from atwu.training.run_key import key_differences
 
 logger = logging.getLogger(__name__)
 

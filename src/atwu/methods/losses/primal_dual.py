@@ -1,10 +1,12 @@
 """PDU: flatten the logits of forget answers while the retain loss stays below a limit (Entesari et al. 2025, arXiv 2506.05314).
 
-The weight of the retain loss is the multiplier of that constraint; `atwu.training.dual_ascent` updates it.
+The weight of the retain loss is the multiplier of that constraint, updated in every optimizer step.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import Range, number
@@ -73,3 +75,28 @@ class LimitedNLL(NLL):
         help="PDU: step size of the retain weight; larger enforces the limit sooner",
     )
     dual_warmup: float = number(5.0, symbol="E", help="PDU: epochs before the retain weight changes")
+
+
+class DualAscent:
+    """The retain weight of a run with a `LimitedNLL`; in checkpoints as `retain_multiplier.json`."""
+
+    _NAME = "retain_multiplier.json"
+
+    def __init__(self, limited: LimitedNLL, start: float) -> None:
+        self._limited, self.multiplier = limited, start
+
+    def update(self, retain: float, epoch: float) -> None:
+        """Change the weight after an optimizer step with this retain loss."""
+        limited = self._limited
+        if epoch >= limited.dual_warmup:
+            self.multiplier = updated_multiplier(
+                self.multiplier, retain, limit=limited.retain_bound, step=limited.dual_step
+            )
+
+    def save(self, folder: str) -> None:
+        """Write the multiplier into a checkpoint."""
+        Path(folder, self._NAME).write_text(json.dumps(self.multiplier) + "\n", encoding="utf-8")
+
+    def load(self, folder: str) -> None:
+        """Load the multiplier from a checkpoint."""
+        self.multiplier = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))

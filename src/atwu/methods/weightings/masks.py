@@ -1,21 +1,30 @@
 """Token masks from probabilities of frozen models or n-gram tables, computed once per row before training.
 
-Each function takes the values of one row's counted tokens, shape (tokens,), and returns 0/1 weights of the same shape.
-Comparisons are strict, so a row with equal values selects no token.
+`below_mean` and `differing` take the values of one row's counted tokens, shape (tokens,), and return 0/1 weights of the same
+shape. Comparisons are strict, so a row with equal values selects no token. Tables of the forget and the retain set give the
+n-gram variant of selective unlearning (Wan et al. 2025): pass both probabilities of a row to `differing`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from atwu.data.arrays import FloatArray
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
 
 GAP = 2
 """Longest gap between selected tokens that `below_mean` fills, in tokens."""
 LEFT = 2
 """Number of tokens that `differing` adds before each selected token."""
+N = 3
+"""Length of an n-gram, including the predicted token."""
+Context = tuple[int, ...]
 
 
 def below_mean(logps: FloatArray) -> FloatArray:
@@ -70,3 +79,42 @@ def _above_mean(values: FloatArray) -> FloatArray:
         return np.zeros(values.shape)
     above: FloatArray = (values > values.mean()).astype(np.float64)
     return above
+
+
+@dataclass(frozen=True, slots=True)
+class NgramTable:
+    """Counts of each counted token after its N - 1 previous tokens.
+
+    Contexts include prompt and template tokens; predicted tokens are counted tokens. At the start of a row contexts are
+    shorter and have their own keys.
+    """
+
+    continuations: Mapping[Context, Mapping[int, int]]
+    """Context ids -> target id -> occurrences."""
+
+    @classmethod
+    def of(cls, rows: Iterable[EncodedRow]) -> NgramTable:
+        """Count the n-grams of a set of rows, in any order."""
+        counts: dict[Context, Counter[int]] = {}
+        for row in rows:
+            for context, target in _ngrams(row):
+                counts.setdefault(context, Counter())[target] += 1
+        return cls(counts)
+
+    def probabilities(self, row: EncodedRow) -> FloatArray:
+        """`count(context, x_t) / count(context)` of each counted token, 0 for an unknown context.
+
+        Returns:
+            Values in [0, 1], shape (counted tokens,).
+        """
+        values = []
+        for context, target in _ngrams(row):
+            followers = self.continuations.get(context)
+            values.append(followers.get(target, 0) / sum(followers.values()) if followers else 0.0)
+        return np.array(values, dtype=np.float64)
+
+
+def _ngrams(row: EncodedRow) -> Iterator[tuple[Context, int]]:
+    for index, label in enumerate(row.labels):
+        if label != IGNORE_INDEX:
+            yield row.input_ids[max(index - N + 1, 0) : index], label

@@ -86,8 +86,7 @@ class NgramDifference(FixedWeighting):
     needs = ("retain",)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.masks import differing
-        from atwu.methods.weightings.ngrams import NgramTable
+        from atwu.methods.weightings.masks import NgramTable, differing
 
         first, second = NgramTable.of(context.forget), NgramTable.of(context.retain or ())
         return (differing(first.probabilities(row), second.probabilities(row)) for row in context.forget)
@@ -159,7 +158,7 @@ class WordRarity(FixedWeighting):
     needs = ("retain", "text", "retain_text")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.word_rarity import WordCounts
+        from atwu.methods.weightings.rarity import WordCounts
 
         counts = WordCounts.of(context.retain_text or ())
         return (counts.rarity(row, text) for row, text in zip(context.forget, context.forget_text or (), strict=True))
@@ -172,7 +171,7 @@ class RareNouns(Nouns):
     needs = ("retain", "text", "retain_text", "noun_finder")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
+        from atwu.methods.weightings.rarity import WordCounts, question_words, rare_nouns, words_of_tokens
 
         counts, nouns = WordCounts.of(context.retain_text or ()), super().precompute(context)
         for row, text, mask in zip(context.forget, context.forget_text or (), nouns, strict=True):
@@ -189,7 +188,7 @@ class KeyTokenModel(FixedWeighting):
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.key_token_model import key_token_probabilities
-        from atwu.methods.weightings.word_rarity import WordCounts
+        from atwu.methods.weightings.rarity import WordCounts
 
         counts = WordCounts.of(context.retain_text or ())
         for row, text in zip(context.forget, context.forget_text or (), strict=True):

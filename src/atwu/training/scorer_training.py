@@ -1,6 +1,6 @@
-"""Training of the scorer: schedule, optimizer and checkpoint.
+"""The token scorer of a run: how it starts, and the steps that train it.
 
-Every `every`-th optimizer step is followed by a scorer step. It reuses the hidden states and loss terms of the whole batch
+Every `scorer_every`-th optimizer step is also a scorer step. It reuses the hidden states and loss terms of the whole batch
 (all micro-batches) from the model step. A scorer step may make several updates on the same states. In the joint procedure
 the model's optimizer makes the updates.
 """
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +23,37 @@ from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import reduced, token_mean
 from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
+from atwu.training.training_rows import UnlearningRows
 
 SCORER_OPTIMIZER_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
 
-Reduce = Callable[[Tensor], Tensor]
-"""Sums a tensor over all processes."""
+
+def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
+    """Create the scorer before its first update; the rows determine the prior."""
+    if how.scorer_from is not None:
+        return scorer_of(how.scorer_from, width)
+    prior = None
+    if how.scorer_prior == "rarity":
+        assert rows.retain is not None
+        prior = TokenCounts.of(rows.retain.rows)
+    position: Any = how.hidden_position
+    strength = how.scorer_prior_strength
+    return TokenScorer(width, bias=how.scorer_bias, hidden_position=position, prior=prior, prior_strength=strength)
+
+
+def scorer_of(folder: str, width: int) -> TokenScorer:
+    """Load the scorer of an earlier run, for a model of the given hidden size."""
+    scorer = TokenScorer.from_pretrained(folder)
+    if scorer.linear.in_features != width:
+        raise ValueError(
+            f"the scorer in {folder} reads hidden states of size {scorer.linear.in_features}, this model's have "
+            f"{width}; it belongs to another base model."
+        )
+    return scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +85,14 @@ class ScorerAlternation:
         scorer: TokenScorer,
         recipe: Recipe,
         *,
-        reduce: Reduce = lambda tensor: tensor,
+        reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
         assert recipe.scores is not None
         self.scorer = scorer
         self.recipe = recipe
         self.settings = recipe.scores
+        self.joint = recipe.scores.scorer_procedure == "joint"
+        """Whether the model's optimizer makes the updates."""
         self.updates = 0
         forget_weight = recipe.factors.forget_weight
         # In the joint procedure the scorer minimizes the model's own forget term.
@@ -79,29 +106,14 @@ class ScorerAlternation:
             weight_decay=self.settings.scorer_weight_decay,
         )
 
-    @property
-    def joint(self) -> bool:
-        """Whether the model's optimizer also updates the scorer."""
-        return self.settings.scorer_procedure == "joint"
-
     def every(self, max_steps: int) -> int:
         """Return the optimizer steps per scorer step; with `scorer_min_updates` a run has at least one scorer step."""
         every = 1 if self.joint else self.settings.scorer_every
         return min(every, max_steps) if self.settings.scorer_min_updates and max_steps > 0 else every
 
     def due(self, global_step: int, max_steps: int) -> bool:
-        """Return whether a scorer step follows the next optimizer step, after `global_step` finished ones."""
-        return (global_step + 1) % self.every(max_steps) == 0
-
-    def planned(self, max_steps: int) -> tuple[int, int]:
-        """Return the number of scorer steps of a run and of updates in each."""
-        steps = max_steps // self.every(max_steps)
-        return steps, max(1, math.ceil(self.settings.scorer_min_updates / max(1, steps)))
-
-    @property
-    def labelled(self) -> bool:
-        """Whether the scorer is trained on labels."""
-        return self.settings.scorer_objective == "labels"
+        """Return whether the optimizer step after `global_step` finished ones is also a scorer step."""
+        return self.settings.scorer_procedure != "frozen" and (global_step + 1) % self.every(max_steps) == 0
 
     def collect(self, result: UnlearningLoss, offset: Tensor | None = None, labels: Tensor | None = None) -> None:
         """Store the inputs of a scorer step from one micro-batch.
@@ -118,23 +130,29 @@ class ScorerAlternation:
     def step(self, max_steps: int) -> Tensor:
         """Update the scorer on everything collected since the last scorer step.
 
+        In the joint procedure only its gradient is computed, for the optimizer of the model.
+
         Args:
             max_steps: optimizer steps of the whole run, for the linear schedule and `scorer_min_updates`.
 
         Returns:
             The objective before the first update, a scalar.
         """
-        steps, inner = self.planned(max_steps)
-        first = None
-        for _ in range(inner):
-            objective = self.gradients()
-            first = objective if first is None else first
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.learning_rate(steps * inner)
-            self.optimizer.step()
+        first = self.gradients()
+        if self.joint:
             self.updates += 1
+        else:
+            how, steps = self.settings, max_steps // self.every(max_steps)
+            inner = max(1, math.ceil(how.scorer_min_updates / max(1, steps)))
+            for update in range(inner):
+                if update:
+                    self.gradients()
+                left = 1.0 if how.scorer_schedule == "constant" else max(0.0, 1 - self.updates / max(1, steps * inner))
+                for group in self.optimizer.param_groups:
+                    group["lr"] = how.scorer_learning_rate * left
+                self.optimizer.step()
+                self.updates += 1
         self._collected.clear()
-        assert first is not None
         return first
 
     def gradients(self) -> Tensor:
@@ -182,15 +200,11 @@ class ScorerAlternation:
             torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.scorer_max_grad_norm)
         return (self._reduce(objective.detach()) + penalty).detach()
 
-    def forget_collected(self) -> None:
-        """Discard the collected inputs."""
-        self._collected.clear()
-
     def _forget(self, scores: list[Tensor], *, tokens: float, rows: float) -> Tensor:
         """Compute the method's forget loss as a function of the scores, or their cross entropy to the labels."""
         total = scores[0].new_zeros(())
         for batch, flat in zip(self._collected, scores, strict=True):
-            if self.labelled:
+            if self.settings.scorer_objective == "labels":
                 assert batch.labels is not None
                 total = total + F.binary_cross_entropy(flat, batch.labels.to(flat), reduction="sum") / tokens
                 continue
@@ -205,34 +219,33 @@ class ScorerAlternation:
             total = total + reduced(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
         return total
 
-    def learning_rate(self, planned_updates: int) -> float:
-        """Return the learning rate of the next update; `linear` decays from the full rate to 0."""
-        if self.settings.scorer_schedule == "constant":
-            return self.settings.scorer_learning_rate
-        return self.settings.scorer_learning_rate * max(0.0, 1 - self.updates / max(1, planned_updates))
+    def join(self, optimizer: torch.optim.Optimizer) -> None:
+        """In the joint procedure, add the scorer to the model's optimizer as a parameter group."""
+        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if self.joint and id(self.scorer.linear.weight) not in known:
+            group = {"params": list(self.scorer.parameters()), "weight_decay": 0.0}
+            optimizer.add_param_group(group | {"lr": self.settings.scorer_learning_rate})
 
-    def save(self, folder: str | Path) -> None:
-        """Write momentum buffers and progress to the folder of the scorer's weights."""
+    def save(self, folder: str) -> None:
+        """Write momentum and progress into a checkpoint; the trainer writes the scorer's weights."""
         from safetensors.torch import save_file
 
-        folder = Path(folder)
-        named = dict(self.scorer.named_parameters())
         buffers = {
             name: self.optimizer.state[parameter]["momentum_buffer"].cpu()
-            for name, parameter in named.items()
+            for name, parameter in self.scorer.named_parameters()
             if self.optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
         }
-        save_file(buffers, folder / SCORER_OPTIMIZER_NAME)
-        (folder / PROGRESS_NAME).write_text(json.dumps({"updates": self.updates}) + "\n", encoding="utf-8")
+        save_file(buffers, Path(folder) / SCORER_OPTIMIZER_NAME)
+        (Path(folder) / PROGRESS_NAME).write_text(json.dumps({"updates": self.updates}) + "\n", encoding="utf-8")
 
-    def load(self, folder: str | Path) -> None:
-        """Restore momentum and progress from a checkpoint folder; the scorer's weights are loaded separately."""
+    def load(self, folder: str) -> None:
+        """Restore weights, momentum and progress from a checkpoint."""
         from safetensors.torch import load_file
 
-        folder = Path(folder)
-        buffers = load_file(folder / SCORER_OPTIMIZER_NAME)
+        self.scorer.load_state_dict(TokenScorer.from_pretrained(folder).state_dict())
+        buffers = load_file(Path(folder) / SCORER_OPTIMIZER_NAME)
         for name, parameter in self.scorer.named_parameters():
             self.optimizer.state.pop(parameter, None)
             if name in buffers:
                 self.optimizer.state[parameter]["momentum_buffer"] = buffers[name].to(parameter.device)
-        self.updates = int(json.loads((folder / PROGRESS_NAME).read_text(encoding="utf-8"))["updates"])
+        self.updates = int(json.loads((Path(folder) / PROGRESS_NAME).read_text(encoding="utf-8"))["updates"])
