@@ -11,7 +11,7 @@ from atwu._files import sha256_of
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN
 from atwu.evaluation.registry import all_metrics, find_metric, metric_definition
 from atwu.evaluation.result import EvalResult
-from atwu.evaluation.warnings import one_subject
+from atwu.evaluation.result_checks import one_subject
 from atwu.request.evidence import (
     Attack,
     AttackMetric,

@@ -13,9 +13,9 @@ from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, AnswerPair

@@ -15,10 +15,9 @@ from atwu._file_reading import file_text, parse_yaml
 from atwu._names import did_you_mean
 from atwu._renamed import current_names
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, HOLDOUT, OVERALL, RETAIN
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.registry import all_metrics, find_column
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
 from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, holdout_limit
