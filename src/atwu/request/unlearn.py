@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_upgraded_json
@@ -39,6 +39,7 @@ from atwu.request.unlearning_request import (
     flags,
 )
 from atwu.request.verdict import RequestVerdict, decide_verdict, read_request_verdict
+from atwu.request.verdict_card import add_verdict
 from atwu.request.verdict_metrics import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer
@@ -47,10 +48,6 @@ from atwu.training.progress import Say, logged, silent
 from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
 from atwu.training.sharding import broadcast_from_main
 from atwu.training.unlearn_run import FinishedRun, ModelSource, publish_run, train_run
-
-if TYPE_CHECKING:
-    pass
-
 
 CONTROLLER_ROWS = 24
 """Rows of a set that an evaluation step measures, at most."""
@@ -256,6 +253,7 @@ def _measure_and_decide(
     without_texts(after).write(files.path / "after.json")
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
+    add_verdict(folder.final, verdict, name=folder.path.name)
     return verdict, after
 
 
