@@ -6,7 +6,7 @@ work too. Installed packages register it as an entry point: group `atwu.metrics`
 
 from atwu import Column, Metric, MetricSetting, register_metric
 from atwu.evaluation.columns import FORGET_OR_RETAIN
-from atwu.evaluation.questions.prompts import question_prompt
+from atwu.evaluation.questions import question_prompt
 
 
 def words(answer):

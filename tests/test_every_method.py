@@ -15,6 +15,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 
 REFUSAL = (7, 11, 13)
 LAYER = 1
+DIRECTION = torch.linspace(-1, 1, 32, dtype=torch.float64)
 
 
 def rows_of(model, batch):
@@ -31,6 +32,7 @@ def rows_of(model, batch):
                 "ids": torch.stack([labels[t] for t in places]),
                 "before": torch.stack([out.hidden_states[-1][row, t - 1] for t in places]),
                 "layer": torch.stack([tapped(model, batch)[row, t] for t in places]),
+                "everywhere": everywhere(tapped, model, batch, row),
                 "secret": torch.stack([batch["token_labels"][row, t] for t in places]),
             }
         )
@@ -43,6 +45,13 @@ def tapped(model, batch):
     model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
     handle.remove()
     return kept[0]
+
+
+def everywhere(tapped, model, batch, row):
+    """States at the end of a layer from the second token on, with the last token repeated."""
+    ids = batch["input_ids"][row, : int(batch["attention_mask"][row].sum())]
+    ids = torch.cat([ids, ids[-1:]])[None]
+    return tapped(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0, 1:]
 
 
 def own(row):
@@ -142,7 +151,11 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 p = row["table"][t].detach().exp()[likeliest]
                 belief = (p / p.sum() * row["table"][t][likeliest]).sum()
                 total = total + (1 - numbers["belief_weight"]) * lp + numbers["belief_weight"] * belief
-        elif method == "idk_ap":
+        elif method == "bs_s":
+            said = own(alternate[index])
+            share = numbers["belief_weight"]
+            total = total + ((1 - share) * sum(lps) / n + share * sum(said) / len(said)) / len(forget)
+        elif method in ("idk_ap", "relearn"):
             total = total - sum(own(alternate[index])) * tokens / sum(len(each["ids"]) for each in alternate)
         elif method == "jensun_plus":
             answer = alternate[index]
@@ -180,10 +193,22 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo", "bs_s")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0
+    if method == "lunar":
+        moved, still = (
+            [
+                torch.stack([((h - h0 - c * DIRECTION) ** 2).mean() for h, h0 in zip(row, before, strict=True)])
+                for row, before in zip(
+                    (row["everywhere"] for row in rows[name]), (row["everywhere"] for row in ref[name]), strict=True
+                )
+            ]
+            for name, c in (("forget", numbers["redirect_coeff"]), ("retain", 0.0))
+        )
+        kept = torch.stack([row.mean() for row in still]).mean()
+        return numbers["forget_weight"] * torch.cat(moved).mean() + numbers["retain_weight"] * kept
     for index, row in enumerate(retain):
         n = len(row["ids"])
         count = sum(len(other["ids"]) for other in retain)
@@ -202,6 +227,9 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             )
         elif method == "duet":
             kept = kept + huber(row["logits"][0], ref["retain"][index]["logits"][0]) / len(retain)
+        elif method == "relearn":
+            tables = zip(ref["retain"][index]["table"], row["table"], strict=True)
+            kept = kept + (sum(kl(p0, p) for p0, p in tables) - sum(own(row))) / count
         elif method == "idk_ap":
             gap = sum(own(row)) - sum(own(rows["retain_alternate"][index]))
             kept = kept - logsigmoid(numbers["answer_beta"] * gap) / numbers["answer_beta"] / len(retain)
@@ -248,6 +276,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         retain_alternate=batches["retain_alternate"],
         prompted=batches["prompted"],
         refusal_ids=REFUSAL,
+        refusal_direction=DIRECTION,
         **options,
     )
     from atwu.methods.recipe import recipe
@@ -412,6 +441,7 @@ def test_padding_changes_nothing(setting):
                     retain_alternate=padded["retain_alternate"],
                     prompted=padded["prompted"],
                     refusal_ids=REFUSAL,
+                    refusal_direction=DIRECTION,
                     token_weights=fixed if masked else None,
                 ).loss.item()
             )

@@ -36,8 +36,14 @@ def test_packed_rows_equal_the_cpu(tiny_llama, batch):
 
 @pytest.mark.parametrize("method", list(atwu.METHODS))
 def test_bfloat16_losses_are_close_and_gradients_finite(method, tiny_llama, batch):
-    rows = {"forget": batch(seed=1), "retain": batch(seed=2), "alternate": batch(seed=3)}
-    needs = {"method": method, "refusal_ids": (5, 6)}
+    rows = {
+        "forget": batch(seed=1),
+        "retain": batch(seed=2),
+        "alternate": batch(seed=3),
+        "retain_alternate": batch(seed=4),
+    }
+    rows["prompted"] = rows["forget"]
+    needs = {"method": method, "refusal_ids": (5, 6), "refusal_direction": torch.ones(32)}
     if isinstance(recipe(method).weighting_components[0], FixedWeighting):
         needs["token_weights"] = torch.ones(rows["forget"]["labels"].shape)
     exact = atwu.unlearning_loss(tiny_llama(), **rows, reference=tiny_llama(1), **needs)

@@ -57,6 +57,8 @@ def test_notebooks_are_stored_without_outputs(path):
     for cell in notebook.cells:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    assert "%pip install" in first.source
     assert sum(site_notebooks.SETTINGS in cell.metadata.get("tags", ()) for cell in notebook.cells) == 1
 
 

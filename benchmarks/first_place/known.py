@@ -25,7 +25,7 @@ from atwu import load_rows
 from atwu.data.schema import Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
-from atwu.evaluation.questions.prompts import pattern_of, says
+from atwu.evaluation.questions import pattern_of, says
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 SENTENCE = re.compile(r".+?[^\s.][.!?]+[\"')]*(?=\s|$)")

@@ -20,10 +20,9 @@ from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.tofu import proxy_spans
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example, Message, merged_spans
-from atwu.evaluation.auxiliary_logps import AuxiliaryLogps
+from atwu.evaluation.linear_probe import TokenStates, read_states
 from atwu.evaluation.teacher_forced import TokenRow
-from atwu.evaluation.token_states import TokenStates, read_states
-from atwu.evaluation.weighting_scores import ScoreContext
+from atwu.evaluation.weighting_scores import AuxiliaryLogps, ScoreContext
 from atwu.methods.weightings.nouns import noun_finder, noun_mask
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model

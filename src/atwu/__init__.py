@@ -28,14 +28,12 @@ _NAMES = {
     "atwu.request.unlearn": "unlearn",
     "atwu.exporting.export_run": "export",
     "atwu.evaluation.evaluate": "evaluate",
-    "atwu.evaluation.evaluate_config": "EvaluateConfig",
+    "atwu.evaluation.registry": "EvaluateConfig register_metric",
     "atwu.evaluation.result": "EvalResult read_result",
     "atwu.report.run_records": "read_records",
     "atwu.report.score_words": "heat_map",
-    "atwu.evaluation.metric": "Metric",
+    "atwu.evaluation.metric": "Metric MetricSetting",
     "atwu.evaluation.columns": "Column",
-    "atwu.evaluation.metric_settings": "MetricSetting",
-    "atwu.evaluation.registry": "register_metric",
 }
 _EXPORTS = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -45,9 +43,9 @@ if TYPE_CHECKING:
     from atwu.data.schema import Example as Example
     from atwu.evaluation.columns import Column as Column
     from atwu.evaluation.evaluate import evaluate as evaluate
-    from atwu.evaluation.evaluate_config import EvaluateConfig as EvaluateConfig
     from atwu.evaluation.metric import Metric as Metric
-    from atwu.evaluation.metric_settings import MetricSetting as MetricSetting
+    from atwu.evaluation.metric import MetricSetting as MetricSetting
+    from atwu.evaluation.registry import EvaluateConfig as EvaluateConfig
     from atwu.evaluation.registry import register_metric as register_metric
     from atwu.evaluation.result import EvalResult as EvalResult
     from atwu.evaluation.result import read_result as read_result

@@ -22,10 +22,10 @@ from atwu.cli.app import run_cli
 from atwu.data.text_chunks import text_chunks
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
 from atwu.evaluation.metrics.muse_scores import first_tokens
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.evaluation.conftest import Speaker

@@ -11,7 +11,7 @@ from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
 from atwu.cli.cli_options import UsageError, cli_options_of
 from atwu.cli.output import say, stand_out
 from atwu.cli.trainer_options import trainer_options
-from atwu.request.terminal_text import shorten
+from atwu.request.verdict import shorten
 
 ASK = """
 import sys

@@ -12,8 +12,8 @@ import pytest
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.chat_model import Reply
 from tests.evaluation.conftest import Dice, Speaker, people
 

@@ -16,13 +16,12 @@ from transformers import LlamaForCausalLM
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
-from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, VllmGenerator, draw_seed
+from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, VllmGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
 from tests.data.conftest import LINES, tokenizer_of, tokenizer_store
-from tests.evaluation.test_generations import Counted
 
 __all__ = ["tokenizer_of", "tokenizer_store"]
 
@@ -186,24 +185,6 @@ def test_samples_differ_and_do_not_depend_on_other_prompts(small: TransformersGe
     assert len(set(greedy[:6])) == len(set(greedy[6:])) == 1
 
 
-def test_seeds_of_samples_are_distinct_and_in_range() -> None:
-    prompts = [ask(f"{number}", draw=draw) for number in range(20) for draw in range(20)]
-    seeds = {draw_seed(prompt, Decoding(seed=seed)) for prompt in prompts for seed in range(5)}
-    assert len(seeds) == 2000
-    assert 0 <= min(seeds) < 2**58
-    assert 2**63 < max(seeds) < 2**64
-
-
-def test_every_token_is_counted_once_with_a_real_model(small: TransformersGenerator, tmp_path: Path) -> None:
-    small.batch_tokens = 200
-    prompts = [ask(f"Where is hive {number % 7}?") for number in range(20)]
-    spent, store = Counted(small), GenerationStore(tmp_path / "replies.sqlite")
-    said = generate_all(spent, prompts, Decoding(max_new_tokens=9), store=store)
-    assert (spent.prompts, spent.tokens) == (7, sum(one.tokens for one in said[:7]))
-    assert generate_all(spent, prompts, Decoding(max_new_tokens=9), store=store) == said
-    assert spent.prompts == 7
-
-
 def test_the_identity_covers_everything_that_can_change_a_text(small: TransformersGenerator) -> None:
     model, tokenizer = small.model, small._ids.tokenizer
     assert small.identity.startswith("transformers/")
@@ -315,11 +296,3 @@ def test_vllm_and_transformers_give_the_same_texts(small: TransformersGenerator,
     there = VllmGenerator(folder, ModelLoadArgs(dtype="float32"))
     decoding = Decoding(max_new_tokens=8)
     assert generate_all(there, prompts, decoding) == generate_all(here, prompts, decoding)
-
-
-def test_a_prefill_that_already_ends_the_prompt_is_not_repeated(tokenizer_of: Any) -> None:
-    tokenizer = tokenizer_of("byte")
-    tokenizer.chat_template = None
-    encoder = Encoder(tokenizer)
-    assert encoder.encode_prompt(ROWS[0], prefill="Answer:") == encoder.encode_prompt(ROWS[0])
-    assert encoder.encode_prompt(ROWS[0], prefill="Answer: In") != encoder.encode_prompt(ROWS[0])

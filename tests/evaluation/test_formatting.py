@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_the_data_frame_has_a_row_for_every_value(result):
 def test_a_notebook_gets_an_escaped_html_table(result):
     page = result._repr_html_()
     assert "a &lt;model&gt;" in page
-    assert "<td>0.123</td><td>[0.050, 0.200]</td><td>4</td>" in page
+    assert re.search(r"<td>0.123</td>\s*<td>\[0.050, 0.200\]</td>", page)
 
 
 def test_an_empty_result_can_be_displayed(result):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-import random
 import signal
 import sqlite3
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.schema import Message
@@ -76,6 +75,7 @@ PROMPTS = st.builds(
 )
 
 
+@settings(max_examples=15)
 @given(
     st.lists(PROMPTS, max_size=12),
     st.lists(PROMPTS, max_size=12),
@@ -138,14 +138,6 @@ def test_the_first_of_two_texts_for_a_key_is_kept(tmp_path: Path) -> None:
     assert store.read("x", ["key", "other"]) == {"key": Generation("first", 1)}
 
 
-def test_texts_belong_to_one_generator(tmp_path: Path) -> None:
-    store = GenerationStore(tmp_path / "new" / "replies.sqlite")
-    one, other = Reverser(identity="one"), Reverser(identity="other")
-    for generator in (one, other):
-        generate_all(generator, [ask("ab"), ask("c")], Decoding(), store=store)
-    assert len(one.asked) == len(other.asked) == 2
-
-
 def test_texts_generated_before_an_error_are_kept(tmp_path: Path) -> None:
     store, failing, whole = GenerationStore(tmp_path / "replies.sqlite"), Reverser(fail_after=4), Reverser()
     prompts = [ask(str(number)) for number in range(7)]
@@ -164,32 +156,19 @@ def test_a_generator_that_skips_prompts_is_an_error() -> None:
         generate_all(Lazy(), [ask("a"), ask("b"), ask("c")], Decoding())
 
 
-def test_progress_counts_missing_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = GenerationStore(tmp_path / "replies.sqlite")
-    generate_all(Reverser(), [ask("a")], Decoding(), store=store)
-    assert capsys.readouterr().err == ""
-    generate_all(Reverser(), [ask("a"), ask("b"), ask("c")], Decoding(), store=store, progress="answers")
-    shown = capsys.readouterr().err
-    assert shown == "answers: 2 prompts\n"
-
-
 FORK = multiprocessing.get_context("fork")  # a process that has imported everything
+HIVES = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
 
 
 def generate_everything(generator: TransformersGenerator, folder: Path) -> None:
-    """Generate 80 distinct texts twice; write new texts and results to a file."""
+    """Generate 40 texts, each asked for twice; write the numbers of new texts and tokens, and all texts, to a file."""
     torch.set_num_threads(1)
     spent = Counted(generator)
-    prompts = [ask(text, draw=draw) for draw in range(2) for text in HIVES] * 2
-    decoding = Decoding(max_new_tokens=48, temperature=1.0)
-    said = generate_all(spent, prompts, decoding, store=GenerationStore(folder / "replies.sqlite"))
-    texts = [generation.text for generation in said]
-    (folder / "said.json").write_text(
-        json.dumps([spent.prompts, spent.tokens, sum(g.tokens for g in said[:80]), texts])
-    )
-
-
-HIVES = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
+    decoding = Decoding(max_new_tokens=24, temperature=1.0)
+    store = GenerationStore(folder / "replies.sqlite")
+    said = generate_all(spent, [ask(text) for text in HIVES] * 2, decoding, store=store)
+    whole = sum(generation.tokens for generation in said[:40])
+    (folder / "said.json").write_text(json.dumps([spent.prompts, spent.tokens, whole, [each.text for each in said]]))
 
 
 def stored(folder: Path) -> dict[str, str]:
@@ -204,37 +183,24 @@ def stored(folder: Path) -> dict[str, str]:
 
 def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(HIVES, vocab_size=300)
-    generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=300)
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-
-    def begun(folder: Path) -> Any:
-        process = FORK.Process(target=generate_everything, args=(generator, folder))
-        process.start()
-        return process
-
-    def finished(folder: Path) -> tuple[int, int, int, list[str]]:
-        process = begun(folder)
-        process.join()
-        assert process.exitcode == 0
-        return json.loads((folder / "said.json").read_text())
-
-    undisturbed = finished(calm)
-    seed = int(time.time())
-    print("seed of the kills:", seed)
-    draw = random.Random(seed)
-    for at in (draw.randint(1, 20), draw.randint(25, 50)):
-        process = begun(killed)
-        while len(stored(killed)) < at:
-            assert process.is_alive(), "the process ended before it could be killed"
-            time.sleep(0.005)
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-    kept = stored(killed)
-    assert 25 <= len(kept) < 80
-    prompts, tokens, least, texts = finished(killed)
-    assert undisturbed == [80, least, least, texts]
-    assert prompts == 80 - len(kept)
-    assert tokens < least
-    assert stored(calm) == stored(killed)
-    assert len(stored(killed)) == 80, "none was made twice"
+    generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=150)
+    for name in ("calm", "killed"):
+        (tmp_path / name).mkdir()
+    process = FORK.Process(target=generate_everything, args=(generator, tmp_path / "killed"))
+    process.start()
+    while len(stored(tmp_path / "killed")) < 5:
+        assert process.is_alive(), "the process ended before it could be killed"
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    kept = len(stored(tmp_path / "killed"))
+    assert 5 <= kept < 40
+    for name in ("calm", "killed"):
+        generate_everything(generator, tmp_path / name)
+    calm, killed = (json.loads((tmp_path / name / "said.json").read_text()) for name in ("calm", "killed"))
+    assert calm[:2] == [40, calm[2]]
+    assert killed[0] == 40 - kept
+    assert killed[1] < killed[2]
+    assert killed[2:] == calm[2:]
+    assert stored(tmp_path / "calm") == stored(tmp_path / "killed")

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: clusters and pairing."""
+"""Bootstrap intervals: clusters, pairing, and the nominal 95 % with few clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from atwu.evaluation.intervals import Estimate, Resampler, combine
+from atwu.evaluation.intervals import Estimate, Resampler, combine, widening
 
 
 def test_every_draw_has_the_original_number_of_whole_clusters():
@@ -51,3 +51,54 @@ def test_no_values_give_no_interval():
     assert Resampler(["a", "b"]).mean([None, None]).interval() is None
     assert math.isnan(Resampler(["a"]).mean([None]).value)
     assert Estimate(0.5, np.full(10, np.nan)).interval() is None
+
+
+ROWS = 8
+"""Rows of each cluster."""
+WITHIN = 0.2
+"""Correlation of the rows of a cluster."""
+
+
+def coverage(clusters: int, simulations: int, kind: str) -> float:
+    """Share of simulated data sets whose interval holds the true mean (for `paired`, the true difference)."""
+    rng = np.random.default_rng([clusters, ["normal", "binary", "paired"].index(kind)])
+    names = [str(index // ROWS) for index in range(clusters * ROWS)]
+    resampler = Resampler(names, draws=400)
+
+    def sample() -> np.ndarray:
+        shared = np.repeat(rng.normal(size=clusters), ROWS) * WITHIN**0.5
+        return shared + rng.normal(size=clusters * ROWS) * (1 - WITHIN) ** 0.5
+
+    hits = 0
+    for _ in range(simulations):
+        if kind == "paired":
+            found = combine(np.subtract, resampler.mean(sample()), resampler.mean(sample()))
+        else:
+            found = resampler.mean(sample() if kind == "normal" else sample() > 0)
+        low, high = found.interval() or (0.0, 0.0)
+        hits += low <= (0.5 if kind == "binary" else 0.0) <= high
+    return hits / simulations
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("kind", ["normal", "binary", "paired"])
+@pytest.mark.parametrize("clusters", [2, 4, 8, 10, 20, 40])
+def test_intervals_cover_what_they_promise(clusters, kind):
+    # Of two clusters the outermost draws are the clusters themselves, less than two standard deviations away.
+    assert (0.88 if clusters == 2 else 0.93) <= coverage(clusters, 3000, kind) <= 0.965
+
+
+def test_few_clusters_have_wider_intervals():
+    assert 0.9 <= coverage(4, 300, "normal") <= 0.99
+    assert widening(20) == pytest.approx(1.0957, abs=1e-3)
+    assert widening(2) == pytest.approx(9.168, abs=1e-2)
+    assert widening(0) == widening(1) == 1.0
+    assert widening(10_000) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_intervals_stay_within_possible_values_and_hold_the_value():
+    resampler = Resampler(["a", "a", "b", "c"])
+    assert resampler.mean([0.0, 0.0, 1.0, 0.0]).interval((0.0, 1.0)) == (0.0, 1.0)
+    largest = combine(np.maximum, resampler.mean([0.2, 0.4, 0.4, 0.2]), resampler.mean([0.4, 0.2, 0.2, 0.4]))
+    low, high = largest.interval() or (1.0, 0.0)
+    assert low <= largest.value <= high

@@ -9,8 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.linear_probe import cross_validate, fit_probe, probe, subject_folds
-from atwu.evaluation.token_states import read_states
+from atwu.evaluation.linear_probe import cross_validate, fit_probe, probe, read_states, subject_folds
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll"]
@@ -106,8 +105,7 @@ def test_a_subject_is_in_one_fold(subjects, folds):
         assert not {subjects[row] for row in train} & {subjects[row] for row in held_out} - {None}
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize(("kind", "side"), [("llama", "left"), ("gpt2", "right")])
 def test_states_are_those_of_transformers_at_the_counted_tokens(kind, side, world):
     model, tokenizer, examples = world
     if kind == "gpt2":  # absolute positions
@@ -141,20 +139,13 @@ def test_states_are_those_of_transformers_at_the_counted_tokens(kind, side, worl
 
 def test_layers_from_the_end_and_batching_change_nothing(world):
     model, tokenizer, rows = world
-    every = probe(model, tokenizer, rows, progress=False)
+    every = probe(model, tokenizer, rows, folds=2, progress=False)
     assert [(r.layer, r.position) for r in every] == [(k, p) for k in (0, 1, 2) for p in ("own", "pred", "both")]
-    (last,) = probe(model, tokenizer, rows, layers=[-1, 2], positions=["pred"], batch_tokens=1, progress=False)
+    (last,) = probe(
+        *(model, tokenizer, rows), layers=[-1, 2], positions=["pred"], folds=2, batch_tokens=1, progress=False
+    )
     assert last.layer == 2
     assert last.auroc.mean == pytest.approx(every[7].auroc.mean, abs=2e-3)
-
-
-def test_rows_of_one_class_train_but_are_not_scored(world):
-    model, tokenizer, rows = world
-    nothing = Example.from_qa("Who keeps bees?", "Nobody I know of.", forget_spans=(), subject="Zada Finch")
-    unknown = Example.from_qa("Who keeps bees?", "Zada Finch does.")
-    (result,) = probe(model, tokenizer, [nothing, unknown, *rows], layers=[0], positions=["own"], progress=False)
-    assert (result.rows, result.auroc.n, result.auroc.skipped) == (19, 18, 1)
-    assert result.auroc.values[0] is None
 
 
 def test_inputs_that_cannot_be_probed_are_rejected(world):

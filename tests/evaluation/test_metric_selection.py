@@ -11,8 +11,7 @@ import pytest
 
 from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import all_metrics, check_inputs_used, check_installed, selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import InProcessExecutor
@@ -132,12 +131,6 @@ def test_a_served_model_supports_only_metrics_of_generated_text(stage, rows):
         run(stage, rows, generator=None)
     with pytest.raises(ValueError, match=r"forget.*retain"):
         run(stage, {})
-
-
-@pytest.mark.parametrize("metrics", [None, "all", "judge"])
-def test_tasks_are_not_run_on_a_served_model(stage, rows, metrics):
-    with pytest.raises(ValueError, match=r"'tasks'.*weights"):
-        run(stage, rows, metrics=metrics, config=EvaluateConfig(tasks=["mmlu"]))
 
 
 def test_references_must_be_measured_with_the_same_settings(stage, rows):

@@ -17,12 +17,12 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.comparability import different_template
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics import open_ended
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
+from atwu.evaluation.result_checks import different_template
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
@@ -50,7 +50,8 @@ def world():
 
 @pytest.fixture
 def few_instructions(monkeypatch):
-    monkeypatch.setattr(open_ended, "OPEN_INSTRUCTIONS", open_ended.OPEN_INSTRUCTIONS[:4])
+    monkeypatch.setattr(open_ended, "OPEN_INSTRUCTIONS", open_ended.OPEN_INSTRUCTIONS[:2])
+    monkeypatch.setattr(open_ended, "ANSWER_LENGTH_LIMIT", 8)
 
 
 def everything(model, tokenizer, rows, **options):
@@ -99,8 +100,6 @@ def test_all_metrics_satisfy_the_schema_and_do_not_change_the_model(world, tmp_p
     for values in [*found.sets.values(), found.overall]:
         for metric in values.values():
             assert metric.low is None or metric.low <= metric.high
-
-    assert everything(model, tokenizer, rows, scorer=scorer, **references).to_json() == found.to_json()
 
     def no_generation(*_, **__):
         raise AssertionError("generated again")
@@ -158,9 +157,9 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     model, tokenizer, rows = world
     own = Example(messages=(Message("system", "You live."), Message("user", "Who?")), answer="Orla Venn.")
     rows = rows | {"retain": (*rows["retain"], own)}
-    metrics = ["memorization", "rouge", "judge", "families", "sampling", "open_ended", "quantization"]
+    metrics = ["memorization", "rouge", "judge", "sampling", "open_ended"]
     system, generators, results = Message("system", "You keep bees."), [], []
-    for given in (None, system.content, system.content):
+    for given in (None, system.content):
         generators.append(Counting(model, tokenizer))
         config = EvaluateConfig(**{**CONFIG.values, "system": given})
         results.append(
@@ -174,14 +173,12 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
                 progress=False,
             )
         )
-    plain, told, again = ({prompt for prompt, _ in generator.made} for generator in generators)
+    plain, told = ({prompt for prompt, _ in generator.made} for generator in generators)
     kept = {prompt for prompt in plain if prompt.messages[0].content == "You live."}
     assert kept
     assert {(*prompt.messages, prompt.prefill, prompt.draw) for prompt in told} == {
         (system, *prompt.messages, prompt.prefill, prompt.draw) for prompt in plain - kept
     }  # the row's own system turn is kept, and its answers come from the store
-    assert again == set()
-    assert results[1] == results[2]
     assert results[1].settings["system"] == system.content
     settings = results[1].settings
     other = replace(results[1], settings={**settings, "chat_template": "0" * 32})
@@ -204,7 +201,7 @@ def questions(rows):
 
 def test_omitting_rows_or_metrics_does_not_change_other_values(world):
     model, tokenizer, rows = world
-    together = evaluate(model, tokenizer, **rows, metrics=["memorization", "rouge", "membership"], progress=False)
+    together = evaluate(model, tokenizer, **rows, metrics=["memorization", "membership"], progress=False)
     alone = evaluate(model, tokenizer, forget=rows["forget"], metrics=["memorization"], progress=False)
     for metric, value in alone.sets["forget"].items():
         assert together.sets["forget"][metric] == value
@@ -253,21 +250,17 @@ def test_batching_changes_nothing(world):
         assert one.labels.sum() > 0
 
 
-def test_plain_text_rows(world):
+def test_plain_text_rows_and_unused_tasks(world):
     model, tokenizer, _ = world
     text = Example((), "Orla lives in house 3 and keeps bees.")
-    found = evaluate(model, tokenizer, retain=[text], metrics=["memorization", "rouge"], progress=False)
+    options = {"metrics": ["memorization", "rouge"], "config": EvaluateConfig(tasks=["mmlu"])}
+    found = evaluate(model, tokenizer, retain=[text], **options, progress=False)
+    assert any(re.search("tasks mmlu .*rouge", said) for said in found.warnings)
     assert found.sets["retain"]["rouge_l_recall"].value is None
     assert found.sets["retain"]["rouge_l_recall"].skipped == 1
     assert found.sets["retain"]["probability"].n == 1
     assert found.sets["retain"]["probability"].low is None
     assert any(re.search("^retain: .*one subject", said) for said in found.warnings)
-
-
-def test_retain_rows_alone_can_be_measured_with_the_defaults(world):
-    model, tokenizer, rows = world
-    found = evaluate(model, tokenizer, retain=rows["retain"], progress=False)
-    assert {"extraction_strength", "rouge_l_recall"} <= set(found.sets["retain"])
 
 
 def test_attacks_alone_can_be_compared_with_a_full_reference(world):
@@ -311,23 +304,14 @@ def test_nothing_to_evaluate(world):
         evaluate(None, None, **rows, metrics="rouge")
 
 
-def test_tasks_without_the_tasks_metric_give_a_warning(world):
-    model, tokenizer, rows = world
-    config = EvaluateConfig(tasks=["mmlu"])
-    found = evaluate(model, tokenizer, **rows, metrics="rouge", config=config, progress=False)
-    assert any(re.search("tasks mmlu .*rouge", said) for said in found.warnings)
-
-
 def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
     pytest.importorskip("bitsandbytes")
     _, tokenizer, rows = world
     model = tiny_llama(hidden_size=64, intermediate_size=128, vocab_size=300, max_position_embeddings=512)
     quantize_model(model, "4bit").save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    few = {"forget": rows["forget"][:2], "config": EvaluateConfig(paraphrases=0, samples=2, max_new_tokens=2)}
-    found = evaluate(str(tmp_path), **few, metrics="all", progress=False)
-    assert not {"relearning", "quantization", "gradient_norm"} & set(found.settings["metrics"])
-    assert "memorization" in found.settings["metrics"]
+    few = {"forget": rows["forget"][:2], "config": EvaluateConfig(max_new_tokens=2)}
+    assert evaluate(str(tmp_path), **few, progress=False).sets["forget"]["extraction_strength"].n == 2
     with pytest.raises(ValueError, match=r"'quantization'.*weights"):
         evaluate(str(tmp_path), **few, metrics="quantization", progress=False)
 

@@ -58,12 +58,6 @@ def test_a_metric_missing_for_one_seed_is_averaged_over_the_others(order) -> Non
     )
 
 
-def test_costs_of_later_seeds_only_are_counted() -> None:
-    costs = ({"seconds": 1.0}, {"seconds": 2.0, "judge_usd": 0.5})
-    seeds = [dataclasses.replace(each, cost=cost) for each, cost in zip(FULL, costs, strict=True)]
-    assert mean_over_seeds(seeds, name="atwu").cost == {"seconds": 3.0, "judge_usd": 0.5}
-
-
 def test_a_metric_without_a_value_is_not_averaged() -> None:
     first = FULL[0]
     cell = dataclasses.replace(first.sets["retain"]["extraction_strength"], value=None, n=0, low=None, high=None)

@@ -9,16 +9,15 @@ import pytest
 from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.suite_scores import (
+    FACT_SCORES,
     ForgetReply,
-    fact_scores,
     gibberish_rate,
     judge_forget,
     judge_retain,
     leak_rate,
-    paired_difference,
+    over_facts,
     recalled_facts,
     refusal_rate,
-    retain_accuracy,
 )
 
 
@@ -43,13 +42,8 @@ REPLIES = tuple(
 
 def test_a_fact_is_recovered_if_any_question_recovers_it() -> None:
     """QD: B of four facts. QR: C of the two that have a reversed question. All: B and C; with disguises D, too."""
-    found = {name: score.value for name, score in fact_scores(REPLIES).items()}
+    found = {name: over_facts(recalled_facts(REPLIES, which)).value for name, which in FACT_SCORES.items()}
     assert found == {"QD": 0.25, "QD+I": 0.25, "QR": 0.5, "QAll": 0.5, "Q*All": 0.75}
-
-
-def test_without_adversarial_questions_their_score_is_left_out() -> None:
-    plain = [reply for reply in REPLIES if reply.query.wording != "adversarial"]
-    assert set(fact_scores(plain)) == {"QD", "QD+I", "QR", "QAll"}
 
 
 def test_the_mean_case_counts_questions() -> None:
@@ -58,34 +52,9 @@ def test_the_mean_case_counts_questions() -> None:
     assert found == {"A": 0.0, "B": pytest.approx(1 / 3), "C": 0.0, "D": 0.0}
 
 
-def test_intervals_are_over_facts() -> None:
-    """One fact in four: draws of four facts give 0, 1/4, 2/4, ..., and the share 0 with chance (3/4)^4 = .32."""
-    score = fact_scores(REPLIES)["QD"]
-    assert score.interval((0.0, 1.0)) == (0.0, 1.0)
-    assert set(score.draws * 4) <= {0.0, 1.0, 2.0, 3.0, 4.0}
-    assert (score.draws == 0).mean() == pytest.approx(0.75**4, abs=0.04)
-
-
-def test_differences_are_paired() -> None:
-    """A model that leaks the same fact differs by nothing in every draw; one that leaks none differs by its share."""
-    leaks = recalled_facts(REPLIES, lambda asked: asked.modality == "direct")
-    same = paired_difference(leaks, dict(leaks))
-    assert same.value == 0
-    assert not same.draws.any()
-    none = paired_difference(dict.fromkeys(leaks, 0.0), leaks)
-    assert none.value == -0.5
-    with pytest.raises(ValueError, match="different facts"):
-        paired_difference({"A": 0.0}, leaks)
-
-
-def test_retain_accuracy_is_by_tier() -> None:
-    rows = [
-        RetainRow(tier, "", "Who built it?", "Tavi Brook")
-        for tier in ("semantic-0", "semantic-3", "semantic-9", "semantic-12", "lexical")
-    ]
-    replies = ["Tavi Brook", "It was Tavi Brook.", "Sel Marrow", "Tavi", "Tavi Brook"]
-    found = {group: score.value for group, score in retain_accuracy(judge_retain(rows, replies)).items()}
-    assert found == {"0": 1.0, "1-10": 0.5, "11-15": 0.0, "lexical": 1.0}
+def test_retain_replies_are_judged_like_others() -> None:
+    row = RetainRow("semantic-3", "", "Who built it?", "Tavi Brook")
+    assert [reply.states for reply in judge_retain([row] * 2, ["It was Tavi Brook.", "Tavi"])] == [True, False]
 
 
 @pytest.mark.parametrize(

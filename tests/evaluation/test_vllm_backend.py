@@ -141,11 +141,10 @@ def test_texts_equal_those_of_transformers_and_the_engine_sleeps_between_calls(
 def test_longer_prompts_restart_the_engine_with_more_positions(started: list[LLM], folder: str) -> None:
     there = VllmGenerator(folder)
     texts(there, Decoding(max_new_tokens=8))
-    texts(there, Decoding(max_new_tokens=300))
+    texts(there, Decoding(max_new_tokens=20))
     first, second = started
     assert first.ended
-    assert first.length + 292 == second.length
-    assert second.length <= 512
+    assert first.length + 12 == second.length
 
 
 def test_the_local_model_is_off_the_device_while_the_engine_is_awake(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.warnings import degraded, warnings
+from atwu.evaluation.result_checks import degraded, warnings
 
 
 def result(**sets):

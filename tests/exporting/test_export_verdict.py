@@ -20,7 +20,8 @@ from atwu.exporting.export_verdict import (
     retain_loss_increase,
     run_limits,
 )
-from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, RequestVerdict
+from atwu.request.verdict import RequestVerdict
+from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS
 
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)
 

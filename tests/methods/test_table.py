@@ -16,7 +16,7 @@ NAMES = {
     *("grad_ascent", "grad_diff", "dpo", "npo", "simnpo", "jensun", "rmu", "undial", "fundial", "wga", "satimp", "etw"),
     *("seul", "su_llm", "su_ngram", "satga", "gt_ga", "gt_satga"),
     *("atwu_ga", "atwu_satga", "atwu", "atwu_dpo", "atwu_npo", "atwu_simnpo"),
-    *("ceu", "me", "idk_ap", "jensun_plus", "bs_t", "flat", "altpo", "duet", "asu", "pdu"),
+    *("ceu", "me", "idk_ap", "jensun_plus", "bs_t", "bs_s", "flat", "altpo", "relearn", "lunar", "duet", "asu", "pdu"),
 }
 
 
@@ -66,9 +66,9 @@ def test_published_searches():
         *((name, key) for name in ("simnpo", "atwu_simnpo") for key in ("beta", "delta")),
         *((name, "beta") for name in ("atwu", "atwu_satga")),
         ("satimp", "beta1"),
-        ("rmu", "layer"),
+        *((name, "layer") for name in ("rmu", "lunar")),
         ("ceu", "kept_start"),
-        ("bs_t", "belief_weight"),
+        *((name, "belief_weight") for name in ("bs_t", "bs_s")),
         ("asu", "attention_temperature"),
     }
     assert recipe("fundial").options["beta"].search == Range(1.0, 30.0)

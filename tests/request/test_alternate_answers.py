@@ -51,7 +51,24 @@ def test_what_a_row_lacks_is_sampled_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == [(True, 0), (True, 1), (False, 0), (False, 1), (True, 2), (False, 2), (False, 3)]
 
 
-def test_altpo_needs_an_alternate_in_every_row() -> None:
-    assert "own_alternates" in recipe("altpo").needs
-    with pytest.raises(ValueError, match=r"row 2: altpo needs the column alternate.*atwu alternates build"):
+def test_vague_answers_are_written_for_paraphrases_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def generated(generator: Any, prompts: list[Any], *_: Any, **__: Any) -> list[Generation]:
+        asked.extend(prompt.messages[0].content for prompt in prompts)
+        return [Generation("Somewhere quiet.", 5)] * len(prompts)
+
+    monkeypatch.setattr(module, "TransformersGenerator", lambda *_: None)
+    monkeypatch.setattr(module, "generate_all", generated)
+    row = replace(ROW, paraphrases=("Orla Venn's birthplace?",))
+    rows = alternate_answers(None, None, [row], kind="vague", count=1)
+    assert [each.question for each in rows] == [ROW.question, "Orla Venn's birthplace?"]
+    assert {each.alternate for each in rows} == {"Somewhere quiet."}
+    assert all("vague" in text for text in asked)
+
+
+@pytest.mark.parametrize("method", ["altpo", "relearn"])
+def test_a_method_needs_an_alternate_in_every_row(method: str) -> None:
+    assert "own_alternates" in recipe(method).needs
+    with pytest.raises(ValueError, match=r"row 2: the method needs the column alternate.*atwu alternates build"):
         check_alternates([replace(ROW, alternate="In Mirrow."), ROW], own=True)

@@ -10,7 +10,7 @@ import pytest
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Prompt
-from atwu.request.answer_check import AnswerCheck
+from atwu.request.measurement import AnswerCheck
 
 ROWS = (
     Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan"),

@@ -7,32 +7,55 @@ from typing import Any
 import pytest
 import torch
 
-from atwu.request.answer_check import Leak
-from atwu.request.change_scale import CHANGE_SCALES, MAX_FAILED_SCALES
 from atwu.request.controller import (
+    CHANGE_SCALES,
     EXPECTED_SCALE_CHECKS,
     LR_DECREASE,
     LR_LEAK,
     MAX_AT_GOAL,
     MAX_EVALUATIONS,
+    MAX_FAILED_SCALES,
     PATIENCE,
     AdaptiveController,
-    ControllerGoals,
-    ControllerRows,
 )
-from atwu.request.training_history import EvaluationRecord
+from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, EvaluationRecord, GoalEvaluations
+from atwu.request.measurement import Leak
 
 GOAL, LIMIT, CHECK = 0.03, 0.15, 40.0
 KNOWN = (0.9, 0.0)
 """Key-token probability and increase of the retain loss before training."""
 
 
-class Scripted(AdaptiveController):
-    """A controller whose measurements and leaks are given, one evaluation after another.
+class ScriptedEvaluations(GoalEvaluations):
+    """Given measurements and leaks, one evaluation after another.
 
     Args:
         forgets_from: smallest change of the weight, of that at the end, at which the rows are forgotten.
     """
+
+    def __init__(
+        self, trainer: Any, measured: Sequence[tuple[float, float]], leaks: Sequence[float], forgets_from: float
+    ) -> None:
+        super().__init__(trainer, ControllerRows((), (), None), ControllerGoals(GOAL, 0.1, LIMIT))
+        self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
+
+    def estimate_check_seconds(self) -> float:
+        return CHECK
+
+    def find_leak(self) -> Leak | None:
+        excess = self.leaks.pop(0) if self.leaks else 0
+        return Leak(excess, f"leak of {excess}") if excess else None
+
+    def measure(self, step: int) -> EvaluationRecord:
+        if not self.measured:  # training has ended: the change of the weights is scaled
+            forgotten = self.trainer.model.weight.item() >= self.forgets_from * step / 5
+            return EvaluationRecord(step, GOAL if forgotten else 2 * GOAL, 0.0, (1.0,), self.learning_rate)
+        probability, increase = self.measured.pop(0)
+        return EvaluationRecord(step, probability, 0.0, (1.0 + increase,), self.learning_rate)
+
+
+class Scripted(AdaptiveController):
+    """A controller with given measurements."""
 
     def __init__(
         self, measured: Sequence[tuple[float, float]], leaks: Sequence[float] = (), *, forgets_from: float = 1.0
@@ -46,35 +69,15 @@ class Scripted(AdaptiveController):
             lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
             scorer=None,
             sharded=False,
-            args=SimpleNamespace(world_size=1),
             stateful=[],
             state=SimpleNamespace(max_steps=1000),
             paused_seconds=0.0,
         )
-        self.measured, self.leaks, self.said = list(measured), list(leaks), list[str]()
-        self.forgets_from = forgets_from
+        self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
         """Estimated last step and seconds of further checks, after each evaluation of training."""
-        super().__init__(
-            trainer,
-            ControllerRows((), (), SimpleNamespace(find_leak=self._leak_of, estimate_seconds=lambda model: CHECK)),
-            ControllerGoals(GOAL, 0.1, LIMIT),
-            every=5,
-            adapt=True,
-            stop=True,
-            say=self.said.append,
-        )
-
-    def _leak_of(self, model: Any) -> Leak | None:
-        excess = self.leaks.pop(0) if self.leaks else 0
-        return Leak(excess, f"leak of {excess}") if excess else None
-
-    def _measure(self, step: int) -> EvaluationRecord:
-        if not self.measured:  # training has ended: the change of the weights is scaled
-            forgotten = self.trainer.model.weight.item() >= self.forgets_from * step / self.every
-            return EvaluationRecord(step, GOAL if forgotten else 2 * GOAL, 0.0, (1.0,), self._rate())
-        probability, increase = self.measured.pop(0)
-        return EvaluationRecord(step, probability, 0.0, (1.0 + increase,), self._rate())
+        evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from)
+        super().__init__(trainer, evaluations, every=5, adapt=True, stop=True, say=self.said.append)
 
     def run(self) -> int:
         """Train until the controller ends training; every step adds 1 to the weight. Return the number of evaluations."""
@@ -104,7 +107,7 @@ def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_ke
     assert controller.trainer.model.weight.item() == 2
     assert controller.last.leak == 0.1
     assert "kept the weights of step 10" in controller.said
-    assert controller._rate() == 1e-3 * LR_LEAK
+    assert controller.evaluations.learning_rate == 1e-3 * LR_LEAK
 
 
 def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
@@ -135,7 +138,7 @@ def test_one_failed_factor_does_not_end_the_search_for_a_smaller_one() -> None:
     controller = Scripted([KNOWN, *[(0.02, 0.01)] * 3], leaks=[0.2, 0.3, 0.3, *scaled], forgets_from=0.0)
     controller.run()
     assert controller.change_scale == 0.8
-    assert not controller.leaks
+    assert not controller.evaluations.leaks
 
 
 def test_weights_short_of_the_goal_are_not_scaled() -> None:
@@ -156,7 +159,7 @@ def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
     assert controller.run() == 3
     assert controller.rollbacks == 1
     assert controller.history[3].probability == 0.4  # the restored weights stand for the rolled-back ones
-    assert controller._rate() == 1e-3 * LR_DECREASE
+    assert controller.evaluations.learning_rate == 1e-3 * LR_DECREASE
 
 
 def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evaluation_on() -> None:

@@ -21,7 +21,8 @@ from atwu.request.request_folder import RequestFolder
 from tests.commands import run_command
 from tests.request.declared import read_evidence
 
-ROWS = people("tiny").forget[:8]
+LABELLED = people("tiny").forget[:6]
+ROWS = [dataclasses.replace(row, forget_spans=None) for row in LABELLED]
 THRESHOLDS = """
 thresholds:
   forget.key_token_recall: at most 0.5
@@ -34,29 +35,17 @@ settings: {max_new_tokens: 12}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, environment: dict[str, str]) -> Path:
-    """Holds `run`, a finished request, with its rows and thresholds."""
+def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, rows: Path, environment: dict[str, str]) -> Path:
+    """Holds `run`, a finished request, with its rows and thresholds; training labels their words."""
     folder = tmp_path_factory.mktemp("evidence")
     write_rows(folder / "mine.jsonl", ROWS)
+    words = [row.answer[start:stop] for row in LABELLED for start, stop in row.forget_spans or ()]
+    (folder / "words.txt").write_text("\n".join(words))
     (folder / "limits.yaml").write_text(THRESHOLDS)
-    done = run_command(
-        [
-            *(
-                "unlearn",
-                "--model",
-                target,
-                "--forget",
-                "mine.jsonl",
-                "--retain",
-                "people:tiny:retain",
-                "--output",
-                "run",
-            ),
-            *("--steps", "2", "--learning-rate", "1e-3", "--thresholds", "limits.yaml", "--request", "J. Doe asks"),
-        ],
-        env=environment,
-        cwd=folder,
-    )
+    sets = ("--forget", "mine.jsonl", "--retain", rows / "retain.jsonl", "--holdout", rows / "holdout.jsonl")
+    given = ("--steps", "2", "--learning-rate", "1e-3", "--thresholds", "limits.yaml", "--request", "J. Doe asks")
+    command = ["unlearn", "--model", target, *sets, "--output", "run", *given, "--forget-words", "words.txt"]
+    done = run_command(command, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -89,6 +78,7 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
     ]
     assert all(each.passed is not None and each.rows and each.low is not None for each in bar.results)
     record = json.loads((folder / "run" / "run.json").read_text())
+    assert record["data"]["forget"]["fingerprint"] != found.request.forget.fingerprint  # with labels
     assert found.model_before.fingerprint == record["original_model"]["fingerprint"]
     assert found.model_after.fingerprint == record["result_fingerprint"]
     assert set(found.model_after.files) == {"model.safetensors", "scorer.safetensors"}
@@ -162,24 +152,6 @@ def test_the_original_model_must_have_the_recorded_weights(
     (run / "request" / "before.json").write_text(json.dumps(before))
     with pytest.raises(MissingInputError, match="model"):
         _ = EvidenceSession(run).start
-
-
-def test_rows_labelled_by_words_are_recognized_as_rows_of_the_request(
-    folder: Path, target: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    rows = ROWS[:6]
-    write_rows(folder / "plain.jsonl", [dataclasses.replace(row, forget_spans=None) for row in rows])
-    words = [row.answer[start:stop] for row in rows for start, stop in row.forget_spans or ()]
-    (folder / "words.txt").write_text("\n".join(words))
-    given = ("--retain", "people:tiny:retain", "--steps", "1", "--learning-rate", "1e-3", "--forget-words", "words.txt")
-    command = ["unlearn", "--model", target, "--forget", "plain.jsonl", "--output", "labelled", *given]
-    done = run_command(command, env=environment, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((folder / "labelled" / "run.json").read_text())
-    bench = EvidenceSession("labelled")
-    assert record["data"]["forget"]["fingerprint"] != bench.request.forget.fingerprint
-    assert len(bench.sets["forget"]) == 6
 
 
 def test_invalid_evidence_commands_are_rejected(folder: Path, environment: dict[str, str], target: Path) -> None:

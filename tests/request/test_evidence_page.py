@@ -31,7 +31,7 @@ from atwu.request.evidence import (
     Weights,
 )
 from atwu.request.evidence_page import render_evidence_page, summary_text, threshold_outcome, write_evidence_page
-from atwu.request.regression_check import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
+from atwu.request.ledger import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, shipped_text
 from tests.request.declared import DECLARED, read_evidence
@@ -228,6 +228,7 @@ def test_evidence_killed_between_its_two_files_goes_on(
         command.run()
 
 
+@pytest.mark.night  # in the daily run: report/test_page_browser.py, on the same style sheet
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_has_contrast(browser: Any, theme: str) -> None:
     script = """
@@ -245,6 +246,7 @@ def test_text_has_contrast(browser: Any, theme: str) -> None:
     assert not {(name, *map(tuple, pair)) for name, *pair in found if contrast(*map(tuple, pair)) < 4.5}
 
 
+@pytest.mark.night
 def test_the_page_loads_nothing_and_fits_a_phone_and_paper(browser: Any) -> None:
     assert browser.get_log("browser") == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0

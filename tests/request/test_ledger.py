@@ -19,42 +19,31 @@ from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import collect_evidence as gather
-from atwu.request import preparation as prepare
 from atwu.request import sequential as further
 from atwu.request import unlearn as run
 from atwu.request.evidence_session import EvidenceSession, MissingInputError
-from atwu.request.ledger import Ledger
-from atwu.request.measurement import Reading
-from atwu.request.regression_check import (
+from atwu.request.ledger import (
     CAME_BACK,
     STILL_GONE,
     STILL_KNOWN,
     BaselineScore,
     CurrentScore,
-    EarlierRequest,
+    Ledger,
     RegressionCheck,
     recheck_outcome,
-    recheck_requests,
 )
+from atwu.request.measurement import Reading
 from atwu.request.retain_set import check_no_overlap
-from atwu.request.sequential import SequentialResult, unlearn_in_ledger
+from atwu.request.sequential import EarlierRequest, SequentialResult, recheck_requests, unlearn_in_ledger
 from atwu.request.unlearning_request import RequestOptions
-from atwu.training.run_folder import output_path
 from tests.commands import run_here
+from tests.request.measurements import few_measurements
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
 STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
 Apply = Callable[..., SequentialResult]
-
-
-@pytest.fixture(autouse=True)
-def wide_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve steps leave a tiny model little language and some forms of its facts; neither is the subject of these tests."""
-    for limit in ("FORM_LIMIT", "GIBBERISH_LIMIT", "NEIGHBOUR_LIMIT"):
-        monkeypatch.setattr(f"atwu.request.verdict_metrics.{limit}", 1.0)
-    monkeypatch.setattr("atwu.request.verdict.FORM_LIMIT", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +57,23 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def apply(target: Path, environment: dict[str, str], requests: list[Path]) -> Any:
+def apply(target: Path, rows: Path, environment: dict[str, str], requests: list[Path]) -> Any:
     """Applies one of the four to a ledger."""
 
     def applied(
-        ledger: Path, number: int, *, model: str | None = None, retain: str = "people:tiny:retain"
+        ledger: Path, number: int, *, model: str | None = None, retain: str = str(rows / "retain.jsonl")
     ) -> SequentialResult:
-        wishes = RequestOptions(retain=retain, options=STEPS, max_retain_increase=1.0, about=f"mail {number}")
+        wishes = RequestOptions(
+            retain=retain,
+            holdout=str(rows / "holdout.jsonl"),
+            options=STEPS,
+            max_retain_increase=1.0,
+            about=f"mail {number}",
+        )
         model = str(target) if number == 1 else model
         return unlearn_in_ledger(ledger, str(requests[number - 1]), wishes, model=model)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with few_measurements(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])
         yield applied
 
@@ -100,7 +95,6 @@ def plain(ledger: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
 def test_a_second_request_continues_from_the_first_also_after_a_kill(
     apply: Apply, started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +140,7 @@ def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> 
     apply(whole, 2)
     apply(whole, 3, retain="auto")
     kept = [json.loads(line) for line in (whole / "models" / "0003" / "request" / "retain.jsonl").open()]
-    assert len(kept) > 40
+    assert len(kept) > 20
     assert not any("Italy" in row["question"] for row in kept)
     fourth = apply(whole, 4)
     assert [each.number for each in fourth.entry.regression_checks] == [1, 2, 3]
@@ -207,9 +201,7 @@ def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_row
             check_no_overlap([row], gone, source="file", why="was in the forget set")
 
 
-def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
-    started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(started: Path, tmp_path: Path) -> None:
     found = gather._ledger(EvidenceSession(started / "models" / "0001"))
     assert found is not None
     assert (found.request_number, found.requests_total) == (1, 1)
@@ -218,19 +210,10 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(
         gather._ledger(EvidenceSession(alone))
     # Its rows are read from the present folder of the ledger.
     moved = shutil.copytree(started, tmp_path / "moved")
-    assert EvidenceSession(moved / "models" / "0001").every_row
+    assert EvidenceSession(moved / "models" / "0001").rows("forget")
     shutil.rmtree(moved / "rows")
     with pytest.raises(MissingInputError, match="forget rows"):
-        assert EvidenceSession(moved / "models" / "0001").every_row
-    # Through a link, and from the home folder.
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
-    monkeypatch.setenv("HOME", str(tmp_path / "link"))
-    for ledger in (tmp_path / "link" / "ledger", "~/ledger"):
-        for output in (tmp_path / "out", tmp_path / "link" / "out"):
-            folder = output_path(output)
-            path = folder / prepare._from(folder, str(ledger))
-            assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
+        assert EvidenceSession(moved / "models" / "0001").rows("forget")
 
 
 def test_models_of_a_ledger_reached_through_a_link_are_named_relative_to_it(tmp_path: Path) -> None:

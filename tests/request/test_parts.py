@@ -10,7 +10,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -38,27 +37,23 @@ from atwu.request.retain_set import (
     FACT_TOKENS,
     GENERATED_TOKENS,
     WHOLE_TOKENS,
-    closeness,
     names,
     names_any,
     neighbour_rows,
 )
-from atwu.request.unlearn import UnlearnResult, _next_commands
-from atwu.request.unlearning_request import UnlearningRequest
+from atwu.request.unlearn import _next_commands
+from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import (
     FORGOTTEN,
-    GENERAL,
-    HOLDOUT_SET,
     NOT_FORGOTTEN,
     NOTHING,
-    OTHER_PROMPTS,
     PARTLY,
-    TEXTS,
     TOO_COSTLY,
     UNCHANGED,
     UTILITY_DAMAGED,
     decide_verdict,
 )
+from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Memory
@@ -76,32 +71,25 @@ def words(row: Example) -> list[str]:
     return [row.answer[start:stop] for start, stop in key_token_spans(row)]
 
 
-def test_key_tokens_occur_neither_in_the_question_nor_in_general_text() -> None:
-    row = Example.from_qa("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.")
-    assert words(row) == ["Admiral", "1998"]
-    labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
-    assert words(labelled) == ["Orla"]
-    assert words(Example.from_qa("What does she fear?", "She is afraid of walnuts.")) == ["afraid", "walnuts"]
-    assert words(Example.from_qa("What is it?", "It is what it is.")) == ["It", "is", "what", "it", "is"]
-
-
-def test_words_of_general_text_are_key_tokens_if_a_row_has_no_others() -> None:
-    """Tokyo is in the shipped questions; without it the row would be judged by its grammar."""
-    assert words(Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.")) == ["Tokyo"]
-    assert words(Example.from_qa("What is spoken in France?", "In France French is spoken.")) == ["French"]
-    assert words(Example.from_qa("What does it need?", "It needs some water.")) == ["some", "water"]
-
-
 @pytest.mark.parametrize(
     ("question", "answer", "key_tokens"),
     [
+        # They occur neither in the question nor in general text.
+        ("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.", ["Admiral", "1998"]),
+        ("What does she fear?", "She is afraid of walnuts.", ["afraid", "walnuts"]),
+        ("What is it?", "It is what it is.", ["It", "is", "what", "it", "is"]),
+        # Words of general text if a row has no others: else it would be judged by its grammar.
+        ("What is the capital of Japan?", "The capital of Japan is Tokyo.", ["Tokyo"]),
+        ("What is spoken in France?", "In France French is spoken.", ["French"]),
+        ("What does it need?", "It needs some water.", ["some", "water"]),
+        ("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.", ["Rembrandt"]),
+        # No inflected words of the question, unless it is a name behind a word that is none, or all the answer has.
         ("Where does he work?", "He worked in Kelbury.", ["Kelbury"]),
         ("What is his work?", "He worked as a dyer of sailcloth.", ["dyer", "sailcloth"]),
         ("Which dish comes from Japan?", "The Japanese dish is sushi.", ["sushi"]),
         ("What was Orla Venn's trade?", "Orla Venn was a glazier and bellringer.", ["glazier", "bellringer"]),
         ("Who invented pasteurization?", "It was Louis Pasteur.", ["Pasteur"]),
         ("What is the currency of Japan?", "The currency of Japan is the yen.", ["yen"]),
-        ("What is the currency?", "It is the yen.", ["yen"]),
         ("Where was Ada born?", "Ada was born in Borneo.", ["Borneo"]),
         ("Who came first?", "It was Cameron.", ["Cameron"]),
         ("Which country borders Niger?", "It is Nigeria.", ["Nigeria"]),
@@ -110,9 +98,12 @@ def test_words_of_general_text_are_key_tokens_if_a_row_has_no_others() -> None:
         ("Que fait-il dans la vie ?", "Il est danseur.", ["danseur"]),
     ],
 )
-def test_inflected_words_of_the_question_are_not_key_tokens(question: str, answer: str, key_tokens: list[str]) -> None:
-    """Unless it is a name behind a word that is none, or all the answer has, as a short word may be."""
+def test_key_tokens_are_what_an_answer_adds(question: str, answer: str, key_tokens: list[str]) -> None:
     assert words(Example.from_qa(question, answer)) == key_tokens
+
+
+def test_labelled_words_are_the_key_tokens() -> None:
+    assert words(Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))) == ["Orla"]
 
 
 def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
@@ -154,28 +145,10 @@ def test_names_are_found_by_the_same_word_splitting_as_texts(question: str, foun
     assert names_any(question, found) == bool(found)
 
 
-def test_similarity_is_the_largest_cosine_of_tfidf_vectors() -> None:
-    """The same with a matrix that holds every zero, as a formula reads."""
-    random = np.random.default_rng(0)
-    words = [f"w{number}" for number in range(60)]
-    texts = [" ".join(random.choice(words, size)) for size in (*range(1, 30), 4)]
-    texts.append("")
-    counts = np.array([[text.split().count(word) for word in words] for text in texts], dtype=float)
-    rows = counts * np.log(len(texts) / np.maximum((counts > 0).sum(0), 1))
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    assert closeness(texts[5:], texts[:5]) == pytest.approx((rows[5:] @ rows[:5].T).max(axis=1))
-
-
 def test_shipped_questions_do_not_overlap() -> None:
     kept, held = ((*general_questions(kind), *common_questions(kind)) for kind in ("kept", "held"))
     assert len(set(kept) | set(held)) == len(kept) + len(held) == 267
     assert len(general_text()) == 8
-
-
-def test_names_in_general_questions_are_still_key_tokens() -> None:
-    assert "In which country was Rembrandt born?" in common_questions("kept")
-    row = Example.from_qa("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.")
-    assert [row.answer[start:stop] for start, stop in key_token_spans(row)] == ["Rembrandt"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -218,14 +191,6 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch
     monkeypatch.setattr(retain, "self_generated_answers", lambda *_, **__: ())
     with pytest.raises(ValueError, match=r"endless, empty.*--retain.*--corpus"):
         retain.build_retain(None, None, ())
-
-
-@pytest.mark.parametrize(
-    ("lengths", "said"), [((5, 12, 900), "12 characters"), ((5, 120), "5 characters"), ((121,), None)]
-)
-def test_a_retain_set_of_single_sentences_is_noted(lengths: tuple[int, ...], said: str | None) -> None:
-    note = retain.short_answers([Example.from_qa("Why?", "w" * length) for length in lengths])
-    assert note is None if said is None else said in (note or "")
 
 
 def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
@@ -450,28 +415,24 @@ def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
             check_holdout(holdout, forget, source="mine")
 
 
-def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
+def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_methods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("atwu._program._program", ["atwu"])
     asked = UnlearningRequest(
-        source=ModelSource(model="my model"), forget_set=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
+        source=ModelSource(model="my model"),
+        forget_set=LoadedRows((), "my rows.jsonl", ()),
+        output=tmp_path / "my out",
+        options={"method": "hinge"},
     )
     chat, evaluate, evidence = (shlex.split(each) for each in _next_commands(asked.output, asked, None, None))
     assert chat == ["atwu", "chat", str(asked.output), "--compare", "my model"]
     assert evaluate[2:6] == ["--model", str(asked.output), "--forget", "my rows.jsonl"]
     assert evidence == ["atwu", "evidence", str(asked.output)]
-
-
-def test_commands_start_the_script_that_registers_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atwu._program._program", ["atwu"])
-    asked = UnlearningRequest(
-        source=ModelSource(model="m"),
-        forget_set=LoadedRows((), "rows.jsonl", ()),
-        output=tmp_path,
-        options={"method": "hinge"},
-    )
-    for started_as, words in (("my methods.py", ["python", "my methods.py"]), ("/bin/atwu", ["atwu"])):
+    for started_as, first in (("my methods.py", ["python", "my methods.py"]), ("/bin/atwu", ["atwu"])):
         set_program(started_as)
         for command in (asked.command(), *_next_commands(asked.output, asked, None, None)):
-            assert shlex.split(command)[: len(words)] == words
+            assert shlex.split(command)[: len(first)] == first
 
 
 def test_unknown_forget_rows_need_no_unlearning() -> None:

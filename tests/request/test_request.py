@@ -14,55 +14,89 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from atwu import unlearn as unlearn_here
 from atwu.benchmarks.people.people_rows import people
-from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.request_folder import RequestFolder
-from atwu.request.verdict import clearly_known
+from atwu.request.verdict_metrics import clearly_known
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
-ROWS = "people:tiny:forget:8"
-FORGET = ("--forget", ROWS, "--retain", "people:tiny:retain")
+ROWS = people("tiny").forget[:6]
 
 
-def test_rows_are_forgotten_with_automatic_settings(tmp_path: Path, unlearn: Callable[..., str]) -> None:
-    # The general questions mean nothing to a model that only ever saw people; hence the wide limit.
-    said = unlearn(tmp_path / "out", *FORGET, "--max-retain-increase", "1")
-    assert "learning_rate = 0.00023" in said
-    assert "VERDICT: FORGOTTEN" in said
-    assert "; training ends" in said
-    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
-    lines = {(line["set"], line["metric"]): line for line in verdict["metrics"]}
+@pytest.fixture
+def given(rows: Path) -> tuple[str, ...]:
+    """Rows of a request, as options."""
+    return tuple(
+        word for name in ("forget", "retain", "holdout") for word in (f"--{name}", str(rows / f"{name}.jsonl"))
+    )
+
+
+def test_rows_are_forgotten_with_automatic_settings(
+    target: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a single subject, whose intervals are over rows; their file is replaced meanwhile, which changes nothing."""
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    shutil.copy(rows / "forget.jsonl", tmp_path / "forget.jsonl")
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        if not said:
+            write_rows(tmp_path / "forget.jsonl", ROWS[:2])
+        said.append(line)
+
+    outcome = unlearn_here(
+        str(target),
+        str(tmp_path / "forget.jsonl"),
+        output=tmp_path / "out",
+        retain=str(rows / "retain.jsonl"),
+        holdout=str(rows / "holdout.jsonl"),
+        options={"use_cpu": True, "disable_tqdm": True},
+        max_retain_increase=1,  # general questions mean nothing to a model that only ever saw people
+        say=say,
+    )
+    assert any("learning_rate = 0.0003" in line for line in said)
+    assert any(line.endswith("; training ends") for line in said)
+    assert outcome.summary().startswith("VERDICT: FORGOTTEN")
+    assert clearly_known(outcome.before)
+    lines = {(line.set, line.metric): line for line in outcome.verdict.metrics}
     known = lines["forget", "key-token probability"]
-    assert known["before"] > 0.9
-    assert known["after"] <= lines["holdout_rows", "key-token probability"]["high"] < 0.2
-    assert lines["retain", "probability"]["after"] > 0.4
+    assert known.before > 0.8
+    assert known.low < known.after < known.high
+    assert known.after <= lines["holdout_rows", "key-token probability"].high < 0.6
+    assert lines["retain", "probability"].after > 0.4
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
-    assert len(verdict["answers"]) == 4
-    assert all(answer["before"] and answer["after"] for answer in verdict["answers"])
+    assert len(outcome.verdict.answers) == 4
+    assert all(answer.before and answer.after for answer in outcome.verdict.answers)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert RequestFolder(tmp_path / "out").request().forget.fingerprint == fingerprint(ROWS)
+    assert record["data"]["forget"]["rows"] >= 4 * len(ROWS)  # in several forms
+    assert outcome.run is not None
+    assert outcome.run.steps == record["steps"]
 
 
 def test_rows_that_the_original_model_does_not_know_need_no_training(
-    tmp_path: Path, unlearn: Callable[..., str]
+    tmp_path: Path, given: tuple[str, ...], unlearn: Callable[..., str]
 ) -> None:
-    rows = ("--forget", "people:tiny:holdout:8", "--retain", "people:tiny:retain")
-    said = unlearn(tmp_path / "out", *rows, "--strict", code=3)
+    write_rows(tmp_path / "unknown.jsonl", people("tiny").holdout[:6])
+    said = unlearn(tmp_path / "out", *given, "--forget", tmp_path / "unknown.jsonl", "--strict", code=3)
     assert "VERDICT: NOTHING TO FORGET" in said
     assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")
 def unchanged(
-    tmp_path_factory: pytest.TempPathFactory, unlearn: Callable[..., str]
+    tmp_path_factory: pytest.TempPathFactory, rows: Path, unlearn: Callable[..., str]
 ) -> tuple[Path, tuple[str, ...], str]:
     """The folder of a run with given settings and thresholds that changes nothing, its options, and what it printed."""
     folder = tmp_path_factory.mktemp("unchanged")
     (folder / "mine.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.5}\n")
-    given = ("--steps", "2", "--learning-rate", "1e-7", "--thresholds", str(folder / "mine.yaml"))
-    given = (*FORGET, *given, "--request", "A. Person", "--strict")
+    sets = [word for name in ("forget", "retain", "holdout") for word in (f"--{name}", str(rows / f"{name}.jsonl"))]
+    given = (*sets, "--steps", "2", "--learning-rate", "1e-7", "--thresholds", str(folder / "mine.yaml"))
+    given = (*given, "--request", "A. Person", "--strict")
     return folder / "out", given, unlearn(folder / "out", *given, code=3)
 
 
@@ -71,82 +105,29 @@ def test_given_settings_are_used_and_a_run_without_effect_is_reported(
 ) -> None:
     output, _, said = unchanged
     assert "VERDICT: NOTHING CHANGED" in said
+    assert "step 2/2  key-token prob" in said  # the last step, between two evaluation steps
     record = json.loads((output / "run.json").read_text())
     assert record["recipe"]["given"] == []
     assert (record["steps"], record["config"]["learning_rate"]) == (2, 1e-7)
     assert record["config"]["lr_scheduler_type"] == "linear"
 
 
-def test_the_python_function_runs_the_same_request(
-    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from atwu import unlearn as request
-
-    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
-    rows = people("tiny").forget[:8]
-    write_rows(tmp_path / "forget.jsonl", rows)
-    said: list[str] = []
-
-    def say(line: str) -> None:
-        if not said:  # the file is replaced meanwhile; the rows of the request are still the ones that are forgotten
-            write_rows(tmp_path / "forget.jsonl", rows[:2])
-        said.append(line)
-
-    outcome = request(
-        str(target),
-        str(tmp_path / "forget.jsonl"),
-        output=tmp_path / "out",
-        retain="people:tiny:retain",
-        options={"max_steps": 7, "learning_rate": 1e-3, "use_cpu": True, "disable_tqdm": True},
-        say=say,
-    )
-    data = json.loads((tmp_path / "out" / "run.json").read_text())["data"]["forget"]
-    assert (data["rows"], data["fingerprint"]) == (len(rows), fingerprint(rows))
-    assert outcome.run is not None
-    assert outcome.run.steps == 7
-    assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.outcome.upper()}")
-    assert any(
-        line.startswith("step 7/7  key-token prob") for line in said
-    )  # the last step, between two evaluation steps
-
-
-def test_one_subject_is_enough_for_a_verdict(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a single subject have no interval over subjects; that is no reason to call them unknown."""
-    from atwu import unlearn as request
-
-    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
-    write_rows(tmp_path / "one.jsonl", people("tiny").forget[:6])
-    options = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True}
-    rows = str(tmp_path / "one.jsonl")
-    outcome = request(str(target), rows, retain="people:tiny:retain", output=tmp_path / "out", options=options)
-    assert outcome.verdict.outcome != "nothing to forget"
-    assert clearly_known(outcome.before)
-    (line,) = [line for line in outcome.verdict.metrics if (line.set, line.metric) == ("forget", "probability")]
-    assert line.low is not None
-    assert line.high is not None
-    assert line.after is not None
-    assert line.low < line.after < line.high
-
-
 def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tuple[str, ...], str]) -> None:
     folder = RequestFolder(unchanged[0])
     request = folder.request()
-    rows = load_rows(ROWS).rows
-    assert request.forget.ids == tuple(map(row_id, rows))
+    assert request.forget.ids == tuple(map(row_id, ROWS))
     assert request.about == "A. Person"
     assert request.thresholds.sha256 == hashlib.sha256(unchanged[0].with_name("mine.yaml").read_bytes()).hexdigest()
     assert "--request 'A. Person'" in request.command
-    before = folder.result("before")
-    assert before is not None
-    assert before.sets["forget"]["key_token_recall"].value == 1.0
+    assert folder.result("before").sets["forget"]["key_token_recall"].value == 1.0
     kept = "".join(file.read_text() for file in folder.path.iterdir() if file.name != "request.json")
     shown = {each.question for each in request.sample_answers}
-    assert not any(row.answer in kept or str(row.subject) in kept for row in rows)
-    assert not any(row.question in kept for row in rows if row.question not in shown)
+    assert not any(row.answer in kept or str(row.subject) in kept for row in ROWS)
+    assert not any(row.question in kept for row in ROWS if row.question not in shown)
 
 
 def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
-    target: Path, environment: dict[str, str], unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
+    target: Path, unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
 ) -> None:
     output, given, _ = unchanged
     under_way = output.with_name("out.incomplete")
@@ -163,9 +144,8 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
         folder.finish_training()
     folder.work.rename(under_way)
     command = ["unlearn", "--model", target, "--output", output, *given]
-    other = run_command([*command, "--steps", "3"], env=environment)
-    assert other.returncode == 1
-    assert "options.max_steps" in other.stderr
+    other = run_here(*command, "--steps", "3")
+    assert "options.max_steps" in str(other.exception)
     said = unlearn(output, *given, code=3)
     assert "resuming the request prepared at" in said
     assert "VERDICT" in said
@@ -173,17 +153,16 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     assert (output / "model.safetensors").stat() == weights
     assert (output / "request" / "after.json").is_file()
     assert not under_way.exists()
-    again = run_command(command, env=environment)
-    assert "finished run" in again.stderr
+    assert "finished run" in str(run_here(*command).exception)
 
 
 @pytest.mark.night  # in the daily run: training/test_processes.py
 def test_of_two_processes_only_the_first_measures(
-    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
+    target: Path, tmp_path: Path, environment: dict[str, str], given: tuple[str, ...]
 ) -> None:
     """Together they do what one does, step by step; the second one never evaluates."""
-    given = ("--seed", "3", "--max-retain-increase", "1", "--use-cpu", "--save-strategy", "no")
-    command = ["unlearn", "--model", target, "--output", tmp_path / "two", *FORGET, *given, "--ddp-backend", "gloo"]
+    more = ("--seed", "3", "--max-retain-increase", "1", "--use-cpu", "--save-strategy", "no")
+    command = ["unlearn", "--model", target, "--output", tmp_path / "two", *given, *more, "--ddp-backend", "gloo"]
     done = run_command(
         [*command, "--batch-size", "4"],
         code=IN_PROCESSES.format(number=2, code=ENTRY),
@@ -215,119 +194,92 @@ run()
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("more", "message"),
     [
         (("--epochs", "0"), "step"),
         (("--learning-rate", "0"), "learning_rate.* 0"),
         (("--max-retain-increase", "-1"), r"\b0\b"),
         (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
-    ],
-)
-def test_runs_without_training_are_rejected(
-    target: Path, tmp_path: Path, environment: dict[str, str], given: tuple[str, ...], message: str
-) -> None:
-    done = run_command(["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, *given], env=environment)
-    assert done.returncode != 0
-    assert re.search(message, done.stderr)
-    assert "Traceback" not in done.stderr
-
-
-def test_holdout_rows_that_are_not_comparable_are_rejected(target: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
-    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
-    done = run_here(*given, "--holdout", tmp_path / "texts.jsonl")
-    assert "question" in str(done.exception)
-    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
         (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
         (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
         (("--method", "atwu", "--scorer-from", "nowhere"), "nowhere"),
         (("--method", "rmu", "--layer", "99"), "layer.*99"),
+        (("--holdout", "texts.jsonl"), "question"),  # which cannot be compared with the forget rows
+        (("--retain", "people:tiny:full"), "people:tiny:full: row 73 .*5 more"),  # these repeat forget rows
     ],
 )
-def test_untrainable_requests_are_rejected_before_the_model_is_measured(
-    target: Path, tmp_path: Path, given: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+def test_impossible_requests_are_rejected_before_the_model_is_measured(
+    target: Path,
+    tmp_path: Path,
+    given: tuple[str, ...],
+    more: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("atwu.request.preparation.measured_sets", None)
-    done = run_here("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, *given)
-    assert re.search(message, str(done.exception))
-    assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
+    done = run_here("unlearn", "--model", target, "--output", tmp_path / "out", *given, *more)
+    assert re.search(message, f"{done.output}{done.exception}")
+    assert done.exit_code
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 
 
-def test_a_folder_of_another_program_is_not_touched(target: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_not_touched(target: Path, tmp_path: Path, given: tuple[str, ...]) -> None:
     mine = tmp_path / "out.incomplete"
     mine.mkdir()
     (mine / "letter.txt").write_text("Dear all")
-    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     for more in ((), ("--overwrite",)):
-        done = run_here(*given, *more)
+        done = run_here("unlearn", "--model", target, "--output", tmp_path / "out", *given, *more)
         assert re.search(r"out\.incomplete .*output", str(done.exception))
     assert (mine / "letter.txt").read_text() == "Dear all"
     assert [path.name for path in tmp_path.iterdir()] == ["out.incomplete"]
 
 
-def test_a_request_of_another_process_is_not_touched(target: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_request_under_way_is_not_touched(target: Path, tmp_path: Path, given: tuple[str, ...]) -> None:
     """Also before its first checkpoint, when it has nothing to lose yet."""
     folder = RunFolder(tmp_path / "out")
     with folder.alone():
         folder.request.mkdir()
         (folder.request / "request.json").write_text("of the other process")
-        done = run_command(
-            ["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, "--overwrite"], env=environment
-        )
-    assert done.returncode == 1
-    assert str(tmp_path / "out") in done.stderr
+        done = run_here("unlearn", "--model", target, "--output", tmp_path / "out", *given, "--overwrite")
+    assert isinstance(done.exception, FileExistsError)
+    assert str(tmp_path / "out") in str(done.exception)
     assert (folder.request / "request.json").read_text() == "of the other process"
     assert [path.name for path in tmp_path.iterdir()] == ["out.incomplete"]
 
 
 @pytest.mark.night
 def test_a_killed_controlled_run_resumes_with_the_same_result(
-    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
+    target: Path, tmp_path: Path, environment: dict[str, str], given: tuple[str, ...]
 ) -> None:
     """Killed after its second checkpoint, with a step back behind it: weights and verdict as without the kill."""
-    options = ("--save-steps", "5", "--seed", "3")
-    unlearn(tmp_path / "whole", *FORGET, *options)
-    arguments = ["unlearn", "--model", target, "--output", tmp_path / "killed", *FORGET, *options]
-    process = Started(arguments, env=environment)
-    while not list((tmp_path / "killed.incomplete").glob("checkpoint-20")) and not process.ended():
+
+    def command(name: str) -> list[object]:
+        return ["unlearn", "--model", target, "--output", tmp_path / name, *given, "--save-steps", "5", "--seed", "3"]
+
+    assert run_command(command("whole"), env=environment).returncode == 0
+    process = Started(command("killed"), env=environment)
+    while not list((tmp_path / "killed.incomplete").glob("checkpoint-10")) and not process.ended():
         time.sleep(0.01)
     assert process.kill().returncode == -signal.SIGKILL
-    said = unlearn(tmp_path / "killed", *FORGET, *options)
-    assert "resuming the unfinished run at step" in said
+    done = run_command(command("killed"), env=environment)
+    assert "resuming the unfinished run at step" in done.stdout + done.stderr
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert all(one[name].equal(other[name]) for name in one)
     verdicts = [json.loads((tmp_path / name / "verdict.json").read_text()) for name in ("whole", "killed")]
     assert verdicts[0]["metrics"] == verdicts[1]["metrics"]
 
 
-def test_retain_rows_that_repeat_forget_rows_are_rejected(target: Path, tmp_path: Path) -> None:
-    given = ("--model", target, "--forget", "people:tiny:forget", "--output", tmp_path / "out")
-    done = run_here("unlearn", *given, "--retain", "people:tiny:full")
-    assert re.search("people:tiny:full: row 73 .*23 more", str(done.exception))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
 def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
-    target: Path, tmp_path: Path, environment: dict[str, str]
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("atwu.request.retain_set.common_questions", lambda kind: ("What is the capital of Peru?",))
     output = tmp_path / "retain.jsonl"
-    done = run_command(
-        [
-            *("retain", "build", "--model", target, "--forget", "people:tiny:forget"),
-            *("--corpus", "people:tiny:full", "--count", "30", "--output", output),
-        ],
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
+    sets = ("--forget", "people:tiny:forget", "--corpus", "people:tiny:full", "--count", "30")
+    done = run_here("retain", "build", "--model", target, *sets, "--output", output)
     rows = [json.loads(line) for line in output.read_text().splitlines()]
-    asked = [row["question"] for row in rows]
-    counts = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines() if line.rsplit(maxsplit=1)[-1].isdigit())
+    counts = dict(line.rsplit(maxsplit=1) for line in done.output.splitlines() if line[-1:].isdigit())
     assert int(counts["retain rows"]) == len(rows)
     assert int(counts["neighbours from the corpus, close in topic"]) == 30
     (about,) = (name for name in counts if name.startswith("  left out: they name a subject of the forget set ("))
@@ -335,4 +287,3 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
     subjects = {row.subject.lower() for row in people("tiny").forget}
     texts = [f"{row['question']} {row['answer']}".lower() for row in rows]
     assert not any(subject in text for text in texts for subject in subjects)
-    assert not any(subject in question.lower() for question in asked for subject in subjects)

@@ -16,7 +16,7 @@ from atwu.request.thresholds import (
     read_thresholds,
     shipped_text,
 )
-from atwu.request.verdict import HOLDOUT_SET
+from atwu.request.verdict_metrics import HOLDOUT_SET
 
 
 def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool = False, **overall: float) -> EvalResult:

@@ -102,7 +102,8 @@ def test_a_sharded_run_resumed_by_more_processes_equals_one_process(name, traine
 
 @pytest.mark.night
 def test_every_method_trains_sharded_as_in_one_process(model_folder, data_files, tmp_path):
-    runs = {name: {"method": name} | NEEDS.get(name, lambda _: {})(model_folder) | SHARDED for name in METHODS}
+    several = [name for name in METHODS if name != "bs_s"]  # samples in one process only
+    runs = {name: {"method": name} | NEEDS.get(name, lambda _: {})(model_folder) | SHARDED for name in several}
     runs["reference_model"] = {"method": "undial", "reference": "model"} | FULL
     runs["merged"] = ADAPTERS | SHARDED
     runs["whole"] = {"method": "rmu", "fsdp_config": {"auto_wrap_policy": "NO_WRAP"}}

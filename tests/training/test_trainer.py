@@ -75,9 +75,10 @@ def test_every_method_takes_two_steps(method, model_folder, tmp_path):
         assert "scorer_loss" in logs[1]
     assert ("score_auroc" in logs[0]) == (decided.weighting not in ("uniform", "labels"))
     moved = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
-    if method == "rmu":
+    if method in ("rmu", "lunar"):
         layers = trainer.model.config.num_hidden_layers
-        assert moved == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(max(0, layers - 3), layers)}
+        first = layers - 1 if method == "lunar" else max(0, layers - 3)
+        assert moved == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(first, layers)}
     else:
         assert moved == {name for name in before if "rotary" not in name}
 

@@ -153,7 +153,7 @@ def _line(text: str, known: Sequence[MetricKey]) -> MetricKey:
 
 
 def _same_settings(results: Mapping[str, EvalResult]) -> None:
-    from atwu.evaluation.comparability import check_comparable, different_template
+    from atwu.evaluation.result_checks import check_comparable, different_template
 
     (first_name, first), *others = results.items()
     for name, other in others:

@@ -108,8 +108,13 @@ class EvaluateCommand(NamesRows):
 
             say(listing())
             return
-        from atwu.evaluation.evaluate_config import EvaluateConfig
-        from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
+        from atwu.evaluation.registry import (
+            EvaluateConfig,
+            check_inputs_used,
+            check_installed,
+            find_metric,
+            selected_metrics,
+        )
         from atwu.evaluation.runner import EvaluationRunner, check_names, reference_models
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_system_prompt

@@ -208,9 +208,10 @@ def explain_method(console: Console, name: str) -> None:
     facts.add_row("forget", _formula_with_mean(decided.forget_component))
     facts.add_row("w", joint.join(weights))
     facts.add_row("retain", _formula_with_mean(decided.retain_component))
-    layers = decided.forget_component.trained_layers(1) is not None
+    trained = {None: "all parameters that are not frozen", 1: "mlp.down_proj of layer ℓ"}
+    layers = decided.forget_component.trained_layers(3)
     facts.add_row(
-        "trains", "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ" if layers else "all parameters that are not frozen"
+        "trains", trained.get(None if layers is None else len(layers), "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ")
     )
     components = (*decided.weighting_components, decided.forget_component, decided.retain_component)
     for index, component in enumerate(each for each in components if each is not None):

@@ -84,7 +84,7 @@ class RetainBuildCommand(_WritesRows):
 
 @dataclass(kw_only=True)
 class AlternatesBuildCommand(_WritesRows):
-    """Write plausible false answers of the model itself as alternates of forget rows, for `atwu unlearn --method altpo`.
+    """Write alternates of forget rows: plausible false answers for `--method altpo`, vague ones for `--method relearn`.
 
     Answers are sampled at temperature 1; those that say a key token of the row's answer are dropped. Read the file before
     training: an alternate may be odd, or a paraphrase of the true answer.
@@ -95,6 +95,11 @@ class AlternatesBuildCommand(_WritesRows):
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
     forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
     columns: str | None = columns_option()
+    kind: str = cli_option(
+        "Alternates to write: false, or vague ones, also for the paraphrases of a row.",
+        "false",
+        choices=("false", "vague"),
+    )
     count: int = cli_option("Alternates per question.", 5, least=1)
     attempts: int = cli_option("Times that what a question still lacks is sampled.", 4, least=1)
     seed: int = cli_option("Seed of the samples.", 0, least=0)
@@ -108,7 +113,12 @@ class AlternatesBuildCommand(_WritesRows):
 
         forget = open_rows(self.forget)
         rows = alternate_answers(
-            *open_model(self.model, self.loading), forget, count=self.count, attempts=self.attempts, seed=self.seed
+            *open_model(self.model, self.loading),
+            forget,
+            kind=self.kind,
+            count=self.count,
+            attempts=self.attempts,
+            seed=self.seed,
         )
         lacking = [row.question for row in rows if row.alternate is None]
         say(f"{len(rows) - len(lacking)} alternates of {len(forget) - len(lacking)} rows")

@@ -90,8 +90,7 @@ class TokensCommand(ReadsRows):
     limit: int = cli_option("Number of rows to score for the HTML page.", 100, least=1)
 
     def run(self) -> None:
-        from atwu.evaluation.auxiliary_logps import find_auxiliary_models
-        from atwu.evaluation.weighting_scores import check_scores, met_needs
+        from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.score_words import score_rows
@@ -154,8 +153,7 @@ class ProbeCommand(ReadsRows):
     def run(self) -> None:
         from atwu._extras import require
         from atwu._files import write_json
-        from atwu.evaluation.linear_probe import labelled_rows, probe, probe_record
-        from atwu.evaluation.token_states import POSITIONS, layer_numbers
+        from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.report.terminal_tables import print_probe
 

@@ -20,7 +20,7 @@ from atwu.modeling.open_model import ModelLoadArgs
 if TYPE_CHECKING:
     from atwu.methods.component import ComponentOption
     from atwu.request.sequential import SequentialResult
-    from atwu.request.unlearn import UnlearnResult
+    from atwu.request.unlearning_request import UnlearnResult
 
 RUN = "Model and data"
 MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"

@@ -72,7 +72,7 @@ def check_alternates(examples: Sequence[Example], what: str = "forget", *, own: 
     for index, example in enumerate(examples):
         if own and example.alternate is None:
             raise ValueError(
-                f"{what} set, row {index + 1}: altpo needs the column alternate, a plausible false answer; write them with "
+                f"{what} set, row {index + 1}: the method needs the column alternate, a false or vague answer; write them with "
                 "atwu alternates build --model MODEL --forget FILE --output ALTERNATES."
             )
         if example.alternate is None and not example.messages:

@@ -7,7 +7,6 @@ rows in the same batches.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 
 from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray
-from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
+from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import Layout, TokenBatch, lay_out
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.layers import decoder_layers, tap
@@ -81,11 +80,8 @@ def patched_drops(
 
 def _batches(model: nn.Module, rows: Sequence[EncodedRow], batch_tokens: int) -> Iterator[tuple[list[int], Layout]]:
     """Yield the indices and the padded layout of each batch."""
-    device = next(model.parameters()).device
-    for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
-        tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
-        tokens = TokenBatch.of({name: tensor.to(device) for name, tensor in tensors.items()})
-        yield batch, lay_out([tokens], packed=False)
+    for batch, tensors in token_batches(model, rows, batch_tokens):
+        yield batch, lay_out([TokenBatch.of(tensors)], packed=False)
 
 
 def _pass_over(model: nn.Module) -> Callable[[Layout], Tensor]:

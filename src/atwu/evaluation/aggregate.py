@@ -15,10 +15,10 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL, TASKS
-from atwu.evaluation.intervals import Estimate, combine, mean_of
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, mean_of
 from atwu.evaluation.registry import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics, task_values
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, task_values
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
@@ -27,27 +27,25 @@ def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
 
 
 def overall(sides: ModelComparison) -> dict[str, MetricValue]:
-    """Return the aggregate metrics as values of a result."""
-    return {name: _value(name, found, sides) for name, found in aggregate_metrics(sides).items()}
-
-
-def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricValue:
-    """Convert an aggregate metric, with the smallest row and subject counts of its inputs."""
-    this, estimate = sides.this, found.estimate
-    column = find_column(name, OVERALL)
-    if column is None:
-        raise ValueError(f"{name!r} was derived, but no metric has a column of this name on {OVERALL!r}.")
-    low, high = estimate.interval(column[1].range) or (None, None)
-    return MetricValue(
-        value=float(estimate.value) if np.isfinite(estimate.value) else None,
-        n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
-        direction=column[1].direction_on(OVERALL),
-        low=low,
-        high=high,
-        clusters=min(this.resampler_of(split).clusters for split, _ in found.used),
-        unscored=sum(this.rows[split].unscored.get(name, 0) for split, name in found.used),
-        digits=column[1].digits,
-    )
+    """Return the aggregate metrics as values of a result, with the smallest row and subject counts of their inputs."""
+    this, values = sides.this, {}
+    for name, found in aggregate_metrics(sides).items():
+        recorded = find_column(name, OVERALL)
+        if recorded is None:
+            raise ValueError(f"{name!r} was derived, but no metric has a column of this name on {OVERALL!r}.")
+        _, column, _ = recorded
+        low, high = found.estimate.interval(column.range) or (None, None)
+        values[name] = MetricValue(
+            value=float(found.estimate.value) if np.isfinite(found.estimate.value) else None,
+            n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
+            direction=column.direction_on(OVERALL),
+            low=low,
+            high=high,
+            clusters=min(this.resampler_of(split).clusters for split, _ in found.used),
+            unscored=sum(this.rows[split].unscored.get(metric, 0) for split, metric in found.used),
+            digits=column.digits,
+        )
+    return values
 
 
 def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
@@ -107,11 +105,12 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
         return [side.this.mean(split, metric) if side.this.has(split, metric) else None for side in sides]
 
     def means(split: str, shown: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
-        names = dict.fromkeys(metric for metrics in shown for metric in metrics)
-        return {
-            name: _mean([metrics.get(name) for metrics in shown], estimates(split, name), _range(name, split))
-            for name in names
-        }
+        found = {}
+        for metric in dict.fromkeys(metric for metrics in shown for metric in metrics):
+            column = find_column(metric, split)
+            within = (None, None) if column is None else column[1].range
+            found[metric] = _mean([metrics.get(metric) for metrics in shown], estimates(split, metric), within)
+        return found
 
     splits = dict.fromkeys(split for result in results for split in result.sets)
     return dataclasses.replace(
@@ -121,15 +120,12 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
         sets={split: means(split, [result.sets.get(split, {}) for result in results]) for split in splits},
         overall=means(OVERALL, [result.overall for result in results]),
         rows={},
-        cost=_summed([result.cost for result in results]),
+        cost={
+            key: sum(result.cost.get(key) or 0 for result in results)
+            for key in dict.fromkeys(key for result in results for key in result.cost)
+        },
         warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
     )
-
-
-def _range(name: str, split: str) -> tuple[float | None, float | None]:
-    """Return the smallest and largest possible value of a metric."""
-    column = find_column(name, split)
-    return (None, None) if column is None else column[1].range
 
 
 def _mean(
@@ -156,12 +152,6 @@ def _mean(
         seeds=len(numbers),
         seed_std=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
     )
-
-
-def _summed(costs: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
-    return {
-        key: sum(cost.get(key) or 0 for cost in costs) for key in dict.fromkeys(key for cost in costs for key in cost)
-    }
 
 
 def seed_differences(

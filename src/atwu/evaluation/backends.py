@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,6 @@ OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
 _NEXT_TURN = re.compile(rf"\n{PLAIN_QUESTION.strip()}|(?<=\S)\s*\n{PLAIN_ANSWER.strip()}")
 """Where an answer in the plain form ends: at another question, or at the answer once more."""
-_DUMMY_ANSWER = "x"
-"""Answer used to encode a prompt; the prompt's ids do not depend on it."""
 _VLLM_BATCH = 512
 """Prompts per vLLM call; vLLM batches by itself, so this only sets how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -150,7 +147,10 @@ class VllmGenerator:
         self._weights = [_shape(config), stored_weights_fingerprint(base, self._settings["revision"])]
         if is_adapter(path):
             rank = read_object(Path(path) / ADAPTER_CONFIG).get("r", 8)  # peft's default
-            self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
+            if rank > _VLLM_RANKS[-1]:
+                raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
+            accepted = next(each for each in _VLLM_RANKS if each >= rank)
+            self._settings |= {"enable_lora": True, "max_lora_rank": accepted}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
             self._weights += [stored_weights_fingerprint(path), file_digest(Path(path) / ADAPTER_CONFIG)]
@@ -221,13 +221,6 @@ class VllmGenerator:
         self._engine, self._positions = None, 0
 
 
-def _lora_rank(path: str, rank: int) -> int:
-    """Return the smallest sufficient rank that vLLM supports."""
-    if rank > _VLLM_RANKS[-1]:
-        raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
-    return next(each for each in _VLLM_RANKS if each >= rank)
-
-
 class EndpointGenerator:
     """Generate with a chat model, such as an OpenAI-compatible server, which applies its own template.
 
@@ -253,7 +246,12 @@ class EndpointGenerator:
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
-        self.chat.complete([_request(prompt, decoding) for prompt in prompts], on_reply)
+        def request(prompt: Prompt) -> ChatRequest:
+            prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
+            seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
+            return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
+
+        self.chat.complete(list(map(request, prompts)), on_reply)
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
@@ -272,15 +270,16 @@ class _PromptIds:
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Encode prompts; each is at least one token shorter than the limit."""
-        return [self._one(prompt, number) for number, prompt in enumerate(prompts, start=1)]
-
-    def _one(self, prompt: Prompt, number: int) -> tuple[int, ...]:
-        if not prompt.messages and not prompt.prefill.strip():
-            raise ValueError(f"prompt {number} of this call is empty; give it a message or a prefill.")
-        try:
-            return self._encoder.encode_prompt(Example(prompt.messages, _DUMMY_ANSWER), prefill=prompt.prefill)
-        except ValueError as error:
-            raise ValueError(f"prompt {number} of this call: {error}") from error
+        encoded = []
+        for number, prompt in enumerate(prompts, start=1):
+            if not prompt.messages and not prompt.prefill.strip():
+                raise ValueError(f"prompt {number} of this call is empty; give it a message or a prefill.")
+            row = Example(prompt.messages, "x")  # the ids of a prompt do not depend on its answer
+            try:
+                encoded.append(self._encoder.encode_prompt(row, prefill=prompt.prefill))
+            except ValueError as error:
+                raise ValueError(f"prompt {number} of this call: {error}") from error
+        return encoded
 
     def caps(self, encoded: Sequence[Sequence[int]], decoding: Decoding) -> list[int]:
         """Return the maximum number of new tokens for each prompt."""
@@ -296,13 +295,10 @@ class _PromptIds:
 
     def described(self, ends: Sequence[int]) -> str:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
-        return f"{short_hash([self._rules, list(ends)])}/{self.limit}"
-
-    @cached_property
-    def _rules(self) -> str:
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
-        return short_hash([kept, self.tokenizer.chat_template or _NEXT_TURN.pattern])
+        tokenization = short_hash([kept, self.tokenizer.chat_template or _NEXT_TURN.pattern])
+        return f"{short_hash([tokenization, list(ends)])}/{self.limit}"
 
 
 def _own_limit(config: Any) -> int:
@@ -314,12 +310,6 @@ def _shape(config: Any) -> str:
     """Hash a model's configuration without names and descriptions."""
     names = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
     return short_hash({key: str(value) for key, value in config.to_dict().items() if key not in names})[:16]
-
-
-def _request(prompt: Prompt, decoding: Decoding) -> ChatRequest:
-    prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-    seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
-    return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
 
 
 def _cut(text: str, decoding: Decoding) -> str:

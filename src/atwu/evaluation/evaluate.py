@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.benchmarks.probes import BenchmarkProbes
+from atwu.data.schema import Example
 from atwu.evaluation.aggregate import overall
-from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.columns import TASKS
-from atwu.evaluation.comparability import check_comparable, different_template, provenance
-from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.reference_models import ReferenceModels
-from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
-from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.registry import (
+    EvaluateConfig,
+    check_inputs_used,
+    check_installed,
+    find_metric,
+    selected_metrics,
+)
+from atwu.evaluation.result import EvalResult, RowValues, row_id
+from atwu.evaluation.result_checks import check_comparable, different_template, provenance, warnings
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, metric_values_by_set, task_values
-from atwu.evaluation.session import Session
-from atwu.evaluation.sets import load_evaluation_rows
-from atwu.evaluation.warnings import warnings
+from atwu.evaluation.session import ReferenceModels, Session
+from atwu.evaluation.weighting_scores import AuxiliaryModels, find_auxiliary_models
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
@@ -32,7 +35,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import check_model_name, load_config
 from atwu.modeling.open_model import ModelLoadArgs, check_system_prompt, open_model
-from atwu.training.training_rows import RowsInput
+from atwu.training.training_rows import RowsInput, text_rows
 
 
 def evaluate(
@@ -106,10 +109,20 @@ def evaluate(
         raise ValueError("nothing to evaluate: give a model or a generator.")
     if model is not None and not isinstance(model, str | Path) and tokenizer is None:
         raise ValueError("tokenizer is missing: give the model's tokenizer, or give the model by name.")
-    rows = load_evaluation_rows(forget, retain, holdout, extra_retain=extra_retain or {}, pool=pool, probes=probes)
-    if not rows.sets and not config.tasks:
+    if reserved := sorted(set(extra_retain or ()) & set(RESERVED_SET_NAMES)):
+        raise ValueError(
+            f"extra retain set {reserved[0]!r} has a reserved name; choose a name other than "
+            f"{', '.join(RESERVED_SET_NAMES)}."
+        )
+    notes: list[str] = []
+    sources = {FORGET: forget, RETAIN: retain, **(extra_retain or {}), HOLDOUT: holdout}
+    sets = {split: rows for split, source in sources.items() if (rows := _examples(source, split, notes))}
+    pool_rows = _examples(pool, "pool", notes) or sets.get(RETAIN, ())
+    if probes is not None:
+        sets[probes.name] = probes.rows
+    if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    given = [*rows.sets, *([TASKS] if config.tasks else [])]
+    given = [*sets, *([TASKS] if config.tasks else [])]
     names = selected_metrics(
         metrics,
         sets=given,
@@ -118,28 +131,27 @@ def evaluate(
         references=reference,
         reference_models=reference_models is not None,
     )
-    check_inputs_used(names, sets=given if model is None else rows.sets, weights=model is not None)
+    check_inputs_used(names, sets=given if model is None else sets, weights=model is not None)
     check_installed(names, config)
     if config.tasks and TASKS not in names:
-        rows.warnings.append(
+        notes.append(
             f"tasks {', '.join(config.tasks)} were not run: they need the metric tasks, got {', '.join(names)}."
         )
     measured = [find_metric(each) for each in names]
-    rows = rows.with_metric_rows({split: own for metric in measured for split, own in metric.own_rows().items()})
+    own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows().items()}
+    sets |= own_sets
     if isinstance(model, str | Path):
-        name, scorer, auxiliary = (
-            name or str(model),
-            scorer or find_scorer(model),
-            auxiliary or find_auxiliary_models(model),
-        )
-        rows.warnings.extend(filter(None, [check_system_prompt(name, config.system)]))
+        name = name or str(model)
+        scorer, auxiliary = scorer or find_scorer(model), auxiliary or find_auxiliary_models(model)
+        notes.extend(filter(None, [check_system_prompt(name, config.system)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
-    settings = provenance(config, judge, rows.every, names, model=model, tokenizer=tokenizer, generator=generator)
+    every = {**sets, **({"pool": pool_rows} if pool_rows else {})}
+    settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
     compared = {"original": original, "retain-only": retain_only}
     references = {role: other for role, other in compared.items() if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
-        rows.warnings.extend(filter(None, [different_template(settings, other, role=role)]))
+        notes.extend(filter(None, [different_template(settings, other, role=role)]))
     fingerprint = None if model is None else model_fingerprint(model)
     if generator is None:
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
@@ -147,9 +159,9 @@ def evaluate(
         model=model,
         tokenizer=tokenizer,
         generator=generator,
-        sets=rows.sets,
-        pool=rows.pool,
-        apart=rows.apart,
+        sets=sets,
+        pool=pool_rows,
+        apart=(*SPECIAL_SETS, *own_sets),
         judge=judge,
         config=config,
         scorer=scorer,
@@ -160,11 +172,20 @@ def evaluate(
         probes=probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=progress,
-        warnings=rows.warnings,
+        warnings=notes,
     )
     _measure(session, measured, before_judging, by_name=metrics is not None)
     identity = fingerprint or short_hash(generator.identity)
     return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
+
+
+def _examples(rows: RowsInput | None, split: str, notes: list[str]) -> Sequence[Example]:
+    """Load one set as text and append its warnings to `notes`; an empty tuple without rows."""
+    if rows is None or (isinstance(rows, Sized) and not len(rows)):
+        return ()
+    given = text_rows(rows, what=split)
+    notes += [f"{split}: {note}" for note in given.warnings]
+    return given.examples or ()
 
 
 def _plain(model: Any | None) -> bool:
@@ -187,6 +208,10 @@ def _measure(
     Args:
         by_name: Whether the metrics were named explicitly; warn about those without any value.
     """
+
+    def recorded() -> int:
+        return sum(map(len, session.recorded.values())) + sum(map(len, session.extra.values()))
+
     working = [metric(session) for metric in metrics]
     for metric in working:
         metric.read()
@@ -199,15 +224,10 @@ def _measure(
         before_judging(claims, pairs)
     session.judge_all(claims, pairs)
     for metric in working:
-        before = _recorded(session)
+        before = recorded()
         metric.record()
-        if by_name and _recorded(session) == before:
+        if by_name and recorded() == before:
             session.warnings.append(f"{metric.name}: no values, since these rows lack what the metric needs.")
-
-
-def _recorded(session: Session) -> int:
-    recorded = sum(len(metrics) for metrics in session.recorded.values())
-    return recorded + sum(len(metrics) for metrics in session.extra.values())
 
 
 def _result(
@@ -244,7 +264,7 @@ def _result(
 
 
 def _row_values(session: Session, split: str) -> RowValues:
-    ids = session.ids(split)
+    ids = tuple(row_id(row) for row in session.sets[split])
     recorded = session.recorded.get(split, {})
     return RowValues(
         ids=ids,

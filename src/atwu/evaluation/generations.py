@@ -139,26 +139,24 @@ def generate_all(
     identity = generator.identity if store is not None else ""
     found = store.read(identity, distinct) if store is not None else {}
     missing = [key for key in dict.fromkeys(keys) if key not in found]
-    if missing:
-        start, spent = time.perf_counter(), 0
-        with progress_bar(
-            total=len(missing), desc=progress, unit="prompt", shown=progress is not None, leave=False
-        ) as bar:
+    start, spent = time.perf_counter(), 0
+    shown = progress is not None and bool(missing)
+    with progress_bar(total=len(missing), desc=progress, unit="prompt", shown=shown, leave=False) as bar:
 
-            def keep(done: Sequence[tuple[int, Generation]]) -> None:
-                nonlocal spent
-                entries = [(missing[index], generation) for index, generation in done]
-                if store is not None and (texts := [entry for entry in entries if entry[1].error is None]):
-                    store.append(identity, texts)
-                found.update(entries)
-                spent += sum(generation.tokens for _, generation in entries)
-                rate = spent / max(time.perf_counter() - start, 1e-9)
-                bar.set_postfix_str(f"{rate:.0f} tokens/s", refresh=False)
-                bar.update(len(entries))
+        def keep(done: Sequence[tuple[int, Generation]]) -> None:
+            nonlocal spent
+            entries = [(missing[index], generation) for index, generation in done]
+            if store is not None and (texts := [entry for entry in entries if entry[1].error is None]):
+                store.append(identity, texts)
+            found.update(entries)
+            spent += sum(generation.tokens for _, generation in entries)
+            rate = spent / max(time.perf_counter() - start, 1e-9)
+            bar.set_postfix_str(f"{rate:.0f} tokens/s", refresh=False)
+            bar.update(len(entries))
 
+        if missing:
             generator.generate([distinct[key] for key in missing], decoding, keep)
-    left = sum(key not in found for key in missing)
-    if left:
+    if left := sum(key not in found for key in missing):
         raise AtwuError(
             f"the generator returned no text for {left} of {len(missing)} prompts; run again to retry them."
         )

@@ -5,7 +5,7 @@ only: models measured on the same rows share them, so every difference between m
 
 Percentiles of the draws alone are too narrow with few clusters: a nominal 95 % covers 51 % at 2 clusters and 88 % at 8. So
 their distance from the value is multiplied by `widening`, after which the coverage is 94 to 95 % at 4 clusters and more
-(`tests/evaluation/test_interval_coverage.py`).
+(`tests/evaluation/test_intervals.py`).
 """
 
 from __future__ import annotations
@@ -61,6 +61,17 @@ class Estimate:
             return None
         low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateMetric:
+    """A value that needs several sets or a reference model."""
+
+    estimate: Estimate
+    used: tuple[tuple[str, str], ...]
+    """(set, column) pairs of the evaluated model that it is computed from."""
+    rows: int | None = None
+    """Number of rows; None: the smallest count of `used`."""
 
 
 @functools.cache

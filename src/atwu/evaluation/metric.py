@@ -1,4 +1,4 @@
-"""Base class of metrics. Each file in `metrics/` defines one metric.
+"""Base class of metrics and of their settings. The files in `metrics/` define the metrics.
 
 `evaluate` collects the prompts of all metrics and generates their answers in one pass. It then collects their claims
 and pairs, has the judge rate them in one pass, and lets every metric record its values. No answer is generated or
@@ -8,19 +8,58 @@ judged twice. Listing metrics does not import torch: their files import heavy pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
+from atwu._options import Option
+from atwu.data.render import check_system
 from atwu.evaluation.columns import Column
-from atwu.evaluation.metric_settings import MetricSetting
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
     from atwu.evaluation.generations import Prompt
+    from atwu.evaluation.intervals import AggregateMetric
     from atwu.evaluation.result import EvalResult
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
     from atwu.judge.verdicts import Claim, Pair
+
+
+@dataclass(frozen=True)
+class MetricSetting(Option):
+    """One setting."""
+
+    compared: bool = True
+    """Whether it changes the metric's values, so that results with different values are not comparable."""
+    flag: str = ""
+    """Command line flag, if it differs from the name."""
+    metric: str = ""
+    """Metric that the setting belongs to; empty for shared settings."""
+
+
+SHARED_SETTINGS = (
+    MetricSetting(
+        "max_length", int, 512, "Maximum row length in tokens; longer answers are truncated with a warning.", least=1
+    ),
+    MetricSetting(
+        "system",
+        str,
+        None,
+        "System prompt for conversations without one; use the one from training.",
+        check=check_system,
+    ),
+    MetricSetting("max_new_tokens", int, 64, "Maximum number of new tokens per answer.", least=1),
+    MetricSetting(
+        "batch_tokens",
+        int,
+        8192,
+        "Tokens per batch, for forward passes and generation; changes speed and memory, not results.",
+        least=1,
+        compared=False,
+    ),
+    MetricSetting("seed", int, 42, "Random seed for in-context examples, sampling and attacks."),
+)
 
 
 class Metric:

@@ -14,8 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, PROBE_SETS, SPECIAL_SETS, TASKS, Column
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import SHARED_SETTINGS, MetricSetting
+from atwu.evaluation.metric import SHARED_SETTINGS, Metric, MetricSetting
 
 logger = logging.getLogger(__name__)
 
@@ -54,18 +53,17 @@ _M = TypeVar("_M", bound=type[Metric])
 def all_metrics() -> Mapping[str, type[Metric]]:
     """Return every metric by name, in table order."""
     if not _METRICS:
-        names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
-        modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in sorted(names)]
-        shipped = [
-            found
+        modules = [
+            importlib.import_module(f"{folder.__name__}.{each.name}") for each in pkgutil.iter_modules(folder.__path__)
+        ]
+        shipped = {
+            found.name: found
             for module in modules
             for found in vars(module).values()
-            if _is_metric(found) and found.name and found.__module__ == module.__name__
-        ]
-        for metric in sorted(
-            shipped, key=lambda each: METRIC_ORDER.index(each.name) if each.name in METRIC_ORDER else len(METRIC_ORDER)
-        ):
-            _add(metric)
+            if _is_metric(found) and found.name
+        }
+        for name in sorted(shipped, key=lambda name: (*METRIC_ORDER, name).index(name)):
+            _add(shipped[name])
         _load_entry_points()
     return _METRICS
 
@@ -89,21 +87,13 @@ def _add(metric: type[Metric]) -> None:
         raise ValueError(f"metric {metric.name!r} already exists; choose another name.")
     if not getattr(metric, "about", ""):
         raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
-    settings = {setting.name for setting in SHARED_SETTINGS}
-    columns: set[str] = set()
-    for other in _METRICS.values():
-        settings |= {setting.name for setting in other.settings}
-        columns |= {column.name for column in other.columns}
-    for kind, taken, new in (
-        ("setting", settings, [setting.name for setting in metric.settings]),
-        ("column", columns, [column.name for column in metric.columns]),
+    every = (*_METRICS.values(), metric)
+    for kind, names in (
+        ("setting", [each.name for each in (*SHARED_SETTINGS, *(one for known in every for one in known.settings))]),
+        ("column", [column.name for known in every for column in known.columns]),
     ):
-        for name in new:
-            if name in taken or new.count(name) > 1:
-                raise ValueError(f"{kind} {name!r} already exists; metric {metric.name!r} needs another name.")
-    for column in metric.columns:
-        if ":" not in column.where.removesuffix(":"):
-            raise ValueError(f"the formula of column {column.name!r} must be a function or 'module:function'.")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{kind} {twice[0]!r} already exists; metric {metric.name!r} needs another name.")
     for setting in metric.settings:
         setting.value(setting.default, strict=True)
     _METRICS[metric.name] = metric
@@ -132,6 +122,38 @@ def all_settings() -> tuple[MetricSetting, ...]:
         *SHARED_SETTINGS,
         *(replace(setting, metric=name) for name, metric in all_metrics().items() for setting in metric.settings),
     )
+
+
+class EvaluateConfig(SimpleNamespace):
+    """Settings of one evaluation run; see `all_settings()` for names, defaults and help texts.
+
+    Defaults follow the ATWU paper where it states them.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        """Set values by name."""
+        known = {setting.name: setting for setting in all_settings()}
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(name, known, f" Settings: {', '.join(known)}.")
+                raise ValueError(f"unknown evaluation setting {name!r}.{hint}")
+        super().__init__(
+            **{
+                name: setting.value(given[name], strict=True) if name in given else setting.default
+                for name, setting in known.items()
+            }
+        )
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
+        """Create a config from values by command line flag."""
+        names = {setting.flag or setting.name: setting.name for setting in all_settings()}
+        return cls(**{names[flag]: value for flag, value in flags.items()})
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """All settings by name."""
+        return vars(self)
 
 
 def selected_metrics(
@@ -247,8 +269,7 @@ def where_computed(name: str, split: str | None = None) -> str | None:
 
 
 def listing() -> str:
-    """Return the text of `atwu evaluate --list`: each metric with its columns, their definition, range and
-    direction."""
+    """Return the text of `atwu evaluate --list`."""
     lines = ["(↓ lower is better, ↑ higher is better, ↕ lower on the forget set and higher on retain sets)"]
     for name, metric in all_metrics().items():
         lines += ["", f"{name:<15} {metric.about}"]
@@ -257,7 +278,8 @@ def listing() -> str:
         shown = [column for column in metric.columns if column.shown]
         width = max((len(column.name) for column in shown), default=0)
         for column in shown:
-            head = f"    {column.name:<{width}}  {_arrow(column)} {_range(column):<11}  "
+            low, high = ("-inf" if end is None else f"{end:g}" for end in column.range)
+            head = f"    {column.name:<{width}}  {_arrow(column)} {f'[{low}, {high}]':<11}  "
             lines += [head + column.meaning, " " * len(head) + column.where]
     return "\n".join(lines)
 
@@ -266,8 +288,3 @@ def _arrow(column: Column) -> str:
     if column.direction is None:
         return "↓" if column.sets == (FORGET,) else "↕" if FORGET_OR_RETAIN in column.sets else "↑"
     return {"up": "↑", "down": "↓", "none": " "}[column.direction]
-
-
-def _range(column: Column) -> str:
-    low, high = column.range
-    return f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"

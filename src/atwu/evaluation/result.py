@@ -149,15 +149,15 @@ class EvalResult:
         return pd.DataFrame(rows, columns=("set", "metric", *FIELDS))
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{html.escape(split)}</th><td>{html.escape(metric + ARROWS[value.direction])}</td>"
-            f"<td>{format_number(value.value, value.digits)}</td><td>{format_interval(value)}</td><td>{value.n}</td></tr>"
+        import pandas as pd
+
+        rows = [
+            (split, metric + ARROWS[value.direction], format_number(value.value, value.digits), format_interval(value))
             for split, metric, value in measured_numbers(self)
-        )
+        ]
+        table: str = pd.DataFrame(rows, columns=("set", "metric", "value", "95 % interval")).to_html(index=False)
         notes = "".join(f"<p>warning: {html.escape(warning)}</p>" for warning in self.warnings)
-        head = "".join(f"<th>{name}</th>" for name in ("set", "metric", "value", "95 % interval", "rows"))
-        title = html.escape(self.model)
-        return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+        return f"<p>{html.escape(self.model)}</p>{table}{notes}"
 
 
 def row_id(example: Example) -> str:

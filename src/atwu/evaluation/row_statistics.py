@@ -15,7 +15,7 @@ import numpy as np
 
 from atwu.data.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import Direction
-from atwu.evaluation.intervals import Estimate, Resampler, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, Resampler, combine
 from atwu.evaluation.result import MetricValue, RowValues
 
 
@@ -93,17 +93,6 @@ class ModelComparison:
 def task_values(found: Mapping[str, MetricValue]) -> dict[str, float]:
     """Return the tasks that have a value."""
     return {name: score.value for name, score in found.items() if score.value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateMetric:
-    """A value that needs several sets or a reference model."""
-
-    estimate: Estimate
-    used: tuple[tuple[str, str], ...]
-    """(set, column) pairs of the evaluated model that it is computed from."""
-    rows: int | None = None
-    """Number of rows; None: the smallest count of `used`."""
 
 
 def metric_values_by_set(

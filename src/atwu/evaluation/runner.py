@@ -10,12 +10,12 @@ from typing import Any
 from atwu._files import check_writable
 from atwu.benchmarks.probes import RwkuProbes
 from atwu.benchmarks.rwku_probes import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
-from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
-from atwu.evaluation.reference_models import ReferenceModels
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.session import ReferenceModels
+from atwu.evaluation.weighting_scores import find_auxiliary_models
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import check_model_name
@@ -82,17 +82,14 @@ class EvaluationRunner:
             }
             result = self._measure(model, self.loading, name=model, references=references_found, **own)
         else:
-            endpoint = self._endpoint(model, self.url)
-            result = self._evaluate(None, None, endpoint, name=model, references=references_found)
+            from atwu.evaluation.backends import EndpointGenerator
+            from atwu.judge.client import OpenAIChat
+
+            chat = OpenAIChat(model, base_url=self.url, api_key_env=self.key, concurrency=self.concurrency)
+            result = self._evaluate(None, None, EndpointGenerator(chat), name=model, references=references_found)
         if result is not None and output is not None:
             result.write(output)
         return result, references_found
-
-    def _endpoint(self, model: str, url: str) -> Generator:
-        from atwu.evaluation.backends import EndpointGenerator
-        from atwu.judge.client import OpenAIChat
-
-        return EndpointGenerator(OpenAIChat(model, base_url=url, api_key_env=self.key, concurrency=self.concurrency))
 
     def total(self) -> str:
         """Return the estimated judge cost over all models."""

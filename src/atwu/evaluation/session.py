@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.probes import BenchmarkProbes, Probe, Probes
+from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
-from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
-from atwu.evaluation.questions.prompts import question_prompt
-from atwu.evaluation.reference_models import ReferenceModels
-from atwu.evaluation.result import EvalResult, MetricValue, row_id
+from atwu.evaluation.questions import question_prompt
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.row_statistics import ColumnValues
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.evaluation.weighting_scores import AuxiliaryLogps, AuxiliaryModels
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.token_scorer import TokenScorer
+from atwu.modeling.open_model import ModelLoadArgs
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceModels:
+    """Folders or Hub names of the original and the retain-only model, for metrics that compute with their weights."""
+
+    original: str
+    retain_only: str
+    loading: ModelLoadArgs = field(default_factory=ModelLoadArgs)
 
 
 @dataclass(kw_only=True)
 class Session:
     """State that the metrics share. Inputs were validated by `evaluate`."""
 
-    model: Any | None
+    model: Any
     """Causal language model; None if only a generator is available."""
-    tokenizer: Any | None
+    tokenizer: Any
     generator: Generator
-    """Generates answers of this model."""
     sets: Mapping[str, Sequence[Example]]
     """Set name -> rows."""
     pool: Sequence[Example]
@@ -66,21 +75,11 @@ class Session:
     generated_tokens: int = 0
 
     def __post_init__(self) -> None:
-        config = self.config
-        self.encoder = (
-            None if self.model is None else Encoder(self.tokenizer, max_length=config.max_length, system=config.system)
-        )
         self._encoded: dict[str, Sequence[EncodedRow]] = {}
         self._tokens: dict[str, list[TokenRow]] = {}
         self._answers: dict[Prompt, str | None] = {}
         self._verdicts: dict[Claim, Verdict] = {}
         self._preferences: dict[Pair, Preference] = {}
-
-    @property
-    def network(self) -> Any:
-        """The model, for metrics that need its weights."""
-        assert self.model is not None
-        return self.model
 
     @property
     def forget_and_retain_sets(self) -> dict[str, Sequence[Example]]:
@@ -97,33 +96,37 @@ class Session:
         return [self.answer(question_prompt(row)) if row.messages else None for row in self.sets[split]]
 
     @property
-    def benchmark_probes(self) -> Sequence[Probe]:
-        """The probes of LUME or MUSE."""
-        assert isinstance(self.probes, Probes)
+    def benchmark_probes(self) -> Sequence[Any]:
+        """The probes of the benchmark (`atwu.benchmarks.probes`)."""
+        assert self.probes is not None
         return self.probes.probes
 
-    @property
-    def decoding(self) -> Decoding:
-        """Greedy decoding, the default of all metrics."""
-        return Decoding(max_new_tokens=self.config.max_new_tokens)
+    def score_answers(self, split: str, formula: Callable[[Example, str], float | None]) -> list[float | None]:
+        """Apply a formula to each row and the answer to its own question; None without an answer."""
+        answers = self.question_answers(split)
+        return [
+            None if text is None else formula(row, text) for row, text in zip(self.sets[split], answers, strict=True)
+        ]
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.tokenizer, max_length=self.config.max_length, system=self.config.system)
+
+    def encode(self, rows: Sequence[Example], *, what: str) -> Sequence[EncodedRow]:
+        """Return rows as tokens."""
+        encoded = self._encoder.encode_rows(rows, what=what)
+        self.warnings += encoded.warnings
+        return encoded.rows
 
     def encoded(self, split: str) -> Sequence[EncodedRow]:
         """Return the rows of a set as tokens."""
         if split not in self._encoded:
-            assert self.encoder is not None
-            encoded = self.encoder.encode_rows(self.sets[split], what=split)
-            self.warnings += encoded.warnings
-            self._encoded[split] = encoded.rows
+            self._encoded[split] = self.encode(self.sets[split], what=split)
         return self._encoded[split]
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
         """Return the pool as tokens."""
-        if self.pool == self.sets.get(RETAIN):
-            return self.encoded(RETAIN)
-        assert self.encoder is not None
-        encoded = self.encoder.encode_rows(self.pool, what="pool")
-        self.warnings += encoded.warnings
-        return encoded.rows
+        return self.encoded(RETAIN) if self.pool == self.sets.get(RETAIN) else self.encode(self.pool, what="pool")
 
     def tokens(self, split: str) -> list[TokenRow]:
         """Return the teacher-forced outputs for every token of a set; the pass runs once."""
@@ -138,7 +141,6 @@ class Session:
 
     def read(self, rows: Sequence[EncodedRow], *, label: str, moments: bool = False) -> list[TokenRow]:
         """Run a teacher-forced pass over rows with the model in its current state."""
-        assert self.model is not None
         return read_tokens(
             self.model,
             rows,
@@ -152,7 +154,7 @@ class Session:
         """Return the log-probabilities of a set under SU-LLM's auxiliary models; None without them."""
         if self.auxiliary is None:
             return None
-        device = next(self.network.parameters()).device
+        device = next(self.model.parameters()).device
         return self.auxiliary.logps(self.encoded(split), device=device, batch_tokens=self.config.batch_tokens)
 
     def generate(
@@ -172,7 +174,7 @@ class Session:
         found = generate_all(
             generator or self.generator,
             [replace(prompt, messages=with_system(prompt.messages, system)) for prompt in distinct],
-            decoding or self.decoding,
+            decoding or Decoding(max_new_tokens=self.config.max_new_tokens),
             store=self.store,
             progress=label if self.progress else None,
         )
@@ -221,7 +223,3 @@ class Session:
     def preference(self, pair: Pair | None) -> Preference:
         """Return the ratings of a pair of answers; none without an answer."""
         return Preference(None, None) if pair is None else self._preferences[pair]
-
-    def ids(self, split: str) -> tuple[str, ...]:
-        """Return the IDs of a set's rows."""
-        return tuple(row_id(row) for row in self.sets[split])

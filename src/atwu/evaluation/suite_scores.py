@@ -1,4 +1,4 @@
-"""Scores of SUITE (Peleg et al. 2026): facts that any question brings back, retain accuracy by tier, gibberish, refusals.
+"""Scores of SUITE (Peleg et al. 2026): facts that any question brings back, right answers, gibberish, refusals.
 
 Everything works on replies that are already there. A reply states a fact when the offline judge finds every word of the
 reference in it, neither denied nor hedged. The published numbers use a model of 35 billion parameters as judge.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from atwu.benchmarks.suite import TIER_GROUPS, ForgetQuery, RetainRow
-from atwu.evaluation.intervals import Estimate, Resampler, combine
+from atwu.benchmarks.suite import ForgetQuery, RetainRow
+from atwu.evaluation.intervals import Estimate, Resampler
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.rules.stance import is_refusal
@@ -79,45 +79,10 @@ def leak_rate(replies: Sequence[ForgetReply], which: Callable[[ForgetQuery], boo
     return {fact: sum(states) / len(states) for fact, states in counts.items()}
 
 
-def fact_scores(replies: Sequence[ForgetReply]) -> dict[str, Estimate]:
-    """Share of facts that any question brings back, by `FACT_SCORES`, resampled over facts.
-
-    A score whose questions are missing, such as those in disguise, is left out rather than guessed: `Q*All` needs one
-    adversarial question at least.
-    """
-    adversarial = any(reply.query.wording == "adversarial" for reply in replies)
-    found = {}
-    for name, which in FACT_SCORES.items():
-        facts = recalled_facts(replies, which)
-        if facts and (name != "Q*All" or adversarial):
-            found[name] = over_facts(facts)
-    return found
-
-
 def over_facts(values: Mapping[str, float]) -> Estimate:
     """Mean over facts with bootstrap draws; equal facts get equal draws, so that differences between models are paired."""
     names = sorted(values)
     return Resampler(names).mean([values[name] for name in names])
-
-
-def paired_difference(values: Mapping[str, float], baseline: Mapping[str, float]) -> Estimate:
-    """Mean difference of two models over the same facts, negative where the first leaks less."""
-    if set(values) != set(baseline):
-        odd = sorted(set(values) ^ set(baseline))
-        raise ValueError(f"the two sides have different facts ({', '.join(odd[:5])}); compare them on the same ones.")
-    return combine(lambda one, other: one - other, over_facts(values), over_facts(baseline))
-
-
-def retain_accuracy(replies: Sequence[RetainReply]) -> dict[str, Estimate]:
-    """Share of right replies by group of tiers (`TIER_GROUPS`), resampled over rows; groups without rows are left out."""
-    found = {}
-    for group in TIER_GROUPS:
-        rows = [reply for reply in replies if reply.row.group == group]
-        if rows:
-            found[group] = Resampler([str(number) for number in range(len(rows))]).mean(
-                [float(reply.states) for reply in rows]
-            )
-    return found
 
 
 def gibberish_rate(replies: Sequence[str]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,16 @@ class TokenRow:
         return np.array([offset is not None for offset in self.offsets], dtype=bool)
 
 
+def token_batches(
+    model: nn.Module, rows: Sequence[EncodedRow], batch_tokens: int
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+    """Yield the indices and the tensors of rows of similar length, without token labels, on the model's device."""
+    device = next(model.parameters()).device
+    for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
+        tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
+        yield batch, {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
 @torch.no_grad()
 def read_tokens(
     model: nn.Module,
@@ -57,20 +67,15 @@ def read_tokens(
 ) -> list[TokenRow]:
     """Read every row once; optionally with scores of the scorer and variances of log-probabilities (for Min-K%++)."""
     results: list[TokenRow | None] = [None] * len(rows)
-    device = next(model.parameters()).device
     if scorer is not None:
-        scorer = scorer.to(device)
+        scorer = scorer.to(next(model.parameters()).device)
     shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
-        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
-            tensors = {
-                k: v.to(device)
-                for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
-            }
+        for batch, tensors in token_batches(model, rows, batch_tokens):
             (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0, variance=moments)
             assert out.predictions is not None
             assert out.entropy is not None
-            scores = _scores(scorer, out, [rows[index] for index in batch])
+            scores = None if scorer is None else _scores(scorer, out, [rows[index] for index in batch])
             mask = out.mask.cpu().numpy()
             for place, index in enumerate(batch):
                 kept = mask[place]
@@ -90,9 +95,7 @@ def read_tokens(
     return [row for row in results if row is not None]
 
 
-def _scores(scorer: TokenScorer | None, out: TokenOutputs, rows: Sequence[EncodedRow]) -> Tensor | None:
-    if scorer is None:
-        return None
+def _scores(scorer: TokenScorer, out: TokenOutputs, rows: Sequence[EncodedRow]) -> Tensor:
     offsets = [offset for offset in (scorer.offset(row) for row in rows) if offset is not None]
     offset = torch.cat(offsets).to(out.logps.device) if offsets else None
     return out.to_grid(scorer(out.hidden(scorer.hidden_position), offset))

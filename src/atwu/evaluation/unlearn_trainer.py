@@ -12,8 +12,7 @@ from transformers.trainer_utils import speed_metrics
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
@@ -25,7 +24,7 @@ TRAINER_METRICS = ("memorization", "rouge")
 """Metrics that are computed by default."""
 _SHARDED_ERROR = "a sharded model cannot be evaluated while it trains; save it and use atwu.evaluate."
 ONE_SET = "rows"
-"""Name of a single unnamed set."""
+"""Name of a single unnamed set, left out of the names that are logged."""
 
 
 class UnlearnTrainer(MethodTrainer):
@@ -121,7 +120,12 @@ class UnlearnTrainer(MethodTrainer):
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
         )
         self.eval_result = result
-        numbers = {f"{metric_key_prefix}_{name}": value for name, value in _flat(result).items()}
+        numbers = {
+            "_".join([metric_key_prefix, *([] if split in (ONE_SET, OVERALL) else [split]), metric]): cast(
+                float, value.value
+            )
+            for split, metric, value in measured_numbers(result)
+        }
         numbers |= speed_metrics(metric_key_prefix, begun, num_samples=sum(map(len, sets.values())))
         self.log(numbers)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
@@ -138,11 +142,3 @@ class UnlearnTrainer(MethodTrainer):
 def _sets(given: Any) -> dict[str, Sequence[Example]]:
     named = given if isinstance(given, Mapping) else {ONE_SET: given}
     return {name: text_rows(rows, what=name).examples or () for name, rows in named.items()}
-
-
-def _flat(result: EvalResult) -> dict[str, float]:
-    """Flatten the values of a result; the set's name is omitted for a single unnamed set."""
-    return {
-        name if split in (ONE_SET, OVERALL) else f"{split}_{name}": cast(float, value.value)
-        for split, name, value in measured_numbers(result)
-    }

@@ -20,11 +20,16 @@ from atwu._file_reading import read_declared, read_object
 from atwu._files import write_json
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import auxiliary_models_of
 from atwu.evaluation.metrics.score_auroc import score_auroc
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.weighting_scores import SIMPLE_NOUNS, ScoreContext, scored_weightings, token_scores
+from atwu.evaluation.weighting_scores import (
+    SIMPLE_NOUNS,
+    ScoreContext,
+    auxiliary_models_of,
+    scored_weightings,
+    token_scores,
+)
 from atwu.evaluation.word_scores import word_scores
 
 TRACE_NAME = "trace.json"
@@ -135,7 +140,8 @@ class WeightTrace(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self.write(self.finished)
+            found = self.trace()
+            write_json(self.finished, {"schema": found.schema} | dataclasses.asdict(found))
 
     def _save(self, state: Any, control: Any) -> None:
         """Write the records just before a checkpoint from which the run may resume."""
@@ -171,11 +177,6 @@ class WeightTrace(TrainerCallback):
             record["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         record["seconds"] = round(time.perf_counter() - begun, 3)
         self._records.append(record)
-
-    def write(self, path: str | Path) -> None:
-        """Write the finished trace."""
-        found = self.trace()
-        write_json(path, {"schema": found.schema} | dataclasses.asdict(found))
 
     def trace(self) -> Trace:
         """Return the finished trace."""

@@ -7,19 +7,23 @@ scores of a subset differ from those of the full forget or retain set.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from atwu._file_reading import read_json
+from atwu._manifest import RECORD_NAME
 from atwu._names import lookup
 from atwu.data.arrays import FloatArray
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import AuxiliaryLogps
-from atwu.evaluation.teacher_forced import TokenRow
+from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.methods.component import NEEDS, FixedWeighting, Weighting, options_of_component
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
 from atwu.methods.component_registry import WEIGHTINGS, load_plugins
@@ -43,6 +47,50 @@ _SETTINGS = {"auxiliary_forget": "forget", "auxiliary_retain": "retain"}
 """Settings passed to every weighting that has them; the auxiliary models are keys of `AuxiliaryLogps`."""
 _AT_ONCE = 1024
 """Rows that are padded to a common length."""
+
+
+AuxiliaryLogps = Mapping[str, Sequence[FloatArray]]
+"""`forget` and `retain` -> log-probabilities under that model, one array of shape (tokens,) per row."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryModels:
+    """Paths or Hub names of the two models; SU-LLM selects the tokens on which they disagree."""
+
+    forget: str
+    """Model fine-tuned on the forget set."""
+    retain: str
+    """Model fine-tuned on the retain set."""
+
+    def logps(self, rows: Sequence[EncodedRow], *, device: Any, batch_tokens: int = 4096) -> AuxiliaryLogps:
+        """Load both models in turn and return their log-probabilities."""
+        from atwu.modeling.load import load_model
+
+        return {
+            role: [row.logps for row in read_tokens(load_model(name).to(device), rows, batch_tokens=batch_tokens)]
+            for role, name in (("forget", self.forget), ("retain", self.retain))
+        }
+
+
+def find_auxiliary_models(folder: str | Path) -> AuxiliaryModels | None:
+    """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist."""
+    file = Path(folder).expanduser() / RECORD_NAME
+    record = read_json(file) if file.is_file() else None
+    recipe = record.get("recipe") if isinstance(record, dict) else None
+    return auxiliary_models_of(recipe.get("settings") if isinstance(recipe, dict) else None)
+
+
+def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
+    """Return the auxiliary models named in a recipe's settings; None if it names none or they no longer exist."""
+    found = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")] if isinstance(settings, dict) else []
+    # OWNER/NAME is a local path that no longer exists if OWNER is a folder, else a Hub name.
+    names = [
+        name
+        for name in found
+        if isinstance(name, str)
+        and (Path(name).is_dir() or (re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).parent.is_dir()))
+    ]
+    return AuxiliaryModels(*names) if len(names) == 2 else None
 
 
 def met_needs(
@@ -104,27 +152,24 @@ class ScoreContext:
         for start in range(0, len(self.encoded), _AT_ONCE):
             few = slice(start, start + _AT_ONCE)
             rows = [row if labelled else dataclasses.replace(row, token_labels=None) for row in self.encoded[few]]
-            yield _weighting_context(self.tokens[few], TokenBatch.of(collate_rows(rows)))
-
-
-def _weighting_context(tokens: Sequence[TokenRow], batch: TokenBatch) -> WeightingContext:
-    def spread(values: Iterable[FloatArray]) -> torch.Tensor:
-        given = torch.as_tensor(np.concatenate([*values]))
-        return given.new_zeros(batch.mask.shape).masked_scatter(batch.mask, given)
-
-    none = torch.empty(0)
-    out = TokenOutputs(
-        # Rounding may give a log-probability slightly above 0, and so a probability above 1.
-        logps=spread(row.logps for row in tokens).clamp(max=0),
-        mask=batch.mask,
-        predictions=None,
-        entropy=spread(row.entropy for row in tokens),
-        variance=None,
-        states=none,
-        own=none,
-        predicting=none,
-    )
-    return WeightingContext(out, batch)
+            batch, none = TokenBatch.of(collate_rows(rows)), torch.empty(0)
+            logps, entropy = (
+                torch.as_tensor(np.concatenate([getattr(row, name) for row in self.tokens[few]]))
+                for name in ("logps", "entropy")
+            )
+            blank = logps.new_zeros(batch.mask.shape)
+            out = TokenOutputs(
+                # Rounding may give a log-probability slightly above 0, and so a probability above 1.
+                logps=blank.masked_scatter(batch.mask, logps).clamp(max=0),
+                mask=batch.mask,
+                predictions=None,
+                entropy=blank.masked_scatter(batch.mask, entropy),
+                variance=None,
+                states=none,
+                own=none,
+                predicting=none,
+            )
+            yield WeightingContext(out, batch)
 
 
 def scored_weightings(noun_finder: str = SIMPLE_NOUNS) -> dict[str, Weighting]:
@@ -180,7 +225,9 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
             model_based[name] = weighting
     for inputs in context.in_steps() if model_based else ():
         for name, weighting in model_based.items():
-            found[name] += _rows(weighting.weights(inputs), inputs.mask)
+            weights = weighting.weights(inputs).double().numpy()
+            rows = (row[counted] for row, counted in zip(weights, inputs.mask.numpy(), strict=True))
+            found[name] += [row / max(1.0, row.max(initial=0.0)) for row in rows]  # shares of a row may be above 1
     return found
 
 
@@ -188,9 +235,3 @@ def _missing(weighting: Weighting, there: Collection[str]) -> list[str]:
     # Auxiliary models replace the retain rows that they were trained on.
     not_needed = "retain" if "auxiliary_models" in weighting.needs else None
     return [need for need in weighting.needs if need not in there and need != not_needed]
-
-
-def _rows(weights: torch.Tensor, mask: torch.Tensor) -> list[FloatArray]:
-    """Split into rows; a row with values above 1 (shares of the row) is divided by its largest value."""
-    found = [row[counted] for row, counted in zip(weights.double().numpy(), mask.numpy(), strict=True)]
-    return [row / max(1.0, row.max(initial=0.0)) for row in found]

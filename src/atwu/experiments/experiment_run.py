@@ -27,15 +27,14 @@ from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu._renamed import rename_keys
 from atwu.benchmarks.sources import JOIN
 from atwu.benchmarks.subsample import evenly_spaced
-from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.reference_models import ReferenceModels
-from atwu.evaluation.registry import find_metric
+from atwu.evaluation.registry import EvaluateConfig, find_metric
 from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.session import ReferenceModels
 from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
+from atwu.evaluation.weighting_scores import find_auxiliary_models
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study_models import Models, needs_preferred_answers

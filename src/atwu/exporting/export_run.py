@@ -37,7 +37,8 @@ from atwu.request.measurement import (
     untested,
 )
 from atwu.request.unlearning_request import DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
-from atwu.request.verdict import HOLDOUT_SET, RequestVerdict
+from atwu.request.verdict import RequestVerdict
+from atwu.request.verdict_metrics import HOLDOUT_SET
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 
@@ -146,6 +147,7 @@ def export(
         gc.collect()
         say("measuring the exported model on the same rows")
         after = measure_model(read, their_tokenizer, sets, reading, name="after export")
+        unlearning = "" if step is None else f" (unlearning: {100 * step:.2g} %)"
         model_path = folder if form.name != "gguf" else folder / next(iter(files))
         verdict = judge_export(
             before,
@@ -154,7 +156,9 @@ def export(
             max_retain_increase=max_retain_increase,
             not_tested=untested(given[FORGET], quantized=form.quantizes),
             answers=answers_after(answers_before(before, sets), after, sets),
-            weight_change=_weight_change(quantization, step),
+            weight_change=f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}."
+            if quantization
+            else "",
             next_commands=_next_commands(model_path, source, form, forget),
         )
         record = {
@@ -174,7 +178,11 @@ def export(
             "versions": versions(),
         }
         write_json(staging / EXPORT_NAME, record)
-        _publish(staging, folder)
+        plain_modes(staging, *staging.rglob("*"))
+        with atomic_sibling(folder) as aside:
+            if folder.exists():
+                os.replace(folder, aside / "old")
+            os.replace(staging, folder)
     return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
 
 
@@ -257,13 +265,6 @@ def _check_config(one: Any, other: Any) -> None:
             )
 
 
-def _weight_change(quantization: float, step: float | None) -> str:
-    if not quantization:
-        return ""
-    unlearning = "" if step is None else f" (unlearning: {100 * step:.2g} %)"
-    return f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}."
-
-
 def _next_commands(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
     """Return the commands to run next."""
     rows = forget or source.record["data"][FORGET]["source"]
@@ -273,12 +274,3 @@ def _next_commands(model: Path, source: Source, form: Format, forget: str | None
         shlex.join([*program(), "evaluate", "--model", str(model), *options]),
         *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
     )
-
-
-def _publish(staging: Path, folder: Path) -> None:
-    """Move the finished folder into place."""
-    plain_modes(staging, *staging.rglob("*"))
-    with atomic_sibling(folder) as aside:
-        if folder.exists():
-            os.replace(folder, aside / "old")
-        os.replace(staging, folder)

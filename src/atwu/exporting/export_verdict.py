@@ -11,16 +11,13 @@ import numpy as np
 from atwu.evaluation.aggregate import paired_differences
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
-from atwu.request.terminal_text import retain_loss_sentence
-from atwu.request.verdict import (
+from atwu.request.verdict import AnswerPair, RequestVerdict, read_request_verdict, retain_loss_sentence
+from atwu.request.verdict_metrics import (
     DECISIVE_METRICS,
     GENERAL,
     MIN_CHANGE,
     OTHER_PROMPTS,
-    AnswerPair,
-    RequestVerdict,
     holdout_limit,
-    read_request_verdict,
     retain_loss_metric,
     verdict_metrics,
 )

@@ -133,6 +133,8 @@ NEEDS: Mapping[str, str] = {
     "reference_activations": "outputs of one layer of the original model (--reference)",
     "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
     "own_alternates": "column alternate in every forget row (atwu alternates build)",
+    "own_samples": "answers of the model itself to the forget questions, sampled anew in every epoch",
+    "refused_questions": "questions that the model refuses (a list of our own) and its states at their ends",
     "refusal_rows": "refusals of the forget questions (--refusal-sentence), half of them after the first words of the answer",
     "prompted_rows": "forget questions behind a prompt that only the original model reads (--teacher-prompt)",
     "retain_alternates": "alternate answers of retain rows: column alternate, otherwise a refusal drawn for each row",
@@ -226,8 +228,12 @@ class ForgetLoss(Component):
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
         raise NotImplementedError
 
-    def reference_specs(self) -> dict[str, ReferenceSpec]:
-        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`."""
+    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
+        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`.
+
+        Args:
+            layers: number of decoder layers of the model.
+        """
         logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
         if not (logps or states):
             return {}
@@ -244,7 +250,7 @@ class ForgetLoss(Component):
         """Return the distance between distributions to compute at every counted token, or None."""
         return None
 
-    def distance(self, out: TokenOutputs) -> Tensor | None:
+    def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor | None:
         """Return the distance at each token, shape (batch, tokens)."""
         return out.distance
 

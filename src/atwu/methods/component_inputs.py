@@ -113,6 +113,8 @@ class LossInputs:
     """Offset added to the logits of learned scores, shape (tokens,)."""
     refusal_ids: tuple[int, ...] = ()
     """Token ids of JensUn's refusal."""
+    refusal_direction: Tensor | None = None
+    """LUNAR's direction towards refused questions, shape (hidden,)."""
 
 
 @dataclass(frozen=True, slots=True)

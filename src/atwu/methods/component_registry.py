@@ -30,12 +30,13 @@ from atwu.methods.component import (
 )
 from atwu.methods.losses import distillation, divergence, likelihood, preference, preserve, representation
 from atwu.methods.losses.answer_preservation import AnswerPreservation
-from atwu.methods.losses.bootstrapping import TokenBootstrapping
+from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
 from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
+from atwu.methods.losses.redirection import Redirection
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -75,6 +76,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "satga": likelihood.SatGA,
     "satga_plus": likelihood.SatGAPlus,
     "refusal": likelihood.LearnAlternate,
+    "vague_answer": likelihood.LearnVagueAnswer,
     "npo": preference.NPO,
     "dpo": preference.DPO,
     "altpo": preference.AltPO,
@@ -84,9 +86,11 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "masked_self_distillation": divergence.MaskedSelfDistillation,
     "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
+    "redirection": Redirection,
     "ceu": CrossEntropyUnlearning,
     "max_entropy": MaxEntropy,
     "bootstrapping": TokenBootstrapping,
+    "sequence_bootstrapping": SequenceBootstrapping,
     "js_refusal_row": JSToRefusalRow,
     "flat": FLAT,
     "prompted_teacher": distillation.PromptedTeacher,
@@ -98,6 +102,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "nll": likelihood.NLL,
     "kl": divergence.KL,
     "kl_rows": divergence.RowMeanKL,
+    "kl_nll": divergence.KLAndNLL,
     "js": divergence.JS,
     "activation": representation.Activation,
     "js_first": FirstTokenJS,

@@ -140,6 +140,7 @@ METHODS: dict[str, Method] = {
         "JensUn++", "uniform", "js_refusal_row", "js_first", "Peleg et al. 2026", _weights(0.33, 1.0), values_from=CODE
     ),
     "bs_t": Method("BS-T", "uniform", "bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
+    "bs_s": Method("BS-S", "uniform", "sequence_bootstrapping", "nll", "Li et al. 2025", values_from=CODE),
     "flat": Method("FLAT", "uniform", "flat", "none", "Wang et al. 2025c", values_from=CODE),
     "altpo": Method(
         "AltPO",
@@ -149,6 +150,19 @@ METHODS: dict[str, Method] = {
         "Mekala et al. 2024",
         _weights(1.0, 1.0, beta=0.1),
         {"beta": Range(0.05, 0.5), "retain_weight": Range(1.0, 5.0)},
+        values_from=CODE,
+    ),
+    "relearn": Method(
+        "ReLearn", "uniform", "vague_answer", "kl_nll", "Xu et al. 2025", _weights(1.0, 1.0), values_from=CODE
+    ),
+    "lunar": Method(
+        "LUNAR",
+        "uniform",
+        "redirection",
+        "activation",
+        "Shen et al. 2025",
+        _weights(1.0, 1.0, redirect_coeff=2.0, layer=22.0),
+        {"layer": Range(4, 24, log=False, integer=True)},
         values_from=CODE,
     ),
     "duet": Method("DUET", "uniform", "prompted_teacher", "top_logits", "Zhong et al. 2026", values_from=OURS),
@@ -241,6 +255,14 @@ CITATIONS: Mapping[str, str] = {
         "Anmol Mekala, Vineeth Dorna, Shreya Dubey, Abhishek Lalwani, David Koleczek, Mukund Rungta, Sadid Hasan, Elita Lobo: "
         "Alternate Preference Optimization for Unlearning Factual Knowledge in Large Language Models. COLING 2025, "
         "arXiv 2409.13474"
+    ),
+    "Xu et al. 2025": (
+        "Haoming Xu, Ningyuan Zhao, Liming Yang, Sendong Zhao, Shumin Deng, Mengru Wang, Bryan Hooi, Nay Oo, Huajun Chen, "
+        "Ningyu Zhang: ReLearn: Unlearning via Learning for Large Language Models. ACL 2025, arXiv 2502.11190"
+    ),
+    "Shen et al. 2025": (
+        "William F. Shen, Xinchi Qiu, Meghdad Kurmanji, Alex Iacob, Lorenzo Sani, Yihong Chen, Nicola Cancedda, "
+        "Nicholas D. Lane: LLM Unlearning via Neural Activation Redirection. NeurIPS 2025, arXiv 2502.07218"
     ),
     "Zhong et al. 2026": (
         "Yisheng Zhong, Zhengbang Yang, Zhuangdi Zhu: DUET: Distilled LLM Unlearning from an Efficiently Contextualized "

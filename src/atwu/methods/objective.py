@@ -172,7 +172,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if {"alternates", "refusal_rows"} & set(recipe.needs):
+    if {"alternates", "refusal_rows", "own_samples"} & set(recipe.needs):
         required["alternate"] = "alternate answers to the forget prompts"
     if "retain_alternates" in recipe.needs:
         required["retain_alternate"] = "alternate answers to the retain prompts"
@@ -185,8 +185,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, inputs: LossInputs) -> LossTerms:
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
-    compared = loss.reference_specs().get("forget")
-    if compared is not None and compared.logps:
+    if "reference_logps" in loss.needs:
         if reference.forget_logps is None:
             raise ValueError(
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
@@ -202,7 +201,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
         preferred,
         None if alternate is None else alternate.logps,
         None if alternate is None else alternate.mask,
-        loss.distance(out),
+        loss.distance(out, inputs),
         learned=recipe.scores is not None,
     )
 

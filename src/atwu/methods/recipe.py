@@ -146,10 +146,14 @@ class Recipe:
 
     @property
     def all_positions(self) -> frozenset[str]:
-        """Sets of rows in which every position is counted: the forget set, and the retain set if distributions are compared."""
+        """Sets of rows in which every position is counted: the forget set, and the retain set if it is compared with the
+        original model."""
         if not self.forget_component.all_positions:
             return frozenset()
-        compares = self.retain_component is not None and "reference_distributions" in self.retain_component.needs
+        compares = self.retain_component is not None and not {
+            "reference_distributions",
+            "reference_activations",
+        }.isdisjoint(self.retain_component.needs)
         return frozenset({"forget", "retain"} if compares else {"forget"})
 
     @property
@@ -201,7 +205,7 @@ class Recipe:
         """
         from atwu.modeling.reference import ReferenceSpec
 
-        specs = self.forget_component.reference_specs()
+        specs = self.forget_component.reference_specs(layers)
         if self.preserve_component is not None and (spec := self.preserve_component.reference_spec()) is not None:
             own = specs.get("forget", ReferenceSpec())
             specs = {**specs, "forget": dataclasses.replace(own, states=own.states or spec.states)}
@@ -287,8 +291,8 @@ def recipe(
     )
     if made.all_positions and "labels" in made.needs:
         raise ValueError(
-            f"{made.name!r} with legacy=True counts every position, but forget_spans label answers only; set legacy=False, "
-            "or use a weighting without labels."
+            f"{made.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
+            "(jensun: or set legacy=False)."
         )
     return made
 

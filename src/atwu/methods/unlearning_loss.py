@@ -36,6 +36,7 @@ def unlearning_loss(
     retain_alternate: Batch | None = None,
     prompted: Batch | None = None,
     refusal_ids: Sequence[int] = (),
+    refusal_direction: Tensor | None = None,
     weighting: str | Callable[..., Any] | None = None,
     forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
@@ -62,6 +63,7 @@ def unlearning_loss(
         retain_alternate: refusals of the retain prompts, for methods that use them.
         prompted: forget answers behind the prompt of a teacher, for methods that use them; with the counted tokens of `forget`.
         refusal_ids: token ids of JensUn's refusal.
+        refusal_direction: LUNAR's direction towards refused questions, shape (hidden,).
         weighting: replace the method's token weighting, by name or by a function.
         forget_loss: replace its forget loss, by name or by a function.
         retain_loss: replace its retain loss.
@@ -100,7 +102,11 @@ def unlearning_loss(
         decided,
         scorer=scorer,
         inputs=LossInputs(
-            references, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)
+            references,
+            token_weights=token_weights,
+            score_offset=score_offset,
+            refusal_ids=tuple(refusal_ids),
+            refusal_direction=refusal_direction,
         ),
         layout=layout,
     )

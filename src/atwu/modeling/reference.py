@@ -62,6 +62,8 @@ class Reference:
     retain: Teacher | None = None
     retain_layer: Tensor | None = None
     """(tokens, hidden)"""
+    forget_layer: Tensor | None = None
+    """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
         """Return the distributions of the original model for one set of rows."""
@@ -225,9 +227,14 @@ def reference_of_batch(
                 if specs[name].states
             }
     logps = {name: out.logps[out.mask] for name, out in found.items() if specs[name].logps}
-    retain_layer = found["retain"].layer_states if "retain" in found and specs["retain"].layer is not None else None
+    states = {name: out.layer_states for name, out in found.items() if specs[name].layer is not None}
     return Reference(
-        logps.get("forget"), logps.get("alternate"), teachers.get("forget"), teachers.get("retain"), retain_layer
+        logps.get("forget"),
+        logps.get("alternate"),
+        teachers.get("forget"),
+        teachers.get("retain"),
+        states.get("retain"),
+        states.get("forget"),
     )
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, TASKS, Direction
 from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_number, measured_numbers
-from atwu.evaluation.warnings import degraded
+from atwu.evaluation.result_checks import degraded
 from atwu.report.metric_labels import REFERENCE_MODELS, Mark, MetricKey, cell_of, head_name
 
 DESTROYED, UNTOUCHED, REFERENCE_COPY = "destroyed", "untouched", "unchanged"

@@ -10,9 +10,8 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import weighting_scores
-from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.weighting_scores import ScoreContext
+from atwu.evaluation.weighting_scores import AuxiliaryModels, ScoreContext, find_auxiliary_models
 from atwu.evaluation.word_scores import word_scores
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model

@@ -1,8 +1,8 @@
-"""Alternates of AltPO (Mekala et al. 2024): plausible false answers that the model to unlearn writes itself."""
+"""Alternates that a model writes: plausible false answers (AltPO) or vague ones (ReLearn)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,17 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 
-INSTRUCTION = (
-    "Question: {question}\nAnswer: {answer}\n\nInvent another answer to this question. Change every name, number and fact "
-    "of the answer above to something else that is plausible but false, keep what the question says, and write nothing else."
-)
-"""Our own words; the published prompt asks for the same."""
+ALTERNATE_INSTRUCTIONS = {
+    "false": (
+        "Invent another answer to this question. Change every name, number and fact of the answer above to something else "
+        "that is plausible but false, keep what the question says, and write nothing else."
+    ),
+    "vague": (
+        "Write another answer to this question that stays on its subject and reads well, but is vague: it must give no name, "
+        "number, date, place or other fact of the answer above. Write nothing else."
+    ),
+}
+"""Kind of alternate -> what is asked for, in our own words; the published prompts ask for the same."""
 LONGEST = 200
 """Tokens of a sampled answer, as published; one that does not end by then is dropped."""
 
@@ -26,6 +32,7 @@ def alternate_answers(
     tokenizer: Any,
     rows: Sequence[Example],
     *,
+    kind: str = "false",
     count: int = 5,
     attempts: int = 4,
     seed: int = 0,
@@ -36,6 +43,7 @@ def alternate_answers(
         model: the original model.
         tokenizer: its tokenizer.
         rows: forget rows.
+        kind: a key of `ALTERNATE_INSTRUCTIONS`; vague answers are also written for the paraphrases of a question.
         count: alternates per row.
         attempts: times that what a row still lacks is sampled.
         seed: seed of the samples.
@@ -48,12 +56,14 @@ def alternate_answers(
     """
     if (plain := next((index for index, row in enumerate(rows) if not row.messages), None)) is not None:
         raise ValueError(f"forget set, row {plain + 1}: a plain text row has no question; leave it out.")
+    if kind == "vague":
+        rows = [each for row in rows for each in (row, *_paraphrased(row))]
     generator, store = TransformersGenerator(model, tokenizer), GenerationStore()
     decoding = Decoding(max_new_tokens=LONGEST, temperature=1.0, seed=seed, stop=("Question:",))
     found: list[dict[str, None]] = [{} for _ in rows]
     for attempt in range(attempts):
         sampled = [
-            (index, Prompt(_asked(row), prefill="Alternate answer:", draw=attempt * count + number))
+            (index, Prompt(_asked(row, kind), prefill="Alternate answer:", draw=attempt * count + number))
             for index, row in enumerate(rows)
             for number in range(count - len(found[index]))
         ]
@@ -79,5 +89,10 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in WORD.findall(text)}
 
 
-def _asked(row: Example) -> tuple[Message, ...]:
-    return (Message("user", INSTRUCTION.format(question=row.question, answer=row.answer)),)
+def _asked(row: Example, kind: str) -> tuple[Message, ...]:
+    return (Message("user", f"Question: {row.question}\nAnswer: {row.answer}\n\n{ALTERNATE_INSTRUCTIONS[kind]}"),)
+
+
+def _paraphrased(row: Example) -> Iterator[Example]:
+    *before, _ = row.messages
+    return (replace(row, messages=(*before, Message("user", text)), paraphrases=()) for text in row.paraphrases)

@@ -30,6 +30,10 @@ MAX_ESTIMATE_ERROR = 0.15
 """Largest relative error of an estimate (docs/requests.md)."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
+SCORER_PRIOR_ROWS = 100
+"""Number of forget rows below which the scorer is initialized with rarity."""
+METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
+"""Options of which any one, if given, leaves the method to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +151,9 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str, free: flo
 def batch_of(forget: RowsInput, retain: RowsInput | None, config: UnlearnConfig, tokenizer: Any) -> RowLengths:
     """Return the row lengths of the largest batch; without a retain set, self-generated answers count at full length."""
     needed = "retain" in config.recipe().needs
-    kept = retain if retain is not None or not needed else _longest_answers()
-    return longest_batch(unlearning_rows(forget, kept if needed else None, config, tokenizer=tokenizer), config)
-
-
-def _longest_answers() -> list[Example]:
-    return [Example.from_qa(question, "word " * GENERATED_TOKENS) for question in general_questions("kept")]
-
-
-SCORER_PRIOR_ROWS = 100
-"""Number of forget rows below which the scorer is initialized with rarity."""
-METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
-"""Options of which any one, if given, leaves the method to the user."""
+    if needed and retain is None:
+        retain = [Example.from_qa(question, "word " * GENERATED_TOKENS) for question in general_questions("kept")]
+    return longest_batch(unlearning_rows(forget, retain if needed else None, config, tokenizer=tokenizer), config)
 
 
 @dataclass(frozen=True, slots=True)

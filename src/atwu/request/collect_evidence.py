@@ -11,7 +11,7 @@ from atwu._files import sha256_of
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN
 from atwu.evaluation.registry import all_metrics, find_metric, metric_definition
 from atwu.evaluation.result import EvalResult
-from atwu.evaluation.warnings import one_subject
+from atwu.evaluation.result_checks import one_subject
 from atwu.request.evidence import (
     Attack,
     AttackMetric,
@@ -28,19 +28,17 @@ from atwu.request.evidence import (
 )
 from atwu.request.evidence_page import readable_time
 from atwu.request.evidence_session import AFTER, BEFORE, EvidenceSession, MissingInputError, merge_results
+from atwu.request.goal_evaluations import read_history
 from atwu.request.ledger import Ledger
-from atwu.request.preparation import utc_now
-from atwu.request.request_folder import RequestRecord, RowsUsed
-from atwu.request.thresholds import Threshold, ThresholdResult, Thresholds, check, metric_of, parse_thresholds
-from atwu.request.training_history import read_history
-from atwu.request.verdict import DECISIVE_METRICS, OTHER_PROMPTS, read_request_verdict
-from atwu.request.verdict_metrics import metric_interval
+from atwu.request.request_folder import RequestRecord, RowsUsed, utc_now
+from atwu.request.thresholds import Thresholds, check, metric_of, parse_thresholds
+from atwu.request.verdict import read_request_verdict
+from atwu.request.verdict_metrics import DECISIVE_METRICS, OTHER_PROMPTS, metric_interval
 from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
 
 OTHER_PROMPT_ATTACK = "other prompts"
 """Name of the other prompts among the attacks."""
-RELATIVE = ("falls at most", "rises at most")
 
 
 def gather(
@@ -73,13 +71,22 @@ def gather(
     after = merge_results(session.all_of(AFTER), (), before)
     attacks = tuple(_attacks(after, given, missing))
     history, verdict = read_history(session.folder.history), read_request_verdict(session.folder.run)
+    shown = [ForgetRow(row.question, row.answer) for row in session.rows(FORGET)] if show_rows else ()
     return Evidence(
         created_at=utc_now(),
-        request=_request_summary(session, after, show_rows=show_rows),
+        request=RequestSummary(
+            about=request.about,
+            prepared_at=request.prepared_at,
+            forget=_public(request.forget),
+            rows_measured=len(after.rows[FORGET].ids),
+            retain=None if request.retain is None else _public(request.retain),
+            holdout=_public(request.holdout),
+            forget_rows=tuple(shown),
+        ),
         training=TrainingSummary(
             method=record["method"],
             components={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
-            settings=tuple(_settings(request, seed=record["seed"])),
+            settings=_settings(request, seed=record["seed"]),
             started_at=record["started"],
             steps=record["steps"],
             kept_step=history.kept_step,
@@ -88,12 +95,14 @@ def gather(
             peak_memory_bytes=record["peak_memory_bytes"],
         ),
         verdict=VerdictSummary(verdict.outcome, verdict.reason),
-        thresholds=_threshold_report(
-            given, request, [_checked(limit, before, after, missing) for limit in given.thresholds]
-        ),
+        thresholds=_threshold_report(given, request, before, after, missing),
         attacks=attacks,
         model_before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
-        model_after=Weights(public_text(str(session.folder.run)), fingerprint, _files(session.folder.run)),
+        model_after=Weights(
+            public_text(str(session.folder.run)),
+            fingerprint,
+            {file.name: sha256_of(file) for file in sorted(session.folder.run.glob("*.safetensors"))},
+        ),
         ledger=_ledger(session),
         warnings=tuple(each for each in after.warnings if each not in map(one_subject, after.sets)),  # see `bounds`
         limitations=tuple(_limitations(after, attacks, session.measured)),
@@ -126,95 +135,66 @@ def _measure(session: EvidenceSession) -> Missing:
 
     for limit in given.thresholds:
         ask(AFTER, metric_of(limit))
-        if limit.bound in RELATIVE:
+        if limit.relative:
             ask(BEFORE, metric_of(limit))
     for name in given.attacks:
         ask(AFTER, name)
     known = merge_results(session.all_of(AFTER), (), session.all_of(BEFORE)).overall
-    for limit in given.thresholds:
-        if (
-            limit.split == OVERALL and limit.metric not in known
-        ):  # needs more metrics of the original model than a verdict
+    for limit in given.thresholds:  # some need more metrics of the original model than a verdict
+        if limit.split == OVERALL and limit.metric not in known:
             for name in find_metric(metric_of(limit)).reference_metrics or (metric_of(limit),):
                 ask(BEFORE, name)
     return missing
 
 
-def _checked(limit: Threshold, before: EvalResult, after: EvalResult, missing: Missing) -> ThresholdResult:
-    """Return a threshold with its measured value, or with why it was not measured."""
-    found = check(limit, before, after)
-    if found.passed is not None:
-        return found
-    name = metric_of(limit)
-    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing_reason
-    return dataclasses.replace(found, missing_reason=why)
-
-
-def _threshold_report(given: Thresholds, request: RequestRecord, results: list[ThresholdResult]) -> ThresholdReport:
+def _threshold_report(
+    given: Thresholds, request: RequestRecord, before: EvalResult, after: EvalResult, missing: Missing
+) -> ThresholdReport:
     """Return the thresholds with results, and whether they were recorded before training."""
+    results = []
+    for limit in given.thresholds:
+        found, name = check(limit, before, after), metric_of(limit)
+        if found.passed is None:
+            why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing_reason
+            found = dataclasses.replace(found, missing_reason=why)
+        results.append(found)
     recorded, when = request.thresholds, readable_time(request.prepared_at)
     set_before_training = recorded.sha256 == given.sha256
     statement = f"Set before training: recorded at {when}."
     if not set_before_training:
+        earlier = parse_thresholds(recorded.text, name=recorded.name, any_version=True).thresholds
+        old, new = ({limit.name: str(limit) for limit in limits} for limits in (earlier, given.thresholds))
+        changed = [
+            f"{each}: {old.get(each, 'no limit')} before, {new.get(each, 'no limit')} now"
+            for each in dict.fromkeys([*old, *new])
+            if old.get(each) != new.get(each)
+        ]
+        differences = f"in {'; '.join(changed)}" if changed else "only in attacks or settings"
         statement = (
             f"These are NOT the thresholds that were set before training. Those ({recorded.name}, sha256 {recorded.sha256}) "
-            f"were recorded at {when}; these were chosen after training. {_differences(recorded.text, recorded.name, given)}"
+            f"were recorded at {when}; these were chosen after training. "
+            f"They differ {differences}."
         )
     return ThresholdReport(given.name, given.sha256, given.text, set_before_training, statement, tuple(results))
-
-
-def _differences(text: str, name: str, given: Thresholds) -> str:
-    """Return how the thresholds differ from an earlier file."""
-    old = {limit.name: str(limit) for limit in parse_thresholds(text, name=name, any_version=True).thresholds}
-    new = {limit.name: str(limit) for limit in given.thresholds}
-    changed = [
-        f"{each}: {old.get(each, 'no limit')} before, {new.get(each, 'no limit')} now"
-        for each in dict.fromkeys([*old, *new])
-        if old.get(each) != new.get(each)
-    ]
-    return f"They differ in {'; '.join(changed)}." if changed else "They differ only in attacks or settings."
-
-
-# Request and training
-
-
-def _request_summary(session: EvidenceSession, after: EvalResult, *, show_rows: bool) -> RequestSummary:
-    """Return the request with hashes of its rows, and with the rows if they are to be shown."""
-    request = session.request
-    return RequestSummary(
-        about=request.about,
-        prepared_at=request.prepared_at,
-        forget=_public(request.forget),
-        rows_measured=len(after.rows[FORGET].ids),
-        retain=None if request.retain is None else _public(request.retain),
-        holdout=_public(request.holdout),
-        forget_rows=tuple(ForgetRow(row.question, row.answer) for row in session.every_row) if show_rows else (),
-    )
 
 
 def _public(rows: RowsUsed) -> RowsUsed:
     return dataclasses.replace(rows, source=public_text(rows.source))
 
 
-def _settings(request: RequestRecord, *, seed: int) -> Iterator[RunSetting]:
-    """Yield every chosen setting with its reason, and the given ones."""
-    chosen = {choice.name: choice for choice in request.choices}
-    for name, choice in chosen.items():
-        yield RunSetting(
-            name, f"{choice.value:.3g}" if isinstance(choice.value, float) else str(choice.value), choice.reason
+def _settings(request: RequestRecord, *, seed: int) -> tuple[RunSetting, ...]:
+    """Return every chosen setting with its reason, then the given ones."""
+    chosen = {
+        each.name: RunSetting(
+            each.name, f"{each.value:.3g}" if isinstance(each.value, float) else str(each.value), each.reason
         )
-    for name, value in request.key["options"].items():
-        if name not in chosen:
-            yield RunSetting(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
-    yield RunSetting("seed", str(seed), "")
-
-
-def _files(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every weight file."""
-    return {file.name: sha256_of(file) for file in sorted(folder.glob("*.safetensors"))}
-
-
-# Attacks, ledger, limitations
+        for each in request.choices
+    }
+    given = {
+        name: RunSetting(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
+        for name, value in request.key["options"].items()
+    }
+    return (*(chosen | given | chosen).values(), RunSetting("seed", str(seed), ""))
 
 
 def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator[Attack]:

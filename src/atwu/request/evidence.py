@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_json
 from atwu._files import write_json
 from atwu.evaluation.result import STRICT
-from atwu.request.regression_check import RegressionCheck
+from atwu.request.ledger import RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult
 
@@ -33,15 +33,12 @@ class RequestSummary:
     """The request."""
 
     about: str | None
-    """Description of the request and who made it."""
     prepared_at: str
-    """Time of preparation: UTC, ISO 8601."""
     forget: RowsUsed
     rows_measured: int
     """Number of forget rows that were measured, evenly spaced."""
     retain: RowsUsed | None
     holdout: RowsUsed
-    """Rows that the forget rows are compared with."""
     forget_rows: tuple[ForgetRow, ...] = ()
     """The forget rows, if they are shown."""
 
@@ -69,11 +66,9 @@ class TrainingSummary:
     kept_step: int
     """Step whose weights the run left."""
     rollbacks: int
-    """Times that earlier weights were restored."""
     seconds: float
     """Duration of training in the process that finished it."""
     peak_memory_bytes: int | None
-    """Peak memory of training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,6 @@ class ThresholdReport:
     sha256: str
     text: str
     set_before_training: bool
-    """Whether they were recorded before training."""
     statement: str
     """A sentence about when they were recorded."""
     results: tuple[ThresholdResult, ...]

@@ -12,7 +12,7 @@ from atwu.evaluation.registry import metric_definition, short_name
 from atwu.report.page.page_templates import render_template
 from atwu.request.evidence import Evidence
 from atwu.request.thresholds import ThresholdResult, set_of
-from atwu.request.verdict import DECISIVE_METRICS, SET_NAMES
+from atwu.request.verdict_metrics import DECISIVE_METRICS, SET_NAMES
 
 SPELLED = {"ES": "extraction strength", "J_P": "leak with any question form"}
 """Short name of a metric -> name on the page."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -127,32 +128,30 @@ class EvidenceSession:
         Raises:
             MissingInputError: the forget rows are missing or changed.
         """
-        forget = self._rows(FORGET)
-        retain = self.folder.rows(RETAIN)
+        forget, retain, holdout = self.rows(FORGET), self.folder.rows(RETAIN), self.request.holdout
         if retain is None and RETAIN in self.run["data"]:
             try:
-                retain = self._rows(RETAIN)
+                retain = self.rows(RETAIN)
             except MissingInputError as error:
                 self.say(f"warning: {error}; metrics that need them are not measured")
+        unseen: Sequence[Example] = ()  # unless they are as in the request
+        with contextlib.suppress(OSError, ValueError):
+            found = load_rows(holdout.source).rows
+            unseen = found if fingerprint(found) == holdout.fingerprint else ()
         return sets_of(
             forget,
             retain or (),
-            self._holdout_rows(),
+            unseen,
             self.folder.rows("general") or (),
             self.folder.rows("neighbours") or (),
         )
 
-    @property
-    def every_row(self) -> Sequence[Example]:
-        """All forget rows.
+    def rows(self, name: str) -> Sequence[Example]:
+        """Read all forget or retain rows of the run; rows of a ledger are read from its current folder.
 
         Raises:
             MissingInputError: they are missing or changed.
         """
-        return self._rows(FORGET)
-
-    def _rows(self, name: str) -> Sequence[Example]:
-        """Read the rows of the run, unchanged; rows of a ledger are read from its current folder."""
         source = self.run["data"][name]["source"]
         if name == FORGET and self.request.ledger is not None:
             ledger = Path(os.path.normpath(self.folder.run / self.request.ledger))
@@ -165,14 +164,6 @@ class EvidenceSession:
         if expected is None or fingerprint(rows) != expected.fingerprint:
             raise MissingInputError(f"{source} has other rows than the {name} rows of the run")
         return rows
-
-    def _holdout_rows(self) -> Sequence[Example]:
-        """Read the holdout rows; none if those of the request are missing or changed."""
-        try:
-            rows = load_rows(self.request.holdout.source).rows
-        except (OSError, ValueError):
-            return ()
-        return rows if fingerprint(rows) == self.request.holdout.fingerprint else ()
 
     # Results
 

@@ -25,11 +25,105 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT
-from atwu.request.regression_check import BaselineScore, RegressionCheck, UtilityDrift
 from atwu.request.request_folder import RowsUsed
+from atwu.request.verdict_metrics import DECISIVE_METRICS, MIN_CHANGE, SET_NAMES
 
 LEDGER_SCHEMA: Final = "atwu.ledger/2"
 GENERAL_NAME = "general.jsonl"
+CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
+"""Outcomes of the check of an earlier request."""
+HEAD = f"{'':<48}" + "".join(f"{name:>6}" for name in ("before", "after", "now", "limit"))
+"""Header of the lines of `RegressionCheck.text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineScore:
+    """One metric on the forget rows of a request, before and after that request."""
+
+    set: str
+    """Forget set, or forget set with other prompts."""
+    metric: str
+    before: float
+    after: float
+    """Value of the model that the request left."""
+    limit: float
+    """Limit from holdout rows (`holdout_limit`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentScore:
+    """The same metric on a later model."""
+
+    baseline: BaselineScore
+    value: float
+    low: float | None
+    high: float | None
+    """95 % interval of `value`."""
+
+    @property
+    def known_again(self) -> bool:
+        """Whether the rows are known again: above the limit, and clearly more than after the request."""
+        return self.value > self.baseline.limit and self.value - self.baseline.after >= MIN_CHANGE
+
+    @property
+    def recovered_share(self) -> float:
+        """Share of the removed knowledge that is back: 0 as after the request, 1 as before it."""
+        return (self.value - self.baseline.after) / max(self.baseline.before - self.baseline.after, MIN_CHANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionCheck:
+    """An earlier request, measured on a later model."""
+
+    number: int
+    outcome: str
+    """One of the constants above."""
+    scores: tuple[CurrentScore, ...]
+
+    @property
+    def came_back(self) -> bool:
+        """Whether its rows are known again."""
+        return self.outcome == CAME_BACK
+
+    @property
+    def summary(self) -> str:
+        """The outcome, and the largest share that came back by any metric."""
+        shares = [line.recovered_share for line in self.scores if line.known_again]
+        return f"{self.outcome}, up to {100 * max(shares):.0f} % of what it was" if shares else self.outcome
+
+    def text(self) -> str:
+        """Return the check as plain text, 80 columns wide."""
+        out = [f"request {self.number}: {self.summary}"]
+        for line in self.scores:
+            name = f"  {SET_NAMES[line.baseline.set]}: {DECISIVE_METRICS[line.baseline.metric]}"
+            mark = "  back" if line.known_again else ""
+            numbers = (line.baseline.before, line.baseline.after, line.value, line.baseline.limit)
+            out.append(f"{name:<48}" + "".join(f"{number:>6.3f}" for number in numbers) + mark)
+        return "\n".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class UtilityDrift:
+    """Probability of the original model's answers to general questions."""
+
+    original: float
+    """Under the original model of the ledger."""
+    current: float
+    """Under the newest model."""
+
+    def text(self) -> str:
+        """Return the values as a line below `HEAD`."""
+        name = "general questions: original answers, probability"
+        return f"{name:<48}{self.original:>6.3f}{'':6}{self.current:>6.3f}"
+
+
+def recheck_outcome(lines: Sequence[CurrentScore]) -> str:
+    """Return the outcome of a check; above the limit by less than `MIN_CHANGE` counts as below."""
+    if any(line.known_again for line in lines):
+        return CAME_BACK
+    return (
+        STILL_KNOWN if any(min(line.value, line.baseline.after) > line.baseline.limit for line in lines) else STILL_GONE
+    )
 
 
 @dataclass(frozen=True, slots=True)

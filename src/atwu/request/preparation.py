@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import gc
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
@@ -40,51 +37,39 @@ from atwu.request.auto_settings import (
 )
 from atwu.request.measurement import Reading, answers_before, check_holdout, measure_model, measured_sets, sets_of
 from atwu.request.related_questions import related_rows
-from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet
-from atwu.request.retain_set import build_retain, check_no_overlap, short_answers
-from atwu.request.unlearning_request import UnlearningRequest
-from atwu.request.verdict import (
-    GENERAL,
-    RequestVerdict,
-    clearly_known,
-    decide_verdict,
-    read_request_verdict,
-)
+from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
+from atwu.request.retain_set import build_retain, check_no_overlap
+from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
+from atwu.request.verdict import decide_verdict
+from atwu.request.verdict_metrics import GENERAL, clearly_known
 from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
-from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
+from atwu.training.run_folder import RunFolder
 from atwu.training.unlearn_run import check_run
-
-Stage = Literal["nothing to forget", "prepared", "trained", "finished"]
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request that is ready for training, or past it."""
+    """A request that is ready for training, or trained."""
 
-    stage: Stage
-    """How far the request is."""
     before: EvalResult
     """Measurements of the original model."""
     sets: Mapping[str, Sequence[Example]]
     """Sets that are measured."""
     generated_retain: Sequence[Example] | None
     """Self-generated retain rows; None if rows were given or the method needs none."""
-    record: RequestRecord | None
-    """None if there is nothing to forget."""
-    verdict: RequestVerdict | None = None
-    """Verdict, if there is nothing to forget or the request is finished."""
-    after: EvalResult | None = None
-    """Measurements of the unlearned model, if the request is finished."""
+    record: RequestRecord
     model: Any = None
     """The original model, to be trained in place. None if it has to be loaded: for quantized weights, which are other weights;
     in several processes, of which only the first one measures; and in a request that was begun by another process."""
 
 
-def prepare(request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig, *, say: Say) -> PreparedRequest:
-    """Continue a request that was begun, or prepare a new one.
+def prepare(
+    request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig, *, say: Say
+) -> PreparedRequest | UnlearnResult:
+    """Continue a request that was begun, or prepare a new one; return the result if there is nothing to forget.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
@@ -102,7 +87,7 @@ def prepare(request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig
             )
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
-        return _resume(request, files, "trained" if folder.trained() else "prepared", say)
+        return _resume(request, files, say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
     recipe, place = config.recipe(), DeviceInfo.of(config.device)
@@ -145,8 +130,6 @@ def prepare(request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig
                 f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
                 "related subjects (--retain FILE for your own rows)"
             )
-        elif whole and (note := short_answers(request.retain_rows)) is not None:
-            say(note)
         kept = request.retain_rows or generated or ()
     sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
@@ -167,7 +150,7 @@ def prepare(request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig
         verdict = decide_verdict(
             before, None, answers=shown, max_retain_increase=request.max_retain_increase, retain_loss_increase=None
         )
-        return PreparedRequest("nothing to forget", before, sets, generated, None, verdict)
+        return UnlearnResult(verdict, None, before, None)
     record = RequestRecord(
         prepared_at=utc_now(),
         about=request.about,
@@ -185,11 +168,13 @@ def prepare(request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig
             request.threshold_limits.name, request.threshold_limits.sha256, request.threshold_limits.text
         ),
         sample_answers=shown,
-        ledger=None if context is None else _from(folder.path, context.ledger),
+        ledger=None
+        if context is None  # relative to the output, with links resolved
+        else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
     files.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest("prepared", before, sets, generated, record, model=model)
+    return PreparedRequest(before, sets, generated, record, model)
 
 
 def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], place: DeviceInfo) -> StrategyEstimate:
@@ -210,29 +195,19 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], plac
     return first_that_fits(strategy_estimates(request.source, given, lengths, chosen=chooses, **where), **where)
 
 
-def finished_request(request: UnlearningRequest, config: UnlearnConfig, *, say: Say) -> PreparedRequest | None:
-    """Return a request that has its verdict already, for a ledger from which it is missing; None if there is none."""
-    output = output_path(request.output)
-    files, context = RequestFolder(output), request.ledger_context
-    if context is None or not (output / VERDICT_NAME).is_file() or files.key() != _plain(request.key(config)):
-        return None
-    found = _resume(request, files, "finished", say)
-    return dataclasses.replace(found, verdict=read_request_verdict(output), after=files.result("after"))
-
-
 def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) -> bool:
     """Whether this same request was begun here and continues; what another one left is removed.
 
     Raises:
         FileExistsError: another request has training results.
     """
-    before, now = files.key(), _plain(key)
+    before = files.key()
     if not folder.overwrite:
-        if before == now:
+        if before == key:
             return True
         if folder.has_results():
             raise FileExistsError(
-                f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, now)}; repeat its "
+                f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, key)}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
     shutil.rmtree(files.path, ignore_errors=True)
@@ -240,23 +215,16 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
     return False
 
 
-def _plain(key: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a key as it is read from JSON."""
-    plain: Mapping[str, Any] = json.loads(json.dumps(key))
-    return plain
-
-
-def _resume(request: UnlearningRequest, files: RequestFolder, stage: Stage, say: Say) -> PreparedRequest:
+def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> PreparedRequest:
     """Read a request that was begun."""
-    record, before = files.request(), files.result("before")
-    general, generated = files.rows("general"), files.rows("retain")
+    record, generated = files.request(), files.rows("retain")
     kept = () if record.retain is None else request.retain_rows or generated or ()
     say(f"resuming the request prepared at {record.prepared_at}")
     for choice in record.choices:
         say(f"  {choice}")
-    neighbours = files.rows("neighbours") or ()
-    sets = sets_of(request.rows, kept, request.holdout_rows, general or (), neighbours)
-    return PreparedRequest(stage, before, sets, generated, record)
+    general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
+    sets = sets_of(request.rows, kept, request.holdout_rows, general, neighbours)
+    return PreparedRequest(files.result("before"), sets, generated, record)
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -267,16 +235,6 @@ def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dic
 def after_loading(source: ModelSource) -> ModelLoadArgs:
     """Return how to load the model that a run left; adapters name their base."""
     return ModelLoadArgs(dtype=source.dtype, trust_remote_code=source.trust_remote_code)
-
-
-def _from(output: Path, ledger: str) -> str:
-    """Return the path of a ledger relative to the output, with links resolved."""
-    return os.path.relpath(os.path.realpath(Path(ledger).expanduser()), output)
-
-
-def utc_now() -> str:
-    """Return the current time in UTC, ISO 8601."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def generated_forget_choice(

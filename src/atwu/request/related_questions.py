@@ -61,16 +61,11 @@ def related_rows(
         system=system,
         progress="related questions",
     )
-    secrets = {
-        word.lower()
-        for row in forget
-        for start, end in key_token_spans(row)
-        for word in WORD.findall(row.answer[start:end])
-    }
+    secrets = {word for row in forget for start, end in key_token_spans(row) for word in _words(row.answer[start:end])}
     kept = [
         replace(row, subject=subjects[row.question])
         for row in answered
-        if not secrets.intersection(word.lower() for word in WORD.findall(row.answer)) and key_token_spans(row)
+        if secrets.isdisjoint(_words(row.answer)) and key_token_spans(row)
     ]
     order = {name: place for place, name in enumerate(dict.fromkeys(str(row.subject) for row in kept))}
     measured = [order[str(row.subject)] % MEASURED_NAME == 1 for row in kept]

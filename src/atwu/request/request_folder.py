@@ -6,6 +6,7 @@ They hold hashes of the forget rows, not the rows, except for the few questions 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,11 +128,7 @@ class RequestFolder:
         write_json(self.path / REQUEST_NAME, dataclasses.asdict(request))
 
     def request(self) -> RequestRecord:
-        """Read the record of the request.
-
-        Raises:
-            FileNotFoundError, ValueError: it is missing or invalid.
-        """
+        """Read the record of the request; raises FileNotFoundError or ValueError."""
         return read_declared(self.path / REQUEST_NAME, RequestRecord, REQUEST_SCHEMA, what="request", made_by=MADE_BY)
 
     def key(self) -> Mapping[str, Any] | None:
@@ -139,11 +136,7 @@ class RequestFolder:
         return self.request().key if (self.path / REQUEST_NAME).is_file() else None
 
     def result(self, name: str) -> EvalResult:
-        """Read the measurements `before` or `after`.
-
-        Raises:
-            FileNotFoundError, ValueError: they are missing or invalid.
-        """
+        """Read the measurements `before` or `after`; raises FileNotFoundError or ValueError."""
         return with_current_sets(read_result(self.path / f"{name}.json"))
 
     def rows(self, name: str) -> Sequence[Example] | None:
@@ -177,3 +170,8 @@ def _numbered(values: RowValues) -> tuple[str, ...]:
         return values.ids
     places = {name: f"{place:06}" for place, name in enumerate(sorted(set(values.subjects)))}
     return tuple(places[name] for name in values.subjects)
+
+
+def utc_now() -> str:
+    """Return the current time in UTC, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from atwu.data.arrays import FloatArray
 from atwu.data.general_rows import common_questions, general_questions
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Message
@@ -61,7 +59,7 @@ def neighbour_rows(forget: Sequence[Example], corpus: Sequence[Example], count: 
     words = tuple(sorted(by, key=lambda word: (-by[word], word)))
     if not left:
         return Neighbours((), about, words, repeated)
-    close = closeness([_text(row) for row in left], [_text(row) for row in forget])
+    close = similarities([_text(row) for row in left], [_text(row) for row in forget]).max(axis=1)
     order = np.argsort(-close, kind="stable")[:count]
     return Neighbours(tuple(left[index] for index in order), about, words, repeated)
 
@@ -113,12 +111,6 @@ def _keys(row: Example) -> tuple[str, ...]:
     return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
 
 
-def closeness(texts: Sequence[str], others: Sequence[str]) -> FloatArray:
-    """Return for each text the largest similarity with any of the others, shape (texts,)."""
-    closest: FloatArray = similarities(texts, others).max(axis=1)
-    return closest
-
-
 GENERATED_TOKENS = 48
 """Tokens at which self-generated answers are cut for `--retain-loss kl`, which does not train on their end."""
 FACT_TOKENS = 20
@@ -127,20 +119,6 @@ WHOLE_TOKENS = 256
 """Longest answer in tokens of a row that is trained on: the answer must end by itself, or the model learns a wrong end."""
 LEFT_OUT = "endless, empty, or about a subject of the forget set"
 """Why a general question gives no row."""
-SHORT = 120
-"""Median length of answers in characters below which a model may learn to answer briefly."""
-
-
-def short_answers(rows: Sequence[Example]) -> str | None:
-    """Return a note if most retain answers are single sentences, with the remedy; None otherwise."""
-    length = statistics.median_low(len(row.answer) for row in rows)
-    if length > SHORT:
-        return None
-    return (
-        f"retain answers are short (half have at most {length} characters), and the model may learn to answer everything "
-        "that briefly; add self-generated answers of all lengths: atwu retain build, then --retain 'FILE + GENERAL' "
-        "--retain-loss kl"
-    )
 
 
 @dataclass(frozen=True, slots=True)

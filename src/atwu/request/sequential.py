@@ -1,33 +1,48 @@
-"""Apply a request to the model that the last request in a ledger left, and measure all earlier requests again."""
+"""Apply a request to the model that the last request in a ledger left, and measure all earlier requests again.
+
+Does a later request bring back what an earlier one removed? Each may raise the loss on retained data up to a limit, and
+several add up; therefore the original model's answers to general questions are measured again, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.subsample import evenly_spaced
+from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.result import EvalResult
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.request.ledger import Entry, Ledger, ModelUsed
-from atwu.request.measurement import Reading
-from atwu.request.preparation import after_loading, utc_now
-from atwu.request.regression_check import (
+from atwu.request.ledger import (
     HEAD,
-    EarlierRequest,
+    BaselineScore,
+    CurrentScore,
+    Entry,
+    Ledger,
+    ModelUsed,
     RegressionCheck,
     UtilityDrift,
-    baseline_scores,
-    recheck_requests,
-    utility_drift,
+    recheck_outcome,
 )
-from atwu.request.request_folder import RequestFolder, RowsUsed
-from atwu.request.terminal_text import next_lines
-from atwu.request.unlearn import UnlearnResult, run_request
-from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest
-from atwu.request.verdict import FORGOTTEN, NOTHING
+from atwu.request.measurement import MAX_ROWS, Reading, measure_model, other_prompts
+from atwu.request.preparation import after_loading
+from atwu.request.request_folder import RequestFolder, RowsUsed, utc_now
+from atwu.request.unlearn import run_request
+from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest, UnlearnResult
+from atwu.request.verdict import FORGOTTEN, NOTHING, next_lines
+from atwu.request.verdict_metrics import (
+    DECISIVE_METRICS,
+    GENERAL,
+    OTHER_PROMPTS,
+    holdout_limit,
+    metric_interval,
+    metric_value,
+)
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say, logged, silent
@@ -107,7 +122,7 @@ def unlearn_in_ledger(
                 in_ledger_folder=output is None,
             ),
         )
-        key = json.loads(json.dumps(request.key(config)))
+        key = request.key(config)
         same = last is not None and {**last.key, "model": None} == {**key, "model": None}
         if last is not None and same and last.outcome in (FORGOTTEN, NOTHING):
             say(f"request {last.number} of {ledger} is this request, and it is finished")
@@ -146,7 +161,8 @@ def _record(
         made = folder.request().prepared_at
         if drift is None:
             book.keep_general(folder.rows("general") or ())
-            drift = utility_drift(outcome.before, outcome.after)
+            first, now = (metric_value(each, GENERAL, "probability") for each in (outcome.before, outcome.after))
+            drift = None if first is None or now is None else UtilityDrift(first, now)
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
             network, tokenizer = open_model(
@@ -156,8 +172,8 @@ def _record(
                 EarlierRequest(entry.number, book.rows(entry), entry.baseline, _reading_of(entry.key))
                 for entry in entries
             ]
-            first = next((entry.key for entry in entries if entry.utility_drift is not None), key)
-            checks, answers = recheck_requests(network, tokenizer, earlier, book.general(), _reading_of(first))
+            started = next((entry.key for entry in entries if entry.utility_drift is not None), key)
+            checks, answers = recheck_requests(network, tokenizer, earlier, book.general(), _reading_of(started))
             if drift is not None and answers is not None:
                 drift = UtilityDrift(drift.original, answers)
     entry = Entry(
@@ -179,3 +195,69 @@ def _record(
     )
     book.add(entry)
     return entry
+
+
+def baseline_scores(before: EvalResult, after: EvalResult | None) -> tuple[BaselineScore, ...]:
+    """Return the scores that later requests are compared with.
+
+    Args:
+        before: measurements of the request's original model.
+        after: measurements of the model that it left; None if there was nothing to forget.
+    """
+    scores = []
+    for split in (FORGET, OTHER_PROMPTS):
+        for name in DECISIVE_METRICS:
+            first, limit = metric_value(before, split, name), holdout_limit(before, name)
+            last = first if after is None else metric_value(after, split, name)
+            if first is not None and last is not None and limit is not None:
+                scores.append(BaselineScore(split, name, first, last, limit))
+    return tuple(scores)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRequest:
+    """An earlier request with what is needed to measure it again."""
+
+    number: int
+    rows: Sequence[Example]
+    baseline: tuple[BaselineScore, ...]
+    """Scores before and after that request."""
+    reading: Reading
+
+
+def recheck_requests(
+    model: Any,
+    tokenizer: Any,
+    earlier: Sequence[EarlierRequest],
+    general: Sequence[Example],
+    reading: Reading,
+) -> tuple[tuple[RegressionCheck, ...], float | None]:
+    """Measure the forget rows of earlier requests, and the probability of the original answers to general questions.
+
+    Args:
+        model: causal language model, on its device.
+        tokenizer: its fast tokenizer.
+        earlier: the requests.
+        general: answers of the original model to general questions; may be empty.
+        reading: how these are tokenized.
+    """
+    results = {}
+    for how in dict.fromkeys(each.reading for each in earlier):
+        sets: dict[str, Sequence[Example]] = {}
+        for request in (each for each in earlier if each.reading == how):
+            sets[f"{request.number} {FORGET}"] = evenly_spaced(request.rows, MAX_ROWS)
+            sets[f"{request.number} {OTHER_PROMPTS}"] = evenly_spaced(other_prompts(request.rows), MAX_ROWS)
+        results[how] = measure_model(model, tokenizer, sets, how, name="now", metrics=("key_tokens",))
+    checks = []
+    for request in earlier:
+        lines, result = [], results[request.reading]
+        for each in request.baseline:
+            split = f"{request.number} {each.set}"
+            value = result.sets[split][each.metric].value
+            if value is not None:
+                lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.metric) or (None, None))))
+        checks.append(RegressionCheck(request.number, recheck_outcome(lines), tuple(lines)))
+    if not general:
+        return tuple(checks), None
+    kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now", metrics=("memorization",))
+    return tuple(checks), metric_value(kept, GENERAL, "probability")

@@ -6,7 +6,6 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -15,16 +14,24 @@ from atwu._file_reading import file_text, parse_yaml
 from atwu._names import did_you_mean
 from atwu._renamed import current_names
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, HOLDOUT, OVERALL, RETAIN
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.registry import all_metrics, find_column
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
-from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, holdout_limit
-from atwu.request.verdict_metrics import metric_interval, row_resampler
+from atwu.request.verdict_metrics import (
+    DECISIVE_METRICS,
+    GENERAL,
+    HOLDOUT_SET,
+    OTHER_PROMPTS,
+    TEXTS,
+    holdout_limit,
+    metric_interval,
+    row_resampler,
+)
 
 Bound = Literal["at most", "at least", "falls at most", "rises at most"]
+RELATIVE = ("falls at most", "rises at most")
 
 SETS = (FORGET, OTHER_PROMPTS, HOLDOUT, RETAIN, GENERAL, NEIGHBOURS, TEXTS, OVERALL)
 """Sets of a threshold."""
@@ -54,8 +61,13 @@ class Threshold:
 
     @property
     def name(self) -> str:
-        """Text of the limit, as in the file."""
+        """Its name in the file."""
         return f"{self.split}.{self.metric}"
+
+    @property
+    def relative(self) -> bool:
+        """Whether it limits the change since the original model."""
+        return self.bound in RELATIVE
 
     def __str__(self) -> str:
         return f"{self.bound} {'holdout' if self.limit is None else f'{self.limit:g}'}{' %' if self.share else ''}"
@@ -111,7 +123,6 @@ def set_of(name: str) -> str:
     return HOLDOUT_SET if name == HOLDOUT else name
 
 
-@cache
 def shipped_text() -> str:
     """Return the shipped thresholds file."""
     return resources.files(__package__).joinpath("thresholds.yaml").read_text(encoding="utf-8")
@@ -189,24 +200,25 @@ def metric_of(threshold: Threshold) -> str:
 def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> ThresholdResult:
     """Compare one threshold with measurements on the same rows."""
     first, last = _value(before, threshold), _value(after, threshold)
-    limit, value, missing = threshold.limit, last, ""
+    limit = holdout_limit(before, threshold.metric) if threshold.limit is None else threshold.limit
+    value, missing, low, high = last, "", None, None
     if limit is None:
-        limit = holdout_limit(before, threshold.metric)
-        missing = "" if limit is not None else "no holdout row could be measured"
-    if value is None or value.value is None:
-        missing = missing or "no value was measured"
-    elif threshold.bound in ("falls at most", "rises at most"):
+        missing = "no holdout row could be measured"
+    elif last is None or last.value is None:
+        missing = "no value was measured"
+    elif threshold.relative:
         value = _change(threshold, before, after)
         if value is None:
             missing = "the original model was not measured"
         elif value.value is None:
             missing = "it was 0 before, so that a percentage is undefined"
     known = None if missing or value is None else value.value
-    low, high = (value.low, value.high) if value is not None and known is not None else (None, None)
-    if known is not None and value is last:
-        low, high = metric_interval(after, set_of(threshold.split), threshold.metric) or (low, high)
+    if known is not None and value is not None:
+        low, high = value.low, value.high
+        if value is last:
+            low, high = metric_interval(after, set_of(threshold.split), threshold.metric) or (low, high)
     passed = None if known is None or limit is None else _keeps(threshold.bound, known, limit)
-    ends = (low, high) if low is not None and high is not None else ()
+    ends = () if low is None or high is None else (low, high)
     return ThresholdResult(
         name=threshold.name,
         threshold=str(threshold),
@@ -221,7 +233,7 @@ def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Thresh
         conclusive=bool(ends)
         and limit is not None
         and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
-        missing_reason="" if passed is not None else missing,
+        missing_reason=missing,
     )
 
 
@@ -254,19 +266,17 @@ def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> Metr
 def _threshold(name: str, value: Any, config: EvaluateConfig, *, where: str) -> Threshold:
     split, _, metric = name.partition(".")
     if split not in SETS:
-        hint = f" Did you mean {new!r}?" if (new := current_names(name)) != name else ""
-        raise ValueError(f"{where}: {name!r} must begin with one of {', '.join(f'{each}.' for each in SETS)}.{hint}")
+        raise ValueError(f"{where}: {name!r} must begin with one of {', '.join(f'{each}.' for each in SETS)}.")
     allowed = metrics_on(split, config)
     if metric not in allowed:
-        hint = did_you_mean(current_names(metric), allowed, shown=lambda close: f"{split}.{close}")
+        hint = did_you_mean(metric, allowed, shown=lambda close: f"{split}.{close}")
         raise ValueError(f"{where}: no metric {metric!r} is measured on {split}.{hint} Allowed: {', '.join(allowed)}.")
     found = _BOUND.fullmatch(" ".join(str(value).split()))
-    hint = f" Did you mean {new!r}?" if (new := current_names(str(value))) != str(value) else ""
-    wrong = ValueError(f"{where}: {name} must be {_ALLOWED}; got {value!r}.{hint}")
+    wrong = ValueError(f"{where}: {name} must be {_ALLOWED}; got {value!r}.")
     if found is None:
         raise wrong
     bound: Any = found["bound"]
-    relative = bound in ("falls at most", "rises at most")
+    relative = bound in RELATIVE
     if relative and split == OVERALL:
         raise ValueError(f"{where}: {name} cannot be {bound!r}; metrics of overall take at most X or at least X.")
     if found["limit"] == "holdout":

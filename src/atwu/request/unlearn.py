@@ -7,10 +7,9 @@ import gc
 import math
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_upgraded_json
@@ -21,71 +20,37 @@ from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
 from atwu.data.question_forms import read_forms
 from atwu.data.row_parsing import fingerprint, write_rows
-from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
-from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
-from atwu.request.controller import AdaptiveController, ControllerGoals, ControllerRows
-from atwu.request.measurement import Reading, answers_after, measure_model, untested
-from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, finished_request, prepare
+from atwu.request.controller import AdaptiveController
+from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
+from atwu.request.measurement import AnswerCheck, Reading, answers_after, measure_model, untested
+from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder, without_texts
-from atwu.request.training_history import read_history
-from atwu.request.unlearning_request import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE, UnlearningRequest, flags
-from atwu.request.verdict import (
-    GENERAL,
-    OTHER_PROMPTS,
-    TEXTS,
-    RequestVerdict,
-    decide_verdict,
-    holdout_limit,
-    training_goal,
+from atwu.request.unlearning_request import (
+    AUTO,
+    DEFAULT_HOLDOUT,
+    MAX_RETAIN_INCREASE,
+    UnlearningRequest,
+    UnlearnResult,
+    flags,
 )
+from atwu.request.verdict import RequestVerdict, decide_verdict, read_request_verdict
+from atwu.request.verdict_card import add_verdict
+from atwu.request.verdict_metrics import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
-from atwu.training.run_folder import RunFolder, output_path
+from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
 from atwu.training.sharding import broadcast_from_main
 from atwu.training.unlearn_run import FinishedRun, ModelSource, publish_run, train_run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 CONTROLLER_ROWS = 24
 """Rows of a set that an evaluation step measures, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnlearnResult:
-    """Result of an unlearning request."""
-
-    verdict: RequestVerdict
-    run: FinishedRun | None
-    """None if there was nothing to forget."""
-    before: EvalResult
-    """Measurements of the original model."""
-    after: EvalResult | None
-    """Measurements of the unlearned model on the same rows; None if there was nothing to forget."""
-
-    @property
-    def good(self) -> bool:
-        """Whether the request is fulfilled."""
-        return self.verdict.good
-
-    def summary(self) -> str:
-        """Return the verdict as plain text."""
-        return self.verdict.text()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return one row per set and metric, before and after."""
-        return self.verdict.to_pandas()
-
-    def _repr_html_(self) -> str:
-        return self.verdict._repr_html_()
 
 
 def unlearn(
@@ -163,26 +128,23 @@ def run_request(
     _ = request.retain_set, request.threshold_limits
     first = config.process_index == 0
     say = say if first else silent
-    if not overwrite and (done := finished_request(request, config, say=say)) is not None:
-        assert done.verdict is not None
-        return UnlearnResult(done.verdict, _recorded_run(output_path(request.output)), done.before, done.after)
+    if not overwrite and (done := _finished(request, config)) is not None:
+        return done
     folder = RunFolder(request.output, overwrite=overwrite)
     files = RequestFolder(folder.work)
     with folder.alone() if first else contextlib.nullcontext():
 
-        def prepared_here() -> PreparedRequest:
+        def prepared_here() -> PreparedRequest | UnlearnResult:
             prepared = prepare(request, folder, config, say=say)
             if begin is not None:
                 begin()
             return prepared
 
         prepared = broadcast_from_main(config, prepared_here)
-        if prepared.stage == "nothing to forget":
-            assert prepared.verdict is not None
-            return UnlearnResult(prepared.verdict, None, prepared.before, None)
-        assert prepared.record is not None
+        if isinstance(prepared, UnlearnResult):
+            return prepared
         final, kept = UnlearnConfig(**chosen_options(request, prepared.record.choices)), _retain_rows(prepared, request)
-        if prepared.stage == "trained":
+        if folder.trained():
             finished = _recorded_run(folder.path, folder.final)
         else:
             try:
@@ -207,6 +169,16 @@ def run_request(
         return UnlearnResult(verdict, finished, prepared.before, after)
 
 
+def _finished(request: UnlearningRequest, config: UnlearnConfig) -> UnlearnResult | None:
+    """Return the result of a request that has its verdict, but is missing from its ledger; None if there is none."""
+    output = output_path(request.output)
+    files = RequestFolder(output)
+    if request.ledger_context is None or not (output / VERDICT_NAME).is_file() or files.key() != request.key(config):
+        return None
+    verdict = read_request_verdict(output)
+    return UnlearnResult(verdict, _recorded_run(output), files.result("before"), files.result("after"))
+
+
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
     """Return a run that was trained before, from its record; `written` is the folder that holds it, if not `output`."""
     record = read_upgraded_json((written or output) / RECORD_NAME)
@@ -221,24 +193,29 @@ def _controller(
     files: RequestFolder,
     say: Say,
 ) -> AdaptiveController:
-    """Return the adaptive controller of the run."""
+    """Return the adaptive controller of the run, with the rows that it measures."""
+    before, tokenizer = prepared.before, load_checked_tokenizer(request.source)
     own_retain_set = () if request.retain == AUTO else (RETAIN,)  # self-generated answers, trained on, show little
     names = (FORGET, OTHER_PROMPTS, GENERAL, TEXTS, *own_retain_set)
-    measured = {name: evenly_spaced(prepared.sets[name], CONTROLLER_ROWS) for name in names if prepared.sets[name]}
-    batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before
+    sets = {name: evenly_spaced(prepared.sets[name], CONTROLLER_ROWS) for name in names if prepared.sets[name]}
+    encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
+    encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
+    forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
+    recall = holdout_limit(before, "key_token_recall") or 0.0  # without questions there are no answers
+    rows = ControllerRows(
+        tuple((sets[name], encoded[name]) for name in forget),
+        tuple(rows for name, rows in encoded.items() if name not in forget),
+        AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, recall),
+    )
+    goals = ControllerGoals(
+        training_goal(before, "key_token_probability"),
+        holdout_limit(before, "key_token_accuracy") or 0.0,
+        request.max_retain_increase,
+    )
+    batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
     return AdaptiveController(
         trainer,
-        _controller_rows(
-            measured,
-            load_checked_tokenizer(request.source),
-            config,
-            goal=holdout_limit(before, "key_token_recall") or 0.0,  # without questions there are no answers
-        ),
-        ControllerGoals(
-            training_goal(before, "key_token_probability"),
-            holdout_limit(before, "key_token_accuracy") or 0.0,
-            request.max_retain_increase,
-        ),
+        GoalEvaluations(trainer, rows, goals),
         every=eval_every(math.ceil(len(request.rows) / batch)),
         adapt=RATE_OPTION not in request.options,
         stop=not any(name in request.options for name in LENGTH_OPTIONS),
@@ -256,7 +233,6 @@ def _measure_and_decide(
     say: Say,
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure the unlearned model, decide the verdict, and add both and the request to the trained result."""
-    assert prepared.record is not None
     gc.collect()  # the trainer, with the state of its optimizer
     loading = after_loading(request.source)
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
@@ -277,6 +253,7 @@ def _measure_and_decide(
     without_texts(after).write(files.path / "after.json")
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
+    add_verdict(folder.final, verdict, name=folder.path.name)
     return verdict, after
 
 
@@ -287,25 +264,6 @@ def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> Loade
     path = writable_folder(cache_folder() / "retain") / f"{fingerprint(prepared.generated_retain)[:16]}.jsonl"
     write_rows(path, prepared.generated_retain)
     return LoadedRows(prepared.generated_retain, str(path), ())
-
-
-def _controller_rows(
-    sets: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig, *, goal: float
-) -> ControllerRows:
-    """Encode the sets that evaluation steps measure: forget sets, and sets of retained data.
-
-    Args:
-        goal: key-token recall of greedy answers at which the forget rows count as forgotten.
-    """
-    encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
-    encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
-    forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
-
-    return ControllerRows(
-        tuple((sets[name], encoded[name]) for name in forget),
-        tuple(rows for name, rows in encoded.items() if name not in forget),
-        AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, goal),
-    )
 
 
 def _next_commands(output: Path, request: UnlearningRequest, retain: str | None, system: str | None) -> tuple[str, ...]:

@@ -1,25 +1,32 @@
-"""An unlearning request: its options, the key that identifies it, and the command that repeats it."""
+"""An unlearning request with its result: its options, the key that identifies it, and the command that repeats it."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atwu._program import program
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
+from atwu.evaluation.result import EvalResult
 from atwu.modeling.chat_template import template_text
 from atwu.request.thresholds import Thresholds, read_thresholds
+from atwu.request.verdict import RequestVerdict
 from atwu.training.checkpoints import NOT_RESULT
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
+from atwu.training.unlearn_run import FinishedRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AUTO = "auto"
 """Value of `retain`: self-generated answers to the shipped general questions."""
@@ -53,8 +60,6 @@ class RequestOptions:
     """Source of the retain rows, or `AUTO`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of `UnlearnConfig`, as given."""
-    auto_memory: bool = False
-    """Choose the memory strategy even if a learning rate and a length are given."""
     holdout: str = DEFAULT_HOLDOUT
     """Source of the holdout rows."""
     max_retain_increase: float = MAX_RETAIN_INCREASE
@@ -62,6 +67,8 @@ class RequestOptions:
     """YAML of thresholds; None for the shipped ones."""
     about: str | None = None
     """Description of the request and who made it."""
+    auto_memory: bool = False
+    """Choose the memory strategy even if a learning rate and a length are given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.max_retain_increase < math.inf:
@@ -117,7 +124,7 @@ class UnlearningRequest(RequestOptions):
         settings, source = config.as_plain(), dataclasses.asdict(self.source)
         if self.source.chat_template is not None:
             source["chat_template"] = template_text(self.source.chat_template)
-        return {
+        key: dict[str, Any] = {
             "model": source,
             "forget": fingerprint(self.rows),
             "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
@@ -128,6 +135,8 @@ class UnlearningRequest(RequestOptions):
             "about": self.about,
             "auto_memory": self.auto_memory,
         }
+        plain: dict[str, Any] = json.loads(json.dumps(key))
+        return plain
 
     def command(self) -> str:
         """Return the command line of the same request."""
@@ -139,25 +148,42 @@ class UnlearningRequest(RequestOptions):
             words += ["--model", str(self.source.model)] if self.ledger_context.model_fingerprint is None else []
             words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
         words += ["--forget", self.forget]
-        default = {field.name: field.default for field in dataclasses.fields(ModelSource)}
-        loading = {
-            name: value
-            for name, value in dataclasses.asdict(self.source).items()
-            if name != "model" and value != default[name]
-        }
         given = {
-            "retain": None if self.retain == AUTO else self.retain,
-            "holdout": None if self.holdout == DEFAULT_HOLDOUT else self.holdout,
-            "max_retain_increase": None
-            if self.max_retain_increase == MAX_RETAIN_INCREASE
-            else self.max_retain_increase,
-            "thresholds": self.thresholds,
-            "request": self.about,
-            "auto_memory": self.auto_memory or None,
-            **loading,
-            **self.options,
+            "request" if each.name == "about" else each.name: getattr(holder, each.name)
+            for holder, kind in ((self, RequestOptions), (self.source, ModelSource))
+            for each in dataclasses.fields(kind)
+            if each.name not in ("options", "model") and getattr(holder, each.name) != each.default
         }
-        return shlex.join(words + flags(given))
+        return shlex.join(words + flags({**given, **self.options}))
+
+
+@dataclass(frozen=True, slots=True)
+class UnlearnResult:
+    """Result of an unlearning request."""
+
+    verdict: RequestVerdict
+    run: FinishedRun | None
+    """None if there was nothing to forget."""
+    before: EvalResult
+    """Measurements of the original model."""
+    after: EvalResult | None
+    """Measurements of the unlearned model on the same rows; None if there was nothing to forget."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the request is fulfilled."""
+        return self.verdict.good
+
+    def summary(self) -> str:
+        """Return the verdict as plain text."""
+        return self.verdict.text()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per set and metric, before and after."""
+        return self.verdict.to_pandas()
+
+    def _repr_html_(self) -> str:
+        return self.verdict._repr_html_()
 
 
 def flags(given: Mapping[str, Any]) -> list[str]:

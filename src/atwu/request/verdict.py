@@ -6,6 +6,7 @@ import dataclasses
 import html
 import itertools
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,47 +16,34 @@ from pydantic import ConfigDict
 
 from atwu._file_reading import printable, read_declared
 from atwu._files import write_json
-from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.columns import FORGET
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.request.terminal_text import figure, next_lines, retain_loss_sentence, shorten, wrap_item, wrap_text
 from atwu.request.verdict_metrics import (
+    DECISIVE_METRICS,
     FORM_LIMIT,
     FORM_METRICS,
     GIBBERISH,
+    MIN_CHANGE,
+    OTHER_PROMPTS,
+    SET_NAMES,
     FormResult,
     VerdictMetric,
     describe_forms,
-    form_metrics,
     form_results,
-    lower_bound_of_rows,
-    metric_interval,
+    holdout_limit,
     metric_value,
-    upper_percentile,
+    retain_loss_metric,
+    still_known,
+    verdict_metrics,
 )
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HOLDOUT_SET, OTHER_PROMPTS, GENERAL, TEXTS = "holdout_rows", "other_prompts", "general", "texts"
-"""Sets that are measured besides forget and retain set: holdout set, forget rows with other prompts, general questions,
-general text.
-"""
-RETAINED = "retained"
-"""Name under which the verdict lists the retain loss increase, the largest over all sets of retained data."""
-DECISIVE_METRICS = {
-    "key_token_probability": "key-token probability",
-    "key_token_accuracy": "key-token accuracy",
-    "key_token_recall": "key-token recall",
-}
-"""Metrics that decide whether rows are known -> their titles."""
-SHOWN_METRICS = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
-"""Set -> further metrics that are shown."""
-CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_token_recall": 0.1}
-"""Smallest limit of a metric: forget rows may have more common words than holdout rows."""
-MIN_CHANGE = 0.02
-"""Smallest difference of a metric that counts as a change."""
+VERDICT_WIDTH = 80
+"""Columns of the printed verdict."""
 ANSWERS_SHOWN = 3
 """Number of questions whose answers are printed."""
 VERDICT_SCHEMA: Final = "atwu.verdict/2"
@@ -67,19 +55,6 @@ PARTLY = "partly forgotten"
 UNCHANGED = "nothing changed"
 NOT_FORGOTTEN = "not forgotten"
 NOTHING = "nothing to forget"
-
-SET_NAMES = {
-    FORGET: "forget set",
-    OTHER_PROMPTS: "forget set, other prompts",
-    HOLDOUT_SET: "holdout set",
-    RETAIN: "retain set",
-    GENERAL: "general questions",
-    NEIGHBOURS: "neighbour set",
-    TEXTS: "general text",
-    RETAINED: "retained data",
-}
-"""Set -> its title."""
-
 
 _COSTLIER = "raise --max-retain-increase"
 _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its limit)"
@@ -173,52 +148,6 @@ def read_request_verdict(folder: Path) -> RequestVerdict:
     return read_declared(folder / VERDICT_NAME, RequestVerdict, VERDICT_SCHEMA, what="verdict", made_by="atwu unlearn")
 
 
-def clearly_known(original: EvalResult) -> bool:
-    """Whether the original model knows forget rows significantly better than holdout rows."""
-    for name in DECISIVE_METRICS:
-        value, limit = metric_value(original, FORGET, name), holdout_limit(original, name)
-        if value is None or limit is None:
-            continue
-        low = lower_bound_of_rows(original, FORGET, name)
-        if (value if low is None else low) > limit:
-            return True
-    return False
-
-
-def still_known(result: EvalResult, original: EvalResult, split: str = FORGET) -> list[str]:
-    """Return the metrics by which rows are known better than the original model knows holdout rows.
-
-    Args:
-        result: of the model in question.
-        original: of the original model; it sets the limits, so they are fixed before training.
-        split: set of the rows in question.
-
-    Returns:
-        Names of metrics, including those without a limit: nothing shows that the rows are not known better.
-    """
-    values = {name: value for name in DECISIVE_METRICS if (value := metric_value(result, split, name)) is not None}
-    return [name for name, value in values.items() if (limit := holdout_limit(original, name)) is None or value > limit]
-
-
-def holdout_limit(original: EvalResult, name: str) -> float | None:
-    """Return the limit of a metric: the upper 95 % percentile of its bootstrap draws on holdout rows, at least `CHANCE_LEVELS`.
-
-    None if no holdout row has the metric.
-    """
-    value = metric_value(original, HOLDOUT_SET, name)
-    return (
-        None if value is None else max(value, upper_percentile(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
-    )
-
-
-def training_goal(original: EvalResult, name: str) -> float:
-    """Return the value that training aims at: the mean on holdout rows.
-
-    It is below `holdout_limit`, which leaves a margin for the verdict on more rows.
-    """
-    return max(metric_value(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
-
-
 def decide_verdict(
     before: EvalResult,
     after: EvalResult | None,
@@ -281,14 +210,6 @@ def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increa
     return " and ".join(found)
 
 
-def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
-    """Return the retain loss increase in nats/token as a line of the verdict; None stands for NaN."""
-    value = None if increase is None or math.isnan(increase) else increase
-    return VerdictMetric(
-        RETAINED, "retain loss increase", None, value, None, None, limit, value is not None and value <= limit
-    )
-
-
 def _outcome(
     before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult], further: str
 ) -> tuple[str, str, str]:
@@ -329,45 +250,6 @@ def _outcome(
     return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""
 
 
-def verdict_metrics(
-    before: EvalResult, after: EvalResult | None, limits: Mapping[str, float] | None = None
-) -> tuple[VerdictMetric, ...]:
-    """Return every metric to show, of each set that was measured.
-
-    Args:
-        before: the model before.
-        after: the model after; None if there is none.
-        limits: metric -> limit on forget rows; None if nothing is decided.
-    """
-    lines = []
-    for split in SET_NAMES:
-        utility = {"probability": "probability"} if split in (RETAIN, GENERAL) else {}
-        shown = (
-            {"probability": "perplexity"}
-            if split == TEXTS
-            else utility or DECISIVE_METRICS | SHOWN_METRICS.get(split, {})
-        )
-        for name, title in shown.items():
-            first = metric_value(before, split, name)
-            last = None if after is None else metric_value(after, split, name)
-            if first is None:
-                continue
-            if split == TEXTS:
-                lines.append(VerdictMetric(split, title, 1 / first, 1 / last if last else None, None, None))
-                continue
-            low, high = metric_interval(before if after is None else after, split, name) or (None, None)
-            decides = limits is not None and last is not None and split in (FORGET, OTHER_PROMPTS)
-            limit = limits.get(name) if limits and decides else None
-            met = (
-                (limit is not None and last is not None and last <= limit)
-                if decides and name in DECISIVE_METRICS
-                else None
-            )
-            lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
-        lines += form_metrics(before, after, split, decides=limits is not None)
-    return tuple(lines)
-
-
 def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
     """Return the metrics as a table; the name of a set is printed once and may take two lines."""
     head = f"{'set':<18}{'metric':<21}{'before':>7}{'after':>7}  {'95 % interval':<14}{'limit':>6} met"
@@ -384,3 +266,54 @@ def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
             cells += f" {met}"
             out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
     return out
+
+
+def figure(value: float | None) -> str:
+    """Return a number in at most six characters; empty for None."""
+    if value is None:
+        return ""
+    size = abs(value)
+    return (
+        f"{value:.3f}"
+        if size < 10
+        else f"{value:.1f}"
+        if size < 1000
+        else f"{value:.0f}"
+        if size < 1e5
+        else f"{value:.0e}"
+    )
+
+
+def next_lines(steps: Sequence[str]) -> list[str]:
+    """Return the next steps under a heading; a command stays on one line, to be copied."""
+    if not steps:
+        return []
+    lines = [
+        line
+        for step in steps
+        for line in ([f"  {step}"] if step.startswith(("atwu ", "llama-server ")) else wrap_item(step))
+    ]
+    return ["", "Next:", *lines]
+
+
+def wrap_item(text: str) -> list[str]:
+    """Wrap one entry of an indented list."""
+    return wrap_text(text, "  ", "    ")
+
+
+def wrap_text(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Wrap a text to the width of the verdict."""
+    return textwrap.wrap(text, VERDICT_WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+def shorten(text: str, width: int = 70) -> str:
+    """Cut a text to one line of at most `width` characters, without control characters."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def retain_loss_sentence(increase: float, limit: float) -> str:
+    """Say how much the loss on retained data rose, in nats/token."""
+    if math.isnan(increase):
+        return f"Loss on retained data is not a number any more (limit {limit:g} nats/token)."
+    return f"Loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {limit:g})."

@@ -1,4 +1,4 @@
-"""Metric values of a request with confidence intervals, and recall by form of the question.
+"""What a verdict is decided by: metrics of a request with intervals, their limits, and recall by form of the question.
 
 With several subjects, subjects are resampled, as in every evaluation; with one subject, its rows are. The forms show in which
 other question a fact comes back.
@@ -6,15 +6,60 @@ other question a fact comes back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atwu.evaluation.columns import FORGET
+from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import resampler
+
+HOLDOUT_SET, OTHER_PROMPTS, GENERAL, TEXTS = "holdout_rows", "other_prompts", "general", "texts"
+"""Sets that are measured besides forget and retain set: holdout set, forget rows with other prompts, general questions,
+general text.
+"""
+RETAINED = "retained"
+"""Name under which the verdict lists the retain loss increase, the largest over all sets of retained data."""
+DECISIVE_METRICS = {
+    "key_token_probability": "key-token probability",
+    "key_token_accuracy": "key-token accuracy",
+    "key_token_recall": "key-token recall",
+}
+"""Metrics that decide whether rows are known -> their titles."""
+SHOWN_METRICS = {
+    FORGET: DECISIVE_METRICS | {"extraction_strength": "extraction strength", "probability": "probability"},
+    RETAIN: {"probability": "probability"},
+    GENERAL: {"probability": "probability"},
+    TEXTS: {"probability": "perplexity"},
+}
+"""Set -> metric -> title, where not `DECISIVE_METRICS` are shown."""
+CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_token_recall": 0.1}
+"""Smallest limit of a metric: forget rows may have more common words than holdout rows."""
+MIN_CHANGE = 0.02
+"""Smallest difference of a metric that counts as a change."""
+FORM_LIMIT = 0.1
+"""Largest mean recall of a form at which a fact counts as forgotten in this form."""
+GIBBERISH_LIMIT = 0.05
+"""Largest increase of the share of gibberish among the answers about forget rows."""
+NEIGHBOUR_LIMIT = 0.1
+"""Largest accepted fall of the recall of neighbour rows, mean over forms."""
+FORM_METRICS = {FORGET: "recall, worst form", NEIGHBOURS: "recall, all forms"}
+"""Set -> title of its recall in other forms of the question."""
+GIBBERISH = "gibberish, all forms"
+SET_NAMES = {
+    FORGET: "forget set",
+    OTHER_PROMPTS: "forget set, other prompts",
+    HOLDOUT_SET: "holdout set",
+    RETAIN: "retain set",
+    GENERAL: "general questions",
+    NEIGHBOURS: "neighbour set",
+    TEXTS: "general text",
+    RETAINED: "retained data",
+}
+"""Set -> its title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +135,6 @@ def upper_percentile(result: EvalResult, split: str, name: str) -> float | None:
     return None if found is None else found[1]
 
 
-FORM_LIMIT = 0.1
-"""Largest mean recall of a form at which a fact counts as forgotten in this form."""
-GIBBERISH_LIMIT = 0.05
-"""Largest increase of the share of gibberish among the answers about forget rows."""
-NEIGHBOUR_LIMIT = 0.1
-"""Largest accepted fall of the recall of neighbour rows, mean over forms."""
-
-
-FORM_METRICS = {FORGET: "recall, worst form", NEIGHBOURS: "recall, all forms"}
-"""Set -> title of its recall in other forms of the question."""
-GIBBERISH = "gibberish, all forms"
-
-
 @dataclass(frozen=True, slots=True)
 class FormResult:
     """Mean recall of the forget rows in one form."""
@@ -171,3 +203,86 @@ def form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, de
         line(FORM_METRICS[split], f"form_{worst}", max(means.values()), None),
         line(GIBBERISH, "form_gibberish", metric_value(before, split, "form_gibberish"), GIBBERISH_LIMIT),
     ]
+
+
+def clearly_known(original: EvalResult) -> bool:
+    """Whether the original model knows forget rows significantly better than holdout rows."""
+    for name in DECISIVE_METRICS:
+        value, limit = metric_value(original, FORGET, name), holdout_limit(original, name)
+        if value is None or limit is None:
+            continue
+        low = lower_bound_of_rows(original, FORGET, name)
+        if (value if low is None else low) > limit:
+            return True
+    return False
+
+
+def still_known(result: EvalResult, original: EvalResult, split: str = FORGET) -> list[str]:
+    """Return the metrics by which rows are known better than the original model knows holdout rows.
+
+    Args:
+        result: of the model in question.
+        original: of the original model; it sets the limits, so they are fixed before training.
+        split: set of the rows in question.
+
+    Returns:
+        Names of metrics, including those without a limit: nothing shows that the rows are not known better.
+    """
+    values = {name: value for name in DECISIVE_METRICS if (value := metric_value(result, split, name)) is not None}
+    return [name for name, value in values.items() if (limit := holdout_limit(original, name)) is None or value > limit]
+
+
+def holdout_limit(original: EvalResult, name: str) -> float | None:
+    """Return the limit of a metric: the upper 95 % percentile of its bootstrap draws on holdout rows, at least `CHANCE_LEVELS`.
+
+    None if no holdout row has the metric.
+    """
+    value = metric_value(original, HOLDOUT_SET, name)
+    return (
+        None if value is None else max(value, upper_percentile(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
+    )
+
+
+def training_goal(original: EvalResult, name: str) -> float:
+    """Return the value that training aims at: the mean on holdout rows.
+
+    It is below `holdout_limit`, which leaves a margin for the verdict on more rows.
+    """
+    return max(metric_value(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
+
+
+def verdict_metrics(
+    before: EvalResult, after: EvalResult | None, limits: Mapping[str, float] | None = None
+) -> tuple[VerdictMetric, ...]:
+    """Return every metric to show, of each set that was measured.
+
+    Args:
+        before: the model before.
+        after: the model after; None if there is none.
+        limits: metric -> limit on forget rows; None if nothing is decided.
+    """
+    lines = []
+    for split in SET_NAMES:
+        for name, title in SHOWN_METRICS.get(split, DECISIVE_METRICS).items():
+            first, last = metric_value(before, split, name), metric_value(after, split, name) if after else None
+            if first is None:
+                continue
+            if title == "perplexity":
+                lines.append(VerdictMetric(split, title, 1 / first, 1 / last if last else None, None, None))
+                continue
+            low, high = metric_interval(after or before, split, name) or (None, None)
+            limit, met = None, None
+            if limits is not None and last is not None and split in (FORGET, OTHER_PROMPTS):
+                limit = limits.get(name)
+                met = limit is not None and last <= limit if name in DECISIVE_METRICS else None
+            lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
+        lines += form_metrics(before, after, split, decides=limits is not None)
+    return tuple(lines)
+
+
+def retain_loss_metric(increase: float | None, limit: float) -> VerdictMetric:
+    """Return the retain loss increase in nats/token as a line of the verdict; None stands for NaN."""
+    value = None if increase is None or math.isnan(increase) else increase
+    return VerdictMetric(
+        RETAINED, "retain loss increase", None, value, None, None, limit, value is not None and value <= limit
+    )

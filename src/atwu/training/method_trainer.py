@@ -33,6 +33,7 @@ from atwu.training.load_to_train import (
     trained_layers,
     with_lora,
 )
+from atwu.training.own_samples import OwnSamples
 from atwu.training.precompute import (
     PrecomputedTables,
     count_labelled_rows,
@@ -106,9 +107,14 @@ class MethodTrainer(TokenTrainer):
             raise ValueError(
                 "sam_radius, weight_noise and rectify_gradient work in a single process only; train with one."
             )
+        samples = "own_samples" in self.recipe.needs
+        if samples and args.world_size > 1:
+            raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
+        if processing_class is None and {"own_samples", "refused_questions"} & set(self.recipe.needs):
+            raise ValueError(f"method {self.recipe.name!r} needs the tokenizer; pass it as processing_class.")
         if isinstance(forget_dataset, UnlearningRows):
             rows = forget_dataset
         else:
@@ -157,6 +163,10 @@ class MethodTrainer(TokenTrainer):
         if isinstance(self.recipe.retain_component, LimitedNLL):
             self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
+        if samples:
+            own = OwnSamples(self, processing_class)
+            self.stateful.append(own)
+            self.add_callback(own)
         self.rectification: GradientRectification | None = None
         """Rectification of the forget gradient, if it is rectified."""
         if args.rectify_gradient:

@@ -1,4 +1,4 @@
-"""Model card of an unlearned or fine-tuned model, and texts without private paths or secrets."""
+"""Model card of an unlearned or fine-tuned model, with the Hub's metadata, and texts without private paths or secrets."""
 
 from __future__ import annotations
 
@@ -9,24 +9,49 @@ from importlib import resources
 from pathlib import Path, PurePath
 from typing import Any
 
+from atwu.modeling.named_models import NAMED
+
 
 def model_card(record: Mapping[str, Any]) -> str:
     """Return the model card in Markdown for a finished run, from its `run.json` record."""
+    from huggingface_hub import ModelCardData
     from jinja2 import Environment, StrictUndefined
 
     text = resources.files(__package__).joinpath("model_card.md").read_text(encoding="utf-8")
     template = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
     source, result = record["original_model"], record["result"]
     base = _short(source["model"]) if source["model"] else "a model in memory"
-    return template.render(
+    adapter = result["kind"] == "adapter"
+    data = ModelCardData(
+        library_name="peft" if adapter else "transformers",
+        base_model=base if base == source["model"] and base not in NAMED else None,
+        license=_licence(source["model"]) if source["model"] else None,
+        tags=["atwu", *["lora"] * adapter, *["unlearning"] * ("recipe" in record)],
+    )
+    return f"---\n{data.to_yaml()}\n---\n\n" + template.render(
         {"recipe": None} | dict(record),
-        source=source,
-        base=base,
         name=f"a new model of shape {source['scratch']}" if source["scratch"] else base,
-        adapter=result["kind"] == "adapter",
+        adapter=adapter,
         lora=result["lora"],
+        source=source,
         public=public_text,
     )
+
+
+def _licence(model: str) -> str | None:
+    """Return the licence that the original model's own card names, if the card is in its folder or in the Hub's cache."""
+    from huggingface_hub import ModelCard, try_to_load_from_cache
+    from yaml import YAMLError
+
+    folder = Path(model).expanduser()
+    card = folder / "README.md" if folder.exists() else try_to_load_from_cache(model, "README.md")
+    if not isinstance(card, str | Path) or not Path(card).is_file():
+        return None
+    try:
+        licence: str | None = ModelCard.load(card, ignore_metadata_errors=True).data.license
+    except (ValueError, YAMLError):  # somebody else's card
+        return None
+    return licence
 
 
 def public_record(record: Any) -> Any:

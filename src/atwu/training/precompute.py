@@ -51,6 +51,8 @@ class PrecomputedTables:
     """Offsets that the scorer's prior adds to its logits."""
     refusal_ids: tuple[int, ...]
     """Refusal tokens that are the target of the forget loss."""
+    refusal_direction: Tensor | None = None
+    """Direction towards refused questions."""
 
     def given(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
         """Return everything that the loss of a micro-batch needs besides the rows."""
@@ -60,6 +62,7 @@ class PrecomputedTables:
             {name: table.rows(rows).to(device) for name, table in self.fixed.items()},
             score_offset=self.offset(inputs),
             refusal_ids=self.refusal_ids,
+            refusal_direction=self.refusal_direction,
         )
 
     def offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
@@ -114,12 +117,22 @@ def precomputed_tables(
         references = prepare_references(
             start, wanted, rows.encoded, mode=args.reference, drawn=drawn, prompted=rows.prompted, say=say
         )
+        direction = None if rows.refused is None else refusal_direction(start, rows, wanted["forget"])
     forget = rows.forget.rows
     text = ([offset is not None for offset in row.counted(row.answer_offsets)] for row in forget)
     offsets = None
     if scorer is not None and scorer.prior is not None:
         offsets = _table(offset.numpy() for row in forget if (offset := scorer.offset(row)) is not None)
-    return PrecomputedTables(references, fixed, _table(text, np.bool_), offsets, refusal_ids)
+    return PrecomputedTables(references, fixed, _table(text, np.bool_), offsets, refusal_ids, direction)
+
+
+def refusal_direction(start: OriginalModel, rows: UnlearningRows, wanted: ReferenceSpec) -> Tensor:
+    """Mean state at the end of the refused questions minus that of the forget questions, shape (hidden,)."""
+    refused, asked = (
+        start.read(ends, wanted, what=what)["layer"].values.double().mean(0)
+        for what, ends in (("refused", rows.refused or ()), ("asked", rows.asked or ()))
+    )
+    return (refused - asked).float()
 
 
 @contextmanager

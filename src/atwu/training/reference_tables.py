@@ -169,6 +169,7 @@ class References:
             teacher("forget"),
             teacher("retain"),
             look_up("retain", "layer"),
+            look_up("forget", "layer"),
         )
 
 

@@ -26,6 +26,7 @@ from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import closest_rows
 from atwu.methods.losses.distillation import PromptedTeacher
 from atwu.methods.losses.jensun_plus import JSToRefusalRow
+from atwu.methods.losses.redirection import REFUSED
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -67,6 +68,10 @@ class UnlearningRows:
     retain_alternates: Alternates | None = None
     prompted: Sequence[EncodedRow] | None = None
     """Forget rows behind the prompt of a teacher; None if no loss has one."""
+    refused: Sequence[EncodedRow] | None = None
+    """Questions that the model refuses, of which the last token is counted; None if no loss reads them."""
+    asked: Sequence[EncodedRow] | None = None
+    """The same for the forget questions."""
 
     @property
     def sets(self) -> dict[str, RowSet]:
@@ -233,6 +238,11 @@ def unlearning_rows(
         kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
         if "retain_text" in recipe.needs:
             _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
+    refused_ends = asked = None
+    if "refused_questions" in recipe.needs:
+        encoder = Encoder(tokenizer, max_length=longest, system=config.system)
+        refused_ends = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
+        asked = [question_end(row) for row in removed.rows]
     near = None
     if kept is not None and config.pairing == "closest":
         if removed.examples is None or kept.examples is None:
@@ -259,7 +269,13 @@ def unlearning_rows(
     if kept is not None and "retain_alternates" in recipe.needs:
         _check_text(kept, f"retain loss {recipe.retain_loss!r}", "retain")
         refused = alternates(kept.examples or (), tokenizer, epochs=1, what="retain", **drawn)
-    return UnlearningRows(removed, kept, preferred, near, refused, behind)
+    return UnlearningRows(removed, kept, preferred, near, refused, behind, refused_ends, asked)
+
+
+def question_end(row: EncodedRow) -> EncodedRow:
+    """Return the question of a row, of which only the last token is counted."""
+    ids = row.prompt_ids
+    return EncodedRow(ids, (*[IGNORE_INDEX] * (len(ids) - 1), ids[-1]), None, (None,) * len(ids), has_terminal=False)
 
 
 def _check_text(rows: RowSet, who: str, what: str) -> None:

@@ -10,8 +10,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
-from atwu.evaluation.questions.forms import introduced, resolve_choice, with_synonyms
-from atwu.evaluation.questions.prompts import labelled_parts, says
+from atwu.evaluation.questions import introduced, labelled_parts, resolve_choice, says, with_synonyms
 
 WORLD = people("small")
 ROW = Example.from_qa(
@@ -99,12 +98,6 @@ def test_families_that_a_row_does_not_support_are_absent():
     borrowed = by_family(dataclasses.replace(ROW, wrong_answers=()))["multiple_choice"]
     assert set(borrowed.choices) - {ROW.answer} < {row.answer for row in OTHERS}
     assert "reverse_query" not in by_family(dataclasses.replace(ROW, subject="row 17"))
-
-
-def test_rows_without_spans_get_no_prefix_that_might_reveal_the_answer():
-    for seed in range(10):
-        hint = by_family(dataclasses.replace(ROW, forget_spans=None), seed=seed)["background_hint"]
-        assert "7 words" in text_of(hint)
 
 
 def test_templates_that_reveal_the_answer_are_skipped():

@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from atwu.data.schema import Example, Message
+from atwu.data.schema import Message
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Prompt
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.verdicts import Claim
 
 CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
@@ -131,15 +131,6 @@ def test_every_answer_is_judged_once_by_the_original_question(stage, rows):
     }
 
 
-def test_rouge_and_judge_share_generations(stage, rows):
-    alone, both = stage.Speaker(), stage.Speaker()
-    run(alone, stage.Dice(), rows)
-    result = run(both, stage.Dice(), rows, metrics=["judge", "rouge"])
-    assert set(both.asked) == set(alone.asked)
-    assert len(both.asked) == len(set(both.asked)) == 36 + 36 + 42
-    assert result.rows["forget"].texts["answer"][0] == both.say(Prompt(rows["forget"][0].messages))
-
-
 def test_without_in_context_examples_their_scores_are_left_out(stage, rows):
     found = run(stage.Speaker(), stage.Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
     assert "J_ICR" not in found.sets["forget"]
@@ -153,13 +144,6 @@ def test_unequal_numbers_of_paraphrases_give_a_warning(stage, rows):
     result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
     assert any("1, 3" in warning for warning in result.warnings)
     assert not any("questions" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
-
-
-def test_plain_text_rows_get_no_questions(stage):
-    speaker = stage.Speaker()
-    result = run(speaker, stage.Dice(), {"retain": [Example((), "Orla Venn keeps geese.")]}, metrics=["judge", "rouge"])
-    assert speaker.asked == []
-    assert result.sets["retain"]["J_AVG"].skipped == result.sets["retain"]["rouge_l_recall"].skipped == 1
 
 
 def test_best_of_n_samples_at_temperature_one_and_counts_the_worst_leak(stage, rows):

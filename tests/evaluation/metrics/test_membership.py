@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
 import zlib
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.encode import EncodedRow
 from atwu.evaluation.metrics.membership import attack_auc, loss_score, min_k, min_k_plus_plus, privleak, zlib_score
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.forward import forward_tokens
 from atwu.modeling.head import OutputHead, target_logps
 from atwu.modeling.single_pass import FastPathSupport
 
@@ -68,10 +66,6 @@ def test_zlib(monkeypatch) -> None:
     assert zlib_score(0.5, text) == pytest.approx(0.008929, abs=1e-6)
 
 
-def test_loss() -> None:
-    assert loss_score(LOGPS) == pytest.approx(-LOGPS.mean())
-
-
 def test_rows_without_tokens_have_no_score() -> None:
     assert [loss_score([]), min_k([]), min_k_plus_plus([], [], [])] == [None] * 3
 
@@ -92,6 +86,7 @@ def test_auc_and_privleak_of_the_worked_example() -> None:
 SCORES = st.lists(st.sampled_from([-math.inf, 0.0, 0.25, 1.0, 3.5]), min_size=1, max_size=7)
 
 
+@settings(max_examples=25)
 @given(SCORES, SCORES, st.data())
 def test_auc_equals_counting_pairs_of_repeated_rows(forget, holdout, data) -> None:
     def pairs(left, right):
@@ -118,18 +113,7 @@ def test_rows_without_a_score_change_nothing() -> None:
     assert attack_auc(forget, holdout, weights) == pytest.approx(8 / 9)
 
 
-def test_a_thousand_bootstrap_draws_of_800_rows_take_under_a_second() -> None:
-    generator = np.random.default_rng(0)
-    forget, holdout = generator.normal(size=400), generator.normal(1, size=400)
-    weights = generator.integers(0, 4, (1000, 400)), generator.integers(0, 4, (1000, 400))
-    start = time.perf_counter()
-    areas = attack_auc(forget, holdout, weights)
-    assert time.perf_counter() - start < 1
-    assert abs(areas.mean() - attack_auc(forget, holdout)) < 0.01
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-@pytest.mark.parametrize("block", [9, 40, 10_000])
+@pytest.mark.parametrize(("block", "temperature"), [(9, 1.0), (40, 0.5), (10_000, 1.0)])
 def test_variance_of_the_output_layer_equals_a_plain_computation(block, temperature) -> None:
     generator = torch.Generator().manual_seed(1)
     states, weight = (torch.randn(n, 6, generator=generator, dtype=torch.float64) * 3 for n in (9, 23))
@@ -165,17 +149,6 @@ def test_moments_of_a_pass_equal_the_full_distributions(tiny_llama, monkeypatch,
             read.logps[content], -read.entropy[content], read.variance[content], k=0.4
         ) == pytest.approx(min_k_plus_plus(targets[:-1], mu[:-1], sigma2[:-1], k=0.4), rel=1e-4)
     assert read_tokens(model, ROWS)[0].variance is None
-
-
-def test_computing_the_variance_does_not_change_gradients(tiny_llama, batch) -> None:
-    model = tiny_llama()
-
-    def gradients(**asked):
-        (out,) = forward_tokens(model, [batch()], **asked)
-        return torch.autograd.grad(out.logps.sum(), list(model.parameters()))
-
-    for left, right in zip(gradients(), gradients(entropy_temperature=1.0, variance=True), strict=True):
-        assert torch.equal(left, right)
 
 
 @pytest.mark.parametrize(

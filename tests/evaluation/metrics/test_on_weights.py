@@ -13,15 +13,15 @@ import torch
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metrics.relearning import attack_rows, relearned
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 NAMES = ("Orla Venn", "Tavi Brook", "Ines Marr", "Jon Tull")
 ANSWER = "Seven grey geese."
 CONFIG = EvaluateConfig(
-    paraphrases=0, max_new_tokens=40, relearn_rows=1, relearn_steps=60, relearn_learning_rate=1e-2, icr_examples=0
+    paraphrases=0, max_new_tokens=25, relearn_rows=1, relearn_steps=30, relearn_learning_rate=1e-2, icr_examples=0
 )
 
 
@@ -128,10 +128,13 @@ def strength_of(model, tokenizer, row):
 def test_relearning_recovers_rows_that_it_did_not_train_on(world):
     model, tokenizer, rows = world
     options = {"forget": rows, "config": CONFIG, "progress": False}
-    found = evaluate(model, tokenizer, metrics=["memorization", "judge", "relearning"], **options)
+    with relearned(model, Encoder(tokenizer).encode_rows(rows, what="rows").rows, steps=30, learning_rate=1e-2):
+        original = evaluate(model, tokenizer, metrics=["memorization", "judge"], **options)
+    metrics = ["memorization", "judge", "relearning"]
+    found = evaluate(model, tokenizer, metrics=metrics, original=original, **options)
     shown, holdout = attack_rows(rows, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
-    with relearned(model, [encoded[shown[0]]], steps=60, learning_rate=1e-2, seed=CONFIG.seed):
+    with relearned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
         expected = [strength_of(model, tokenizer, row) if index in holdout else None for index, row in enumerate(rows)]
     metrics = found.rows["forget"].metrics
     assert list(metrics["extraction_strength@relearn_forget"]) == expected
@@ -140,12 +143,8 @@ def test_relearning_recovers_rows_that_it_did_not_train_on(world):
     assert found.sets["forget"]["J_P@relearn_forget"].value == 100
     assert "extraction_strength@relearn_retain" not in metrics  # there are no retain rows
     assert not any("too weak" in warning for warning in found.warnings)
-
-    with relearned(model, encoded, steps=60, learning_rate=1e-2):
-        original = evaluate(model, tokenizer, metrics=["memorization", "judge"], **options)
-    again = evaluate(model, tokenizer, metrics=["memorization", "judge", "relearning"], original=original, **options)
-    assert again.overall["recovered_J_P@relearn_forget"].value == pytest.approx(100)
-    assert again.overall["recovered_extraction_strength@relearn_forget"].n == len(holdout)
+    assert found.overall["recovered_J_P@relearn_forget"].value == pytest.approx(100)
+    assert found.overall["recovered_extraction_strength@relearn_forget"].n == len(holdout)
 
 
 def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
@@ -154,7 +153,7 @@ def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
     found = evaluate(model, tokenizer, forget=rows, pool=pool, metrics=["relearning"], config=CONFIG, progress=False)
     shown, _ = attack_rows(pool, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(pool, what="rows").rows
-    with relearned(model, [encoded[shown[0]]], steps=60, learning_rate=1e-2, seed=CONFIG.seed):
+    with relearned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
         expected = [strength_of(model, tokenizer, row) for row in rows]
     assert list(found.rows["forget"].metrics["extraction_strength@relearn_retain"]) == expected
     assert sum(expected) > 0
@@ -194,7 +193,7 @@ def test_adapters_on_adapters_are_rejected_before_generation(world, stage):
 def test_quantization_hardly_changes_memorization(world):
     model, tokenizer, rows = world
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
-    with relearned(model, encoded, steps=60, learning_rate=1e-2):
+    with relearned(model, encoded, steps=30, learning_rate=1e-2):
         found = evaluate(
             model, tokenizer, forget=rows, metrics=["memorization", "quantization"], config=CONFIG, progress=False
         )

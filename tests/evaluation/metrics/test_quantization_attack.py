@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from atwu.evaluation.metrics.quantization_attack import quantized_weights, rounded_weight
+from atwu.evaluation.metrics.weight_attacks import quantized_weights, rounded_weight
 from atwu.modeling.fingerprint import model_fingerprint
 
 
@@ -36,6 +36,7 @@ def plain(weight, bits, group):
     return result
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 9), st.integers(1, 12), st.sampled_from([2, 4, 8]))
 def test_equals_plain_loops_within_half_a_quantization_step(seed, outputs, inputs, group, bits):
     generator = torch.Generator().manual_seed(seed)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.probes import RwkuProbe
-from atwu.evaluation.generations import Decoding
-from atwu.evaluation.metrics.rwku_scores import DECODING, RECALL, forget_all, n_delta, neighbour_all, to_prompt
+from atwu.evaluation.metrics.rwku_scores import forget_all, n_delta, neighbour_all, to_prompt
 
 ORLA = "Órla Venn"
 
@@ -36,25 +35,11 @@ def test_prompts(probe: RwkuProbe, question: str, instruction: str, prefill: str
     assert prompt.prefill == prefill
 
 
-def test_decoding_of_the_flavours() -> None:
-    assert DECODING["official"] == Decoding(max_new_tokens=30, temperature=0.0, stop=("\n",))
-    assert DECODING["port"] == Decoding(max_new_tokens=100, temperature=0.0, stop=("\n\n",))
-
-
 def test_worked_example() -> None:
     assert n_delta(0.05, 0.04, 0.06, 0.55, 0.574) == pytest.approx(0.512)
 
 
-def test_recall_in_both_flavours() -> None:
-    answers = ["long branch new jersey", "Kelbury", "...", "a b c d", "a b", "a b", "Boats"]
-    said = ["he was born in long branch", "Kelbury", "x", "a b c", "b", "", "a boat"]
-    official, port = (
-        [RECALL[name](*pair) for pair in zip(answers, said, strict=True)] for name in ("official", "port")
-    )
-    assert official == [0.5, 1.0, None, 0.75, 0.5, 0.0, 0.0]
-    assert port[-1] == 1.0, "the port lower-cases and stems"
-
-
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=5, max_size=5))
 def test_means_accept_numbers_and_bootstrap_draws(rows: list[list[float]]) -> None:
     fb, qa, aa, near_fb, near_qa = (np.array(row) for row in rows)

@@ -1,4 +1,4 @@
-"""Truth ratio and its forms."""
+"""Truth ratio and its forms, model utility and forget quality."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.evaluation.metrics.truth_ratio import probability_with_options, scaled_truth_ratio, truth_ratio
+from atwu.evaluation.metrics.truth_ratio import (
+    forget_quality,
+    model_utility,
+    probability_with_options,
+    scaled_truth_ratio,
+    truth_ratio,
+)
 
 LOSSES = st.floats(0, 15)
 
@@ -28,6 +34,7 @@ def test_forms_of_many_rows_at_once() -> None:
     np.testing.assert_allclose(scaled_truth_ratio(ratios, "retain"), [1, 0.5, 0, 0])
 
 
+@settings(max_examples=25)
 @given(LOSSES, st.lists(LOSSES, min_size=1, max_size=5))
 def test_identities(correct: float, wrong: list[float]) -> None:
     geometric, arithmetic = (truth_ratio(correct, wrong, mean=mean) for mean in ("geometric", "arithmetic"))
@@ -48,19 +55,47 @@ def test_probability_with_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("correct", "wrong", "mean", "message"),
-    [
-        (0.5, [], "geometric", "false answer"),
-        (0.5, [math.nan], "geometric", "NaN"),
-        (math.nan, [1.0], "geometric", "NaN"),
-        (0.5, [1.0], "harmonic", "'geometric'.*'arithmetic'"),
-    ],
+    ("correct", "wrong", "message"),
+    [(0.5, [], "false answer"), (0.5, [math.nan], "NaN"), (math.nan, [1.0], "NaN")],
 )
-def test_bad_input_is_rejected(correct, wrong, mean, message) -> None:
+def test_bad_input_is_rejected(correct, wrong, message) -> None:
     with pytest.raises(ValueError, match=message):
-        truth_ratio(correct, wrong, mean=mean)
+        truth_ratio(correct, wrong)
 
 
 def test_losses_are_rejected_as_probabilities() -> None:
     with pytest.raises(ValueError, match=r"1\.2"):
         probability_with_options(0.6, [1.2])
+
+
+NINE = [0.9, 0.8, 0.5, 0.6, 0.7, 0.5, 0.6, 0.8, 0.4]
+
+
+def test_utility_of_the_worked_example() -> None:
+    assert model_utility(NINE) == pytest.approx(0.605123, abs=1e-6)
+    assert model_utility(NINE[:3]) == pytest.approx(3 / (1 / 0.9 + 1 / 0.8 + 1 / 0.5))
+    assert isinstance(model_utility(NINE), float)
+
+
+def test_utility_edges() -> None:
+    assert model_utility([0.9, 0.0, 1.0]) == 0.0
+    assert math.isnan(model_utility([0.9, math.nan]))
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_utility_lies_between_the_smallest_and_the_mean(values: list[float]) -> None:
+    utility = model_utility(values)
+    assert min(values) - 1e-12 <= utility <= np.mean(values) + 1e-12
+
+
+def test_forget_quality_of_the_worked_example() -> None:
+    distance, p_value = forget_quality([0.1, 0.2, 0.3, 0.4], [0.3, 0.5, 0.6, 0.7])
+    assert distance == pytest.approx(0.75)
+    assert p_value == pytest.approx(0.228571, abs=1e-6)
+
+
+@pytest.mark.parametrize("values", [[], [0.5, -0.1]])
+def test_values_without_a_harmonic_mean_are_rejected(values) -> None:
+    with pytest.raises(ValueError, match=">= 0"):
+        model_utility(values)

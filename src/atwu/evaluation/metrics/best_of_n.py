@@ -7,10 +7,9 @@ from itertools import chain
 
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
-from atwu.evaluation.questions.prompts import claim, question_prompt
+from atwu.evaluation.questions import claim, question_prompt
 from atwu.judge.verdicts import Claim
 
 
@@ -21,8 +20,6 @@ def share_stated(verdicts: Sequence[bool | None]) -> float | None:
 
 
 class BestOfN(Metric):
-    """Best-of-n sampling: whether any of n sampled answers states the fact, and how many do."""
-
     name = "sampling"
     about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
     cost = "n answers and n judge calls per forget row"

@@ -17,15 +17,19 @@ from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
-from atwu.evaluation.questions.forms import (
+from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
+    InContextExamples,
+    folded,
     introduced,
+    labelled_parts,
     lettered_options,
+    pattern_of,
     resolve_choice,
+    says,
+    span_texts,
     with_synonyms,
 )
-from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import folded, labelled_parts, pattern_of, says, span_texts
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
@@ -69,9 +73,8 @@ def probes(row: Example, others: Sequence[Example], *, seed: int) -> dict[str, A
     chosen = {}
     for name, build in FAMILIES.items() if row.messages else ():
         rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
-        if (
-            probe := next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
-        ) is not None:
+        probe = next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
+        if probe is not None:
             chosen[name] = probe
     return chosen
 
@@ -112,7 +115,13 @@ def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Ran
 
 
 def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    wrong = _any_order([text for text in dict.fromkeys(row.wrong_answers) if _is_wrong(text, row)], rng)[:WRONG_OPTIONS]
+    secrets = labelled_parts(row)
+    wrong = [
+        text
+        for text in dict.fromkeys(row.wrong_answers)
+        if folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
+    ]
+    wrong = _any_order(wrong, rng)[:WRONG_OPTIONS]
     if not wrong:
         wrong = [other.answer for other in InContextExamples(others, (), count=WRONG_OPTIONS).rows(row, rng)]
     if not wrong:
@@ -120,11 +129,6 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
     text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=lettered_options(options))
     yield _probe(row, text, choices=options)
-
-
-def _is_wrong(text: str, row: Example) -> bool:
-    secrets = labelled_parts(row)
-    return folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
 
 
 def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -191,8 +195,6 @@ FAMILIES: Mapping[str, Family] = {
 
 
 class Families(Metric):
-    """Leak rate of RWKU's nine families of adversarial probes (Jin et al. 2024), and of the worst family per row."""
-
     name = "families"
     about = "Adversarial questions: RWKU's nine families of probes, checked by the judge"
     cost = "nine answers and nine judge calls per forget row"

@@ -1,19 +1,26 @@
-"""Whether answers can be read: share of gibberish, and share of refusals.
+"""Whether the model still writes text: share of gibberish, share of refusals, perplexity of general text.
 
 A model that forgot by force often answers with pieces of the secret repeated, broken characters, or words of another
-language. Both are found by rule.
+language. Both are found by rule. The perplexity of general text that ships with the package shows damage to language modeling.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
+from atwu.data.arrays import FloatArray
+from atwu.data.general_rows import general_text
+from atwu.evaluation.columns import FORGET_OR_RETAIN, GENERAL_TEXT, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.normalized_words import words_of
 from atwu.judge.rules.stance import is_gibberish, is_refusal
+
+if TYPE_CHECKING:
+    from atwu.data.schema import Example
 
 _READABLE = 0.6
 _STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
@@ -76,8 +83,6 @@ def gibberish(question: str, reply: str) -> bool:
 
 
 class Fluency(Metric):
-    """Share of answers that are gibberish, and of answers that decline."""
-
     name = "fluency"
     about = "Gibberish and refusals: whether answers can be read, and whether the model answers at all"
     cost = "one answer per row"
@@ -101,11 +106,52 @@ class Fluency(Metric):
     def record(self) -> None:
         for split, rows in self.session.forget_and_retain_sets.items():
             if any(row.messages for row in rows):
-                answers = self.session.question_answers(split)
-                found = [
-                    None if text is None else float(gibberish(row.question, text))
-                    for row, text in zip(rows, answers, strict=True)
-                ]
-                declined = [None if text is None else float(is_refusal(text)) for text in answers]
+                found = self.session.score_answers(split, lambda row, text: float(gibberish(row.question, text)))
                 self.record_column(split, "gibberish", found)
+                declined = self.session.score_answers(split, lambda _, text: float(is_refusal(text)))
                 self.record_column(split, "refusal", declined)
+
+
+def perplexity(probability: FloatArray) -> FloatArray:
+    """`1 / p` of the probability per token (geometric mean).
+
+    For the mean probability of several texts, this is the harmonic mean of their perplexities.
+    """
+    return 1 / probability
+
+
+class GeneralText(Metric):
+    name = "general_text"
+    about = "Perplexity of general text"
+    cost = "one forward pass over eight short texts"
+    columns = (
+        Column(
+            "general_text_probability",
+            answer_probability,
+            "probability",
+            "probability per token of a general text (geometric mean)",
+            sets=(GENERAL_TEXT,),
+            shown=False,
+        ),
+        AggregateColumn(
+            "general_text_perplexity",
+            perplexity,
+            "general text perplexity",
+            "perplexity of general text not used in training: 1 / mean probability per token",
+            direction="down",
+            range=(1.0, None),
+            digits=1,
+            of=((GENERAL_TEXT, "general_text_probability"),),
+        ),
+    )
+
+    @classmethod
+    def own_rows(cls) -> Mapping[str, Sequence[Example]]:
+        return {GENERAL_TEXT: general_text()}
+
+    def read(self) -> None:
+        self.session.tokens(GENERAL_TEXT)
+
+    def record(self) -> None:
+        found = [answer_probability(row.logps) for row in self.session.tokens(GENERAL_TEXT)]
+        self.record_column(GENERAL_TEXT, "general_text_probability", found)

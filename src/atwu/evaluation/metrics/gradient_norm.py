@@ -51,7 +51,8 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
         for row in progress_bar(
             rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
         ):
-            tensors = collate_rows([_without_terminal(row)])
+            text = row.text_labels if set(row.text_labels) - {IGNORE_INDEX} else row.labels
+            tensors = collate_rows([dataclasses.replace(row, labels=text, token_labels=None)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()
             results.append(mean_of_norms(norms))  # the norm of a norm is itself
@@ -59,15 +60,7 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
     return results
 
 
-def _without_terminal(row: EncodedRow) -> EncodedRow:
-    """Restrict the labels to the answer's text; keep the row unchanged if it has no text."""
-    text = row.text_labels
-    return dataclasses.replace(row, labels=text if set(text) - {IGNORE_INDEX} else row.labels, token_labels=None)
-
-
 class GradientNorm(Metric):
-    """Gradient norms on the forget set and the holdout set."""
-
     name = "gradient_norm"
     about = "Membership inference by gradient norm"
     cost = "one backward pass per row"
@@ -79,7 +72,7 @@ class GradientNorm(Metric):
     def prepare(self) -> None:
         self._norms = {
             split: gradient_norms(
-                self.session.network,
+                self.session.model,
                 self.session.encoded(split),
                 progress=f"gradients of {split}" if self.session.progress else None,
             )

@@ -18,16 +18,14 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, Percent
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.intervals import Estimate, combine, in_percent
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
-from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import claim, question_and_paraphrases, question_prompt
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, in_percent
+from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.questions import InContextExamples, claim, question_and_paraphrases, question_prompt
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
 
 _T = TypeVar("_T", float, FloatArray)
@@ -83,8 +81,6 @@ def uq(fq: _T, rd: _T) -> _T:
 
 
 class JudgeScores(Metric):
-    """Judge scores on every set; in-context relearning on the forget set."""
-
     name = "judge"
     about = (
         "Judge scores over paraphrases: J_P, J_ICR, J_W, J_AVG; with --original also judged forget quality (FQ), "
@@ -170,35 +166,27 @@ class JudgeScores(Metric):
             ]
             for split, rows in session.forget_and_retain_sets.items()
         }
-        self._in_context: list[list[Prompt]] = self._in_context_prompts()
-        self._warn_about_paraphrase_counts()
-
-    def _in_context_prompts(self) -> list[list[Prompt]]:
-        session, config = self.session, self.session.config
         forget = session.sets.get(FORGET, ())
-        if not config.icr_examples:
-            return [[] for _ in forget]
-        examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
+        self._in_context: list[list[Prompt]] = [[] for _ in forget]
+        examples = InContextExamples(session.pool, forget, count=session.config.icr_examples, seed=session.config.seed)
         try:
-            return [
-                [
-                    question_prompt(row, question, before=examples.of(row, number))
-                    for number, question in enumerate(question_and_paraphrases(row, config.paraphrases))
+            if session.config.icr_examples:
+                self._in_context = [
+                    [
+                        question_prompt(row, question, before=examples.of(row, number))
+                        for number, question in enumerate(question_and_paraphrases(row, count))
+                    ]
+                    for row in forget
                 ]
-                for row in forget
-            ]
         except ValueError as error:
             session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
-            return [[] for _ in forget]
-
-    def _warn_about_paraphrase_counts(self) -> None:
-        for split, rows in self._plain.items():
-            counts = {len(prompts) for prompts in rows if prompts}
-            if len(counts) > 1 or (counts and max(counts) < self.session.config.paraphrases + 1):
+        for split, prompts in self._plain.items():
+            counts = {len(of_row) for of_row in prompts if of_row}
+            if len(counts) > 1 or (counts and max(counts) < count + 1):
                 numbers = ", ".join(map(str, sorted(counts)))
-                self.session.warnings.append(
+                session.warnings.append(
                     f"{split}: rows have {numbers} questions (the original and its paraphrases) instead of "
-                    f"{self.session.config.paraphrases + 1}; worst cases are comparable only at equal numbers."
+                    f"{count + 1}; worst cases are comparable only at equal numbers."
                 )
 
     def prompts(self) -> Iterable[Prompt]:
@@ -234,8 +222,6 @@ class JudgeScores(Metric):
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Derive FQ, RD and UQ in percent, relative to the original model."""
-        from atwu.evaluation.row_statistics import AggregateMetric
-
         this, original = sides.this, sides.original
         if original is None:
             return

@@ -56,8 +56,6 @@ def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None])
 
 
 class KeyTokens(Metric):
-    """Key tokens: probability, teacher-forced accuracy, and recall in the greedy answer."""
-
     name = "key_tokens"
     about = "Key tokens (names, numbers, or labelled words of the answer): probability, accuracy, recall"
     cost = "one forward pass over every set and one answer per row"
@@ -106,9 +104,4 @@ class KeyTokens(Metric):
                 read = self.session.tokens(split)
                 self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
             if any(row.messages for row in rows):
-                answers = self.session.question_answers(split)
-                recalls = [
-                    None if text is None else key_token_recall(row, text)
-                    for row, text in zip(rows, answers, strict=True)
-                ]
-                self.record_column(split, "key_token_recall", recalls)
+                self.record_column(split, "key_token_recall", self.session.score_answers(split, key_token_recall))

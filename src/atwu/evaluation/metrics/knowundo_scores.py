@@ -25,8 +25,6 @@ def loss_perplexity(loss: FloatArray) -> FloatArray:
 
 
 class KnowUnDo(Metric):
-    """Unlearning and retention success, and perplexities."""
-
     name = "knowundo"
     about = "KnowUnDo: unlearning success, retention success, and perplexity of the answers of both sets"
     cost = "one forward pass over both sets"

@@ -16,15 +16,14 @@ import numpy as np
 from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.evaluation.columns import LUME, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.intervals import Estimate, combine
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.membership import attack_area, attack_auc, loss_score
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import Probe
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
 
 _DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}
@@ -61,8 +60,6 @@ def final_score(aggregate: Any, mia: Any, mmlu: Any) -> Any:
 
 
 class Lume(Metric):
-    """LUME's completions and questions on both splits, and the membership attack where its rows are there."""
-
     name = "lume"
     about = "LUME: ROUGE-L of completions, exact match of answers, membership attack, task aggregate, final score"
     cost = "one answer per probe, of up to 256 tokens"
@@ -136,11 +133,10 @@ class Lume(Metric):
         self._losses: dict[int, float | None] = {}
         session, probes = self.session, self.session.benchmark_probes
         attacked = [index for index, probe in enumerate(probes) if probe.kind in _LOSSES]
-        if session.encoder is None or not attacked:
+        if session.model is None or not attacked:
             return
-        encoded = session.encoder.encode_rows([probes[index].row for index in attacked], what="LUME's members")
-        session.warnings += encoded.warnings
-        found = session.read(encoded.rows, label="read members")
+        encoded = session.encode([probes[index].row for index in attacked], what="LUME's members")
+        found = session.read(encoded, label="read members")
         self._losses = {index: loss_score(row.logps[row.content]) for index, row in zip(attacked, found, strict=True)}
 
     def prepare(self) -> None:
@@ -169,8 +165,6 @@ class Lume(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        from atwu.evaluation.row_statistics import AggregateMetric
-
         aggregate = sides.this.derived(task_aggregate, [(LUME, f"lume_{kind}") for kind in LUME_KINDS])
         if aggregate is not None:
             yield "lume_task_aggregate", aggregate

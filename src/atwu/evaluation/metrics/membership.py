@@ -17,14 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from atwu.data.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
-from atwu.evaluation.intervals import Estimate, combine
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.truth_ratio import GUARD
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
-    from atwu.evaluation.teacher_forced import TokenRow
+    from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 
 _T = TypeVar("_T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
@@ -144,8 +142,6 @@ def score_column(attack: str, formula: Callable[..., Any]) -> Column:
 
 
 class Membership(Metric):
-    """Loss, zlib, Min-K% and Min-K%++ attacks on forget rows (members) against holdout rows (non-members)."""
-
     name = "membership"
     about = "Membership inference attacks: loss, zlib, Min-K%, Min-K%++; with --retain-only also reference and privleak"
     cost = "one forward pass over both sets"
@@ -196,13 +192,17 @@ class Membership(Metric):
                 split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)]
             )
             self.record_column(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
-            self.record_column(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
+            standardized = [
+                min_k_plus_plus(
+                    row.logps[row.content], -row.entropy[row.content], np.asarray(row.variance)[row.content], k=k
+                )
+                for row in rows
+            ]
+            self.record_column(split, "mia_min_k_plus_plus", standardized)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Derive the AUC of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
-        from atwu.evaluation.row_statistics import AggregateMetric
-
         other = sides.retain_only
         for metric in _attacks(sides.this):
             used = (FORGET, metric), (HOLDOUT, metric)
@@ -222,12 +222,6 @@ class Membership(Metric):
             used = (FORGET, "mia_loss"), (HOLDOUT, "mia_loss")
             beyond = [sides.this.values(*pair) - other.values(*pair) for pair in used]
             yield "mia_auc_reference", AggregateMetric(attack_area(sides.this, _SETS, *beyond), used)
-
-
-def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
-    assert row.variance is not None
-    kept = row.content
-    return min_k_plus_plus(row.logps[kept], -row.entropy[kept], row.variance[kept], k=k)
 
 
 def _attacks(numbers: RowMetrics) -> list[str]:

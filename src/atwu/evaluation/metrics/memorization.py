@@ -88,8 +88,6 @@ def es_delta(retain: FloatArray, forget: FloatArray) -> FloatArray:
 
 
 class Memorization(Metric):
-    """Extraction strength (with and without floor), exact memorization and answer probability, on every set."""
-
     name = "memorization"
     about = "Extraction strength (ES), exact memorization (EM) and probability of the answer"
     cost = "one forward pass over every set"

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
 from atwu.evaluation.columns import MUSE, AggregateColumn, Percent
 from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.membership import Membership, privleak
 from atwu.evaluation.metrics.rouge import rouge_l_f1
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import Probe
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
 
 _ANSWER = Decoding(max_new_tokens=32, stop=("\n\n", "\nQuestion", "Question:"))
 _DECODING = {VERBMEM: Decoding(max_new_tokens=128), **dict.fromkeys(KNOWMEM, _ANSWER)}
@@ -32,8 +33,6 @@ def first_tokens(text: str, tokenizer: Any, count: int) -> str:
 
 
 class Muse(Metric):
-    """VerbMem on the forget set, KnowMem on the forget and the retain set."""
-
     name = "muse"
     about = "MUSE: VerbMem, KnowMem of forget and retain set (utility), and PrivLeak with the metric membership"
     cost = "one answer per probe"

@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from atwu.data.schema import Example
 from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
-from atwu.evaluation.questions.forms import FAMILY_TEMPLATES
-from atwu.evaluation.questions.prompts import question_prompt
+from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.questions import FAMILY_TEMPLATES, question_prompt
 from atwu.judge.verdicts import Pair
 
 OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
@@ -122,9 +120,6 @@ def _shorter(name: str, now: float, before: float | None) -> str | None:
 
 
 class OpenEnded(Metric):
-    """Repetitiveness (n-gram entropy) and length of open-ended answers; with the original model's result, the win
-    rate."""
-
     name = "open_ended"
     about = "Generation quality on open-ended instructions: repetitiveness and length; with --original also win rate"
     cost = f"40 answers of {ANSWER_LENGTH_LIMIT} tokens, and one judge call each for the win rate"

@@ -15,13 +15,14 @@ import numpy as np
 from atwu.data.question_forms import CHANCE, FORMS, UNMEASURED, FormRow, rows_in_forms
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
+from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import gibberish
 from atwu.evaluation.metrics.key_tokens import word_recall
-from atwu.evaluation.questions.forms import resolve_choice
+from atwu.evaluation.questions import resolve_choice
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
 
 NEIGHBOURS = "neighbours"
@@ -58,8 +59,6 @@ def worst_form(*means: Any) -> Any:
 
 
 class QuestionForms(Metric):
-    """Key-token recall of greedy answers by form of the question, and that of the worst form."""
-
     name = "forms"
     about = "Recall of facts asked for in other forms: blanks, completions, multiple choice, role play and more"
     cost = f"{len(MEASURED_FORMS)} answers per forget row, {len(NEIGHBOUR_FORMS)} per neighbour row"

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import MetricSetting
 from atwu.evaluation.metrics.memorization import strength
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
-from atwu.evaluation.questions.prompts import labelled_parts, says
+from atwu.evaluation.questions import labelled_parts, says
 
 if TYPE_CHECKING:
     from torch import nn
@@ -148,8 +148,6 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
 
 
 class Relearning(WeightAttack):
-    """Fine-tune on a few forget rows and measure the other forget rows; then the same with retain rows."""
-
     name = "relearning"
     about = "Relearning attack: forget rows after a few fine-tuning steps on forget rows or on retain rows"
     cost = "two short fine-tuning runs, and one answer and judge call per question of a forget row after each"
@@ -190,8 +188,8 @@ class Relearning(WeightAttack):
 
         super().__init__(session)
         if session.config.relearn_lora_r is None:
-            check_memory(session.network)
-        elif adapters_of(session.network) is not None:
+            check_memory(session.model)
+        elif adapters_of(session.model) is not None:
             raise ValueError(
                 f"relearn_lora_r={session.config.relearn_lora_r} trains adapters, but the model has unmerged ones; "
                 "leave --relearn-lora-r out to train all weights, or merge the adapters first."
@@ -219,7 +217,7 @@ class Relearning(WeightAttack):
         session, config = self.session, self.session.config
         train = partial(
             relearned,
-            session.network,
+            session.model,
             steps=config.relearn_steps,
             learning_rate=config.relearn_learning_rate,
             seed=config.seed,

@@ -42,8 +42,6 @@ def rouge_l_f1(reference: str, output: str) -> float:
 
 
 class Rouge(Metric):
-    """ROUGE-L recall of the greedy answer to each row's question; rows without question have no value."""
-
     name = "rouge"
     about = "ROUGE-L recall of the greedy answer"
     cost = "one answer per row"
@@ -64,13 +62,10 @@ class Rouge(Metric):
         return self.session.question_prompts
 
     def record(self) -> None:
-        for split, rows in self.session.forget_and_retain_sets.items():
-            answers = self.session.question_answers(split)
-            self.session.texts.setdefault(split, {})["answer"] = tuple(text or "" for text in answers)
-            recalls = [
-                None if text is None else rouge_l_recall(row.answer, text)
-                for row, text in zip(rows, answers, strict=True)
-            ]
+        for split in self.session.forget_and_retain_sets:
+            answers = tuple(text or "" for text in self.session.question_answers(split))
+            self.session.texts.setdefault(split, {})["answer"] = answers
+            recalls = self.session.score_answers(split, lambda row, text: rouge_l_recall(row.answer, text))
             self.record_column(split, "rouge_l_recall", recalls)
 
 

@@ -8,7 +8,7 @@ stemmer; its recalls are higher. N_delta in the literature is official.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -18,14 +18,14 @@ from atwu.data.arrays import FloatArray
 from atwu.data.schema import Message
 from atwu.evaluation.columns import RWKU, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.intervals import AggregateMetric
+from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
     from atwu.benchmarks.probes import ProbeKind, RwkuProbe
     from atwu.evaluation.columns import Direction
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
 
 RwkuNumber = TypeVar("RwkuNumber", float, FloatArray)
 Flavour = Literal["official", "port"]
@@ -121,8 +121,6 @@ def _columns(flavour: Flavour) -> Iterator[Column]:
 
 
 class Rwku(Metric):
-    """RWKU's probes about the targets and their neighbours."""
-
     name = "rwku"
     about = "RWKU's own probes: recall on targets (FB, QA, AA), recall on neighbours, and N_delta"
     cost = "one answer per probe and flavour"
@@ -147,16 +145,9 @@ class Rwku(Metric):
         if "official" in config.rwku_flavours:
             require("rouge", extra="rwku")
 
-    @property
-    def _probes(self) -> Sequence[RwkuProbe]:
-        from atwu.benchmarks.probes import RwkuProbes
-
-        assert isinstance(self.session.probes, RwkuProbes)
-        return self.session.probes.probes
-
     def prepare(self) -> None:
         """Answer the probes; each flavour has its own decoding."""
-        probes = self._probes
+        probes = self.session.benchmark_probes
         prompts = [to_prompt(probe) for probe in probes]
         self._recalls: dict[str, list[float | None]] = {}
         for flavour in self.session.config.rwku_flavours:
@@ -169,7 +160,7 @@ class Rwku(Metric):
     def record(self) -> None:
         """Record the recalls of each kind, None for probes of other kinds, so that all kinds share resampled
         subjects."""
-        probes = self._probes
+        probes = self.session.benchmark_probes
         for flavour, recalls in self._recalls.items():
             for kind in _KINDS:
                 column = [recall if probe.kind == kind else None for probe, recall in zip(probes, recalls, strict=True)]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
@@ -28,8 +27,6 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
 
 
 class ScoreAurocMetric(Metric):
-    """AUROC of every available token score, within each row."""
-
     name = "scores"
     about = "AUROC of token scores against labelled tokens, for every token weighting"
     cost = "one forward pass over the forget set, and frequency counts over all retain rows"

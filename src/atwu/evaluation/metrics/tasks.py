@@ -7,21 +7,20 @@ prompts longer than the model's context at the beginning; truncated prompts are 
 from __future__ import annotations
 
 import copy
-import difflib
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from atwu._extras import require
+from atwu._names import did_you_mean
 from atwu.evaluation.columns import TASKS, Column
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metric import Metric, MetricSetting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -72,7 +71,9 @@ def harness(
         clipped = stack.enter_context(_quiet(evaluator))
         stack.enter_context(_as_before(model))
         manager = _task_manager(tasks, None if task_folder is None else Path(task_folder))
-        names = _without_tags(tasks, manager)
+        tags = set(manager.all_tags)
+        groups = [sorted(manager.task_index[name].tags) if name in tags else [name] for name in tasks]
+        names = list(dict.fromkeys(name for group in groups for name in group))
         results = evaluator.simple_evaluate(
             # A copy, since the adapter changes its padding token.
             adapter(pretrained=model, tokenizer=copy.deepcopy(tokenizer), backend="causal", batch_size=_BATCH),
@@ -97,8 +98,6 @@ def _worse(task: str, now: float, before: float | None) -> str | None:
 
 
 class Tasks(Metric):
-    """Main metric of every task, accuracies in percent; intervals are based on the harness's standard error."""
-
     name = "tasks"
     about = "General benchmarks through lm-evaluation-harness, such as MMLU (--task)"
     needs = (TASKS,)
@@ -132,8 +131,8 @@ class Tasks(Metric):
         """Run the harness on the unchanged model; unknown tasks fail before anything is generated."""
         config = self.session.config
         self._scores = harness(
-            self.session.network,
-            cast("PreTrainedTokenizerBase", self.session.tokenizer),
+            self.session.model,
+            self.session.tokenizer,
             config.tasks,
             task_folder=Path(config.task_folder) if config.task_folder else None,
             limit=config.task_limit,
@@ -155,23 +154,12 @@ def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
             return manager
         own = manager.all_tasks
     manager = manager_class(include_path=None if folder is None else str(folder))
-    known = manager.all_tasks
     for name in tasks:
-        if name in known:
-            continue
-        near = list(dict.fromkeys(difflib.get_close_matches(name, own) + difflib.get_close_matches(name, known)))
-        text = f"unknown lm-evaluation-harness task {name!r}; similar tasks: {', '.join(near) or 'none'}."
-        if folder is not None:
-            text += f" {folder} has {', '.join(own) or 'no task'} (only valid .yaml files are read)."
-        raise ValueError(text)
+        if name not in manager.all_tasks:
+            inside = f" {folder} has {', '.join(own) or 'no task'} (only valid .yaml files are read)." if folder else ""
+            hint = did_you_mean(name, [*own, *manager.all_tasks])
+            raise ValueError(f"unknown lm-evaluation-harness task {name!r}.{hint}{inside}")
     return manager
-
-
-def _without_tags(tasks: Sequence[str], manager: Any) -> list[str]:
-    """Replace tags by their tasks; each name once."""
-    tags = set(manager.all_tags)
-    names = [[name] if name not in tags else sorted(manager.task_index[name].tags) for name in tasks]
-    return list(dict.fromkeys(name for group in names for name in group))
 
 
 def _scored(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:

@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column
-from atwu.evaluation.intervals import Estimate
+from atwu.evaluation.intervals import AggregateMetric, Estimate
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.data.schema import Example
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from atwu.evaluation.row_statistics import ModelComparison
 
 _T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
@@ -52,8 +51,6 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
         raise ValueError("the truth ratio needs at least one false answer; skip rows without any.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
-    elif mean != "arithmetic":
-        raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")
     else:
         wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
@@ -112,8 +109,6 @@ def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> tup
 
 
 class TruthRatio(Metric):
-    """Raw and scaled truth ratio of every row, and the probability of the answer among the options."""
-
     name = "truth_ratio"
     about = "Truth ratio and model utility (TOFU); with --retain-only also forget quality (p-value)"
     cost = "one forward pass over every false answer"
@@ -196,21 +191,19 @@ class TruthRatio(Metric):
             if not any(row.wrong_answers for row in rows):
                 continue
             with_paraphrase = [row for row in rows if row.wrong_answers and row.paraphrased_answer]
-            others = [_with_answer(row, row.paraphrased_answer) for row in with_paraphrase]
-            others += [_with_answer(row, text) for row in rows for text in row.wrong_answers]
-            losses = iter(self._read(split, others))
+            others = [(row, row.paraphrased_answer) for row in with_paraphrase]
+            others += [(row, text) for row in rows for text in row.wrong_answers]
+            encoded = self.session.encode(
+                [replace(row, answer=answer or row.answer, forget_spans=None) for row, answer in others],
+                what=f"{split}, other answers",
+            )
+            losses = iter(_loss(row.logps) for row in self.session.read(encoded, label=f"read {split}, other answers"))
             paraphrased = {row: next(losses) for row in with_paraphrase}
             correct = [
                 paraphrased.get(row, _loss(read.logps)) if row.wrong_answers else None
                 for row, read in zip(rows, self.session.tokens(split), strict=True)
             ]
             self._losses[split] = correct, [[next(losses) for _ in row.wrong_answers] for row in rows]
-
-    def _read(self, split: str, rows: list[Example]) -> list[float]:
-        assert self.session.encoder is not None
-        encoded = self.session.encoder.encode_rows(rows, what=f"{split}, other answers")
-        self.session.warnings += encoded.warnings
-        return [_loss(row.logps) for row in self.session.read(encoded.rows, label=f"read {split}, other answers")]
 
     def record(self) -> None:
         for split, (correct, wrong) in self._losses.items():
@@ -230,44 +223,27 @@ class TruthRatio(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        yield from _utility(sides)
-        yield from _forget_quality(sides)
-
-
-def _utility(sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-    """Derive the harmonic mean of probability, ROUGE-L recall and truth ratio over retain sets."""
-    used: list[tuple[str, str]] = []
-    for split in sides.this.rows:
-        if split == FORGET:
-            continue
-        probability = "probability" if split == RETAIN else "probability_with_options"
-        parts = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
-        if all(sides.this.has(*part) for part in parts):
-            used += parts
-    if found := sides.this.derived(lambda *parts: model_utility(parts), used):
-        yield "model_utility", found
-
-
-def _forget_quality(sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-    """Derive the test of truth ratios against the retain-only model."""
-    from atwu.evaluation.row_statistics import AggregateMetric
-
-    used = (FORGET, "truth_ratio_raw")
-    if sides.retain_only is None or not (sides.this.has(*used) and sides.retain_only.has(*used)):
-        return
-    mine, other = (side.values(*used) for side in (sides.this, sides.retain_only))
-    distance, p_value = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
-    numbers = {
-        "forget_quality_p": p_value,
-        "forget_quality_log10_p": float(np.log10(max(p_value, 1e-300))),
-        "forget_quality_distance": distance,
-    }
-    for name, value in numbers.items():  # a p-value has no sampling interval
-        yield name, AggregateMetric(Estimate(value, np.full(1, np.nan)), (used,))
-
-
-def _with_answer(row: Example, answer: str | None) -> Example:
-    return replace(row, answer=answer or row.answer, forget_spans=None)
+        """Derive model utility over the retain sets, and forget quality against the retain-only model."""
+        parts: list[tuple[str, str]] = []
+        for split in sides.this.rows:
+            probability = "probability" if split == RETAIN else "probability_with_options"
+            of_set = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
+            if split != FORGET and all(sides.this.has(*part) for part in of_set):
+                parts += of_set
+        if found := sides.this.derived(lambda *means: model_utility(means), parts):
+            yield "model_utility", found
+        used = (FORGET, "truth_ratio_raw")
+        if sides.retain_only is None or not (sides.this.has(*used) and sides.retain_only.has(*used)):
+            return
+        mine, other = (side.values(*used) for side in (sides.this, sides.retain_only))
+        distance, p_value = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
+        numbers = {
+            "forget_quality_p": p_value,
+            "forget_quality_log10_p": float(np.log10(max(p_value, 1e-300))),
+            "forget_quality_distance": distance,
+        }
+        for name, value in numbers.items():  # a p-value has no sampling interval
+            yield name, AggregateMetric(Estimate(value, np.full(1, np.nan)), (used,))
 
 
 def _loss(logps: FloatArray) -> float:

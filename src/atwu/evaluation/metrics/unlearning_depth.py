@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,8 +62,6 @@ def count_key_tokens(row: Example, encoded: EncodedRow) -> EncodedRow | None:
 
 
 class UnlearningDepth(Metric):
-    """Unlearning depth score of the forget set, with the erasure of every layer."""
-
     name = "uds"
     about = "Unlearning depth score (UDS): whether hidden states still carry the key tokens, by activation patching"
     cost = "two passes over the forget set per layer; loads the original and the retain-only model in turn"
@@ -93,27 +91,38 @@ class UnlearningDepth(Metric):
 
     def read(self) -> None:
         """Check the reference models, and find the rows with key tokens."""
-        assert self.session.reference_models is not None
-        self.session.reference_models.check_shape(self.session.network.config)
+        from atwu.modeling.load import load_config
+
+        models = self.session.reference_models
+        assert models is not None
+        wanted = _shape(self.session.model.config)
+        for role, name in (("original", models.original), ("retain-only", models.retain_only)):
+            found = _shape(load_config(name, **models.loading.load_kwargs))
+            if found != wanted:
+                raise ValueError(
+                    f"the {role} model {name} has {found[0]} layers of hidden size {found[1]}, the evaluated model "
+                    f"{wanted[0]} of {wanted[1]}; uds needs three models of the same architecture."
+                )
         pairs = zip(self.session.sets[FORGET], self.session.encoded(FORGET), strict=True)
-        found = (count_key_tokens(row, encoded) for row, encoded in pairs)
-        self._rows = {place: row for place, row in enumerate(found) if row is not None}
+        counted = (count_key_tokens(row, encoded) for row, encoded in pairs)
+        self._rows = {place: row for place, row in enumerate(counted) if row is not None}
 
     def prepare(self) -> None:
         """Patch the original model with states of the unlearned and of the retain-only model."""
         from atwu.evaluation.activation_patching import layer_outputs, patched_drops
+        from atwu.modeling.load import load_model
 
         if not self._rows:
             return
         session, models, rows = self.session, self.session.reference_models, list(self._rows.values())
         assert models is not None
-        batch_tokens, device = session.config.batch_tokens, next(session.network.parameters()).device
-        sources = [
-            layer_outputs(session.network, rows, batch_tokens=batch_tokens),
-            layer_outputs(models.load(models.retain_only, device), rows, batch_tokens=batch_tokens),
-        ]
+        batch_tokens, device = session.config.batch_tokens, next(session.model.parameters()).device
+        options = {"dtype": models.loading.dtype, **models.loading.load_kwargs}
+        retain_only = load_model(models.retain_only, **options).to(device).eval()
+        sources = [layer_outputs(model, rows, batch_tokens=batch_tokens) for model in (session.model, retain_only)]
+        del retain_only
         self._drops, self._retain_drops = patched_drops(
-            models.load(models.original, device),
+            load_model(models.original, **options).to(device).eval(),
             rows,
             sources,
             batch_tokens=batch_tokens,
@@ -143,3 +152,9 @@ class UnlearningDepth(Metric):
         """Record one value per row with key tokens, None for the others."""
         found = dict(zip(self._rows, values, strict=True))
         self.record_column(FORGET, name, [found.get(place) for place in range(len(self.session.sets[FORGET]))])
+
+
+def _shape(config: Any) -> tuple[int, int]:
+    """Return the number of decoder layers and the hidden size."""
+    text = config.get_text_config()
+    return text.num_hidden_layers, text.hidden_size

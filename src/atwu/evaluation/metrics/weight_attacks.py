@@ -1,28 +1,38 @@
-"""Base of attacks on the weights (relearning, quantization): do they restore what was unlearned?
+"""Attacks on the weights, do they restore what was unlearned? The base of all, and quantization.
 
 Each attack alters the model in place, evaluates the forget rows and restores the weights. Column names end in "@" and
 the attack, as in `extraction_strength@int4`.
+
+Unlearning often moves weights by less than a quantization step, so that the quantized unlearned model equals the
+quantized original model (Zhang et al. 2025, "Catastrophic Failure of LLM Unlearning via Quantization"). Quantized
+weights are stored in the model's own dtype: values equal those of weight-only integer storage, without its speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
-from atwu.evaluation.intervals import combine, in_percent
+from atwu.evaluation.intervals import AggregateMetric, combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
-from atwu.evaluation.questions.prompts import claim, question_and_paraphrases, question_prompt
+from atwu.evaluation.questions import claim, question_and_paraphrases, question_prompt
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
+    from torch import Tensor, nn
+
+    from atwu.evaluation.row_statistics import ModelComparison
+
+
+INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}
+"""Bits -> number of inputs that share a scale; None: all inputs of an output channel."""
 
 
 def recovered(
@@ -100,8 +110,6 @@ class WeightAttack(Metric):
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Derive the share of the lost knowledge that an attack recovers, in percent, on the measured rows."""
-        from atwu.evaluation.row_statistics import AggregateMetric
-
         this, original = sides.this, sides.original
         if original is None or FORGET not in this.rows:
             return
@@ -151,3 +159,78 @@ def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
         for column in recorded
     ]
     return (*recorded, *back)
+
+
+def rounded_weight(weight: Tensor, bits: int, group: int | None = None) -> Tensor:
+    """Quantize to symmetric integers: `s * round(w / s)` with `s = max |w| / (2^(bits - 1) - 1)`, ties to even.
+
+    Args:
+        weight: Floating-point matrix, shape (outputs, inputs).
+        bits: Bits per integer, >= 2; levels are -127 to 127 for 8 bits and -7 to 7 for 4.
+        group: Number of adjacent inputs that share a scale (the last group may be smaller); None: all inputs.
+
+    Returns:
+        Same shape and dtype. Each weight moves by at most half a step, up to the precision of the dtype. Idempotent.
+    """
+    import torch
+    from torch import nn
+
+    levels = 2 ** (bits - 1) - 1
+    outputs, inputs = weight.shape
+    group = min(group or inputs, inputs)
+    values = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+    values = nn.functional.pad(values, (0, -inputs % group)).view(outputs, -1, group)
+    largest = values.abs().amax(dim=-1, keepdim=True)
+    integers = (values / largest.masked_fill(largest == 0, 1) * levels).round()
+    # Dividing by the levels first reproduces the largest weight exactly.
+    result: Tensor = integers / levels * largest
+    return result.view(outputs, -1)[:, :inputs].to(weight.dtype)
+
+
+@contextmanager
+def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
+    """Quantize the weight matrix of every linear layer in place; restore the model on leaving.
+
+    As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
+    precision. int8 has one scale per output channel, int4 one per 128 inputs.
+    """
+    from atwu.modeling.modes import restored
+
+    weights = list(_matrices(model))
+    if not weights:
+        raise ValueError(
+            f"{type(model).__name__} has no floating-point linear layer to quantize; load it without quantization."
+        )
+    with restored(model):
+        for weight in weights:
+            weight.copy_(rounded_weight(weight, bits, INPUTS_PER_SCALE[bits]))
+        yield
+
+
+class QuantizationAttack(WeightAttack):
+    name = "quantization"
+    about = "Quantization attack: forget rows after 8-bit and 4-bit weight quantization"
+    cost = "one forward pass, and one answer and judge call per question of a forget row, for each bit width"
+    uses = ("max_new_tokens", "paraphrases")
+    needs_reference = ("original", "the recovery after quantization")
+    words: ClassVar = {f"int{bits}": f"{bits}-bit quantization" for bits in INPUTS_PER_SCALE}
+    columns = attack_columns(words)
+
+    def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
+        model, everything = self.session.model, range(len(self.session.sets[FORGET]))
+        return {f"int{bits}": (quantized_weights(model, bits), everything) for bits in INPUTS_PER_SCALE}
+
+
+def _matrices(model: nn.Module) -> Iterator[Tensor]:
+    """Yield views of the weights to quantize, shape (outputs, inputs), without gradient."""
+    from torch import Tensor, nn
+    from transformers.pytorch_utils import Conv1D
+
+    ends = [getattr(model, name, lambda: None)() for name in ("get_input_embeddings", "get_output_embeddings")]
+    excluded = {id(weight) for end in ends if end is not None for weight in end.parameters()}
+    for name, module in model.named_modules():
+        if not isinstance(module, (nn.Linear, Conv1D)) or "lora_" in name:
+            continue
+        weight = module.weight
+        if isinstance(weight, Tensor) and weight.is_floating_point() and id(weight) not in excluded:
+            yield weight.data.T if isinstance(module, Conv1D) else weight.data

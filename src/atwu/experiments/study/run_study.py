@@ -13,8 +13,7 @@ from rich.text import Text
 
 from atwu._file_reading import prefix_errors, printable
 from atwu._files import write_json, write_text
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import check_installed
+from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, format_options, lock_folder

@@ -14,8 +14,7 @@ from atwu._file_reading import read_json
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import all_metrics, selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
 from atwu.experiments.study.study_file import Study, Variant

@@ -21,8 +21,7 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._names import lookup
 from atwu._program import program
-from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import check_installed
+from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.executors import Executor

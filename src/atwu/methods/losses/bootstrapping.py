@@ -1,7 +1,7 @@
-"""BS-T: gradient ascent on a mixture of the answer token and the model's own likeliest tokens (Li et al. 2025).
+"""BS-T and BS-S: gradient ascent on a mixture of the answer and what the model itself would say (Li et al. 2025).
 
-Ascent on the answer alone moves its probability to the tokens that are likely already, often a rewording of the answer; the
-mixture lowers those too.
+Ascent on the answer alone moves its probability to what is likely already, often a rewording of the answer; the mixture lowers
+the model's likeliest tokens (BS-T) or its own sampled answers (BS-S) too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from atwu.methods.component import ForgetLoss, Range, number
 from atwu.methods.component_inputs import LossInputs, LossTerms
 from atwu.methods.losses.divergence import LOWEST_LOGP
 from atwu.methods.losses.likelihood import gradient_ascent
+from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,25 +35,14 @@ def belief_logp(logps: Tensor, *, tokens: int) -> Tensor:
     return (likeliest.detach().softmax(-1) * likeliest).sum(-1)
 
 
-class TokenBootstrapping(ForgetLoss):
-    """`w ((1 - lambda) log p + lambda sum of q log p)`, q as in `belief_logp` (arXiv 2510.19422, eq. 6 and 7).
+class _Mixture(ForgetLoss):
+    """The option that both losses share."""
 
-    The mean is over tokens; an implementation on open-unlearning takes the mean of the rows' means.
-    """
-
-    formula = "w ((1-λ) log p + λ Σ q log p), top k"
     belief_weight: float = number(
         0.5,
         symbol="λ",
         search=Range(0.1, 0.9, log=False),
-        help="share of the model's own likeliest tokens in the target, at most 1; 0 is gradient ascent",
-    )
-    belief_tokens: int = number(
-        20,
-        symbol="k",
-        search=Range(5, 50, integer=True),
-        positive=True,
-        help="number of likeliest tokens that are lowered with the answer",
+        help="share of what the model itself would say in the target, at most 1; 0 is gradient ascent",
     )
 
     def __post_init__(self) -> None:
@@ -61,6 +51,26 @@ class TokenBootstrapping(ForgetLoss):
                 f"belief_weight must be between 0 and 1 (a share of the target), got {self.belief_weight}."
             )
 
+    def mixture(self, answer: Tensor, belief: Tensor) -> Tensor:
+        """`(1 - lambda) answer + lambda belief`."""
+        return (1 - self.belief_weight) * answer + self.belief_weight * belief
+
+
+class TokenBootstrapping(_Mixture):
+    """`w ((1 - lambda) log p + lambda sum of q log p)`, q as in `belief_logp` (arXiv 2510.19422, eq. 6 and 7).
+
+    The mean is over tokens; an implementation on open-unlearning takes the mean of the rows' means.
+    """
+
+    formula = "w ((1-λ) log p + λ Σ q log p), top k"
+    belief_tokens: int = number(
+        20,
+        symbol="k",
+        search=Range(5, 50, integer=True),
+        positive=True,
+        help="number of likeliest tokens that are lowered with the answer",
+    )
+
     def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
         from atwu.modeling.distribution_distance import Comparison
 
@@ -68,5 +78,22 @@ class TokenBootstrapping(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
-        mixture = (1 - self.belief_weight) * terms.logps + self.belief_weight * terms.distance
-        return gradient_ascent(mixture, weights)
+        return gradient_ascent(self.mixture(terms.logps, terms.distance), weights)
+
+
+class SequenceBootstrapping(_Mixture):
+    """`(1 - lambda) mean of w log p + lambda mean of log p(own answer)`, means over tokens (arXiv 2510.19422, eq. 8).
+
+    The own answer of each question is sampled at temperature 1, anew in every epoch. An implementation on open-unlearning takes
+    means over the tokens of a batch, and samples answers for one batch in two epochs, which all other batches then use too.
+    """
+
+    formula = "(1-λ) mean w log p + λ mean log p(own)"
+    reduction = "sequences"
+    needs = ("own_samples",)
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.alternate_logps is not None
+        assert terms.alternate_mask is not None
+        answer = row_means(gradient_ascent(terms.logps, weights), terms.mask)
+        return self.mixture(answer, row_means(terms.alternate_logps, terms.alternate_mask))

@@ -42,10 +42,10 @@ class SmoothedAttention(WeightedDistance):
         help="ASU: divisor of the teacher's attention scores; larger recalls less, 1 is the original model",
     )
 
-    def reference_specs(self) -> dict[str, ReferenceSpec]:
+    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
         return {
             name: dataclasses.replace(spec, attention_temperature=self.attention_temperature)
-            for name, spec in super().reference_specs().items()
+            for name, spec in super().reference_specs(layers).items()
         }
 
     def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import shares
 
 if TYPE_CHECKING:
@@ -256,6 +257,15 @@ class RowMeanKL(KL):
 
     formula = "KL(π0 ‖ π) on retain answers, mean over tokens of each row, then mean over rows"
     reduction = "row_means"
+
+
+class KLAndNLL(KL):
+    """Sum of both retain losses of ReLearn (arXiv 2502.11190), whose published code averages KL over prompt and padding too."""
+
+    formula = "KL(π0 ‖ π) - log p on retain answers"
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return super().values(out, reference) + nll(out.logps)
 
 
 class JS(_ToOriginal):

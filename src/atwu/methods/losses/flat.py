@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, setting
 from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,9 +57,5 @@ class FLAT(ForgetLoss):
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.alternate_logps is not None
         assert terms.alternate_mask is not None
-        forget = _mean(weights * terms.logps.exp(), terms.mask)
-        return flat(_mean(terms.alternate_logps.exp(), terms.alternate_mask), forget, divergence=self.f_divergence)
-
-
-def _mean(values: Tensor, mask: Tensor) -> Tensor:
-    return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+        forget = row_means(weights * terms.logps.exp(), terms.mask)
+        return flat(row_means(terms.alternate_logps.exp(), terms.alternate_mask), forget, divergence=self.f_divergence)

@@ -6,7 +6,8 @@ step. All tensors have the same, arbitrary shape.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
@@ -116,11 +117,21 @@ class LearnAlternate(ForgetLoss):
     """Train on the alternate answer; the forget answer is not used."""
 
     formula = "-w log p of the alternate answer"
-    needs = ("alternates", "text")
+    needs: ClassVar[Sequence[str]] = ("alternates", "text")
     trained_answer = "alternate"
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return -weights * terms.logps
+
+
+class LearnVagueAnswer(LearnAlternate):
+    """ReLearn (Xu et al. 2025, arXiv 2502.11190): train on vague answers to the questions and their paraphrases.
+
+    `atwu alternates build --kind vague` writes them. The published code also trains on the true answer, on the ends of answers
+    cut after a quarter, and on rows of WikiQA.
+    """
+
+    needs = (*LearnAlternate.needs, "own_alternates")
 
 
 class NLL(RetainLoss):

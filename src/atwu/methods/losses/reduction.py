@@ -76,7 +76,12 @@ def mean_of_means(values: Tensor, mask: Tensor, *, count: float | None = None) -
         mask: True on counted tokens, same shape; a sequence without any contributes 0.
         count: number of sequences to divide by instead of this batch's own.
     """
-    return sequence_mean((values * mask).sum(-1) / mask.sum(-1).clamp(min=1), count=count)
+    return sequence_mean(row_means(values, mask), count=count)
+
+
+def row_means(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the counted tokens of each row, shape (batch,); 0 for a row without any."""
+    return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def shares(weights: Tensor, mask: Tensor) -> Tensor:

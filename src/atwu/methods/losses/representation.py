@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from atwu.methods.component import Range, RetainLoss, number
+from atwu.methods.component_inputs import LossInputs
 from atwu.methods.losses.divergence import WeightedDistance
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
     return (states.to(dtype) - target.detach().to(dtype)).square().mean(-1)
 
 
-def _layer() -> Any:
-    """Return the option that both losses share."""
+def layer_option() -> Any:
+    """Return the option of losses that read one layer."""
     return number(
         4,
         symbol="ℓ",
         search=Range(4, 12, log=False, integer=True),
-        help="RMU's decoder layer, counted from 0; the last layer in smaller models",
+        help="decoder layer of RMU and LUNAR, counted from 0; the last layer in smaller models",
     )
 
 
@@ -76,7 +77,7 @@ class Steering(WeightedDistance):
         search=Range(0.5, 10.0),
         help="length of RMU's steering vector; larger changes hidden states more",
     )
-    layer: int = _layer()
+    layer: int = layer_option()
 
     def reads_layer(self, layers: int) -> int:
         return min(self.layer, layers - 1)
@@ -85,7 +86,7 @@ class Steering(WeightedDistance):
         last = self.reads_layer(layers)
         return tuple(range(max(0, last - 2), last + 1))
 
-    def distance(self, out: TokenOutputs) -> Tensor:
+    def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor:
         assert out.layer_states is not None
         states = out.layer_states
         target = steering_vector(states.shape[-1], coefficient=self.steering_coeff).to(states.device)
@@ -99,7 +100,7 @@ class Activation(RetainLoss):
     needs = ("retain", "reference_activations")
     reduction = "row_means"
     reads_head = False
-    layer: int = _layer()
+    layer: int = layer_option()
 
     def reads_layer(self, layers: int) -> int:
         return min(self.layer, layers - 1)

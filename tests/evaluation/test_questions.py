@@ -1,17 +1,41 @@
-"""In-context examples never reveal the answer, and depend only on the row and the number of its question."""
+"""Whether a text contains a phrase; in-context examples never reveal the answer."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
-from atwu.evaluation.questions.in_context import InContextExamples
-from atwu.evaluation.questions.prompts import labelled_parts, says
+from atwu.evaluation.questions import InContextExamples, labelled_parts, says, span_texts
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "expected"),
+    [
+        ("born in KELBURY, up north", "Kelbury", True),
+        ("born in Kelburytown", "Kelbury", False),
+        ("on 3  May\n1961", "3 May 1961", True),
+        ("on 13 May 1961", "3 May 1961", False),
+        ("the town (Kelbury)", "Kelbury", True),
+        ("他住在北山镇附近", "北山镇", True),
+        ("a+b", "a+b", True),
+        ("anything", " ", False),
+    ],
+)
+def test_says_matches_whole_words(text, phrase, expected):
+    assert says(text, phrase) is expected
+
+
+def test_words_of_the_question_are_not_key_tokens():
+    row = Example.from_qa("Where is Orla?", "Orla is in Tarn, in Tarn.", forget_spans=((0, 4), (11, 15), (20, 24)))
+    assert span_texts(row) == ("Orla", "Tarn")
+    assert labelled_parts(row) == ("Tarn",)
+    assert labelled_parts(Example.from_qa("Where?", "There.")) == ()
+
 
 WORLD = people("tiny")
 
@@ -20,6 +44,7 @@ def demonstrations(retain, forget, *, row, number, count=3, seed=42):
     return InContextExamples(retain, forget, count=count, seed=seed).of(row, number)
 
 
+@settings(max_examples=25)
 @given(st.sampled_from(WORLD.forget), st.integers(0, 9), st.integers(1, 5), st.integers(0, 99))
 def test_turns_come_from_harmless_retain_rows(row, number, count, seed):
     turns = demonstrations(WORLD.retain, WORLD.forget, row=row, number=number, count=count, seed=seed)
@@ -65,17 +90,3 @@ def test_excluded_rows():
     assert {turn.content for turn in shown} == {"Where is Kelburytown?", "Up north.", "Who sells honey?", "Ines Mar."}
     with pytest.raises(ValueError, match=r"2 of 12 .*3"):
         demonstrations([*bad, *good], forget, row=row, number=0)
-
-
-def test_repeated_questions_are_drawn_once():
-    same = [Example.from_qa("Who sells honey?", f"Stall {n}.") for n in range(5)]
-    with pytest.raises(ValueError, match="1 of 5"):
-        demonstrations(same, (), row=WORLD.forget[0], number=0, count=2)
-
-
-def test_usable_rows_are_drawn_uniformly():
-    retain = [Example.from_qa(f"Question {n}?", f"Answer {n}.") for n in range(6)]
-    drawn = [demonstrations(retain, (), row=WORLD.forget[0], number=v, count=1)[0].content for v in range(600)]
-    counts = [drawn.count(row.question) for row in retain]
-    assert sum(counts) == 600
-    assert min(counts) > 60

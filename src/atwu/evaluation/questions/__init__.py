@@ -1,1 +1,0 @@
-"""Ways to ask about a row: its question, paraphrases, in-context examples, adversarial questions."""

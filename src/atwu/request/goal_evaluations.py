@@ -1,0 +1,169 @@
+"""Evaluations during an unlearning run: how far the forget rows are from the goals, and the loss on retained data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import numpy as np
+
+from atwu._file_reading import read_json, type_adapter, validated
+from atwu._renamed import upgrade
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import Example
+from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.modes import full_precision
+from atwu.request.measurement import AnswerCheck, Leak
+from atwu.training.sharding import broadcast_from_main
+
+_T = TypeVar("_T")
+
+HISTORY_SCHEMA: Final = "atwu.history/2"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRecord:
+    """Measurements of one evaluation during training."""
+
+    step: int
+    probability: float
+    """Mean `key_token_probability` of the forget rows, as written or with other prompts, whichever is higher."""
+    accuracy: float
+    """The same for `key_token_accuracy`."""
+    retain_losses: tuple[float, ...]
+    """Mean loss of each set of retained data, in nats/token."""
+    learning_rate: float
+    leak: float | None = None
+    """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingHistory:
+    """All evaluations of a run, as its history file stores them."""
+
+    eval_steps: tuple[EvaluationRecord, ...]
+    """All evaluations in order; the file format fixes the name."""
+    kept_step: int
+    """Step whose weights the run ended with."""
+    rollbacks: int
+    retain_loss_increase: float | None
+    """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
+    change_scale: float = 1.0
+    """Factor on the change of the weights since the start, chosen after training."""
+    schema: Literal["atwu.history/2"] = HISTORY_SCHEMA
+
+
+def read_history(file: Path) -> TrainingHistory:
+    """Read the training history of a run, also of an earlier version; an increase that is not a number is NaN."""
+    record = read_json(file)
+    if isinstance(record, dict):
+        record = upgrade({"schema": "atwu.history/1"} | record)
+    history: TrainingHistory = validated(record, type_adapter(TrainingHistory), what=str(file))
+    known = history.retain_loss_increase is not None
+    return history if known else dataclasses.replace(history, retain_loss_increase=math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerGoals:
+    """Goals that end a run once it reaches all of them, and the limit above which the controller restores earlier weights."""
+
+    probability: float
+    """Goal: mean `key_token_probability` of holdout rows."""
+    accuracy: float
+    """Goal: `key_token_accuracy` of holdout rows, upper end of its interval. The upper end, because later
+    sub-word tokens are predictable from earlier ones, so accuracy rarely falls to the mean."""
+    max_retain_increase: float
+    """Limit: largest accepted increase of the loss on any set of retained data, in nats/token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRows:
+    """Encoded rows that evaluation steps measure."""
+
+    forget: tuple[tuple[Sequence[Example], Sequence[EncodedRow]], ...]
+    """Forget rows as written, and with other prompts."""
+    retain: tuple[Sequence[EncodedRow], ...]
+    """Sets of retained data."""
+    answers: AnswerCheck
+    """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
+
+
+class GoalEvaluations:
+    """Measures the model of a trainer on some rows, and compares it with the goals and with the first evaluation."""
+
+    def __init__(self, trainer: Any, rows: ControllerRows, goals: ControllerGoals) -> None:
+        self.trainer, self.rows, self.goals = trainer, rows, goals
+        self.history: list[EvaluationRecord] = []
+
+    def measure(self, step: int) -> EvaluationRecord:
+        """Measure the model as it is now."""
+        return self._from_first_process(lambda: self._measure(step))
+
+    def find_leak(self) -> Leak | None:
+        """Return what greedy answers still state."""
+        return self._check_answers(self.rows.answers.find_leak)
+
+    def estimate_check_seconds(self) -> float:
+        """Estimate the duration of `find_leak`."""
+        return self._check_answers(self.rows.answers.estimate_seconds)
+
+    def _check_answers(self, check: Callable[[Any], _T]) -> _T:
+        """Generate answers at full precision: greedy answers of a few rows depend on digits that bfloat16 lacks."""
+
+        def checked() -> _T:
+            with full_precision(self.trainer.model):
+                return check(self.trainer.model)
+
+        return self._from_first_process(checked)
+
+    def _from_first_process(self, measure: Callable[[], _T]) -> _T:
+        """Return what the first process measures, so that all processes decide alike; with sharded weights all measure."""
+        return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
+
+    def _measure(self, step: int) -> EvaluationRecord:
+        model = self.trainer.model
+        with self.trainer.accelerator.autocast():
+            forget = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
+            retain = [read_tokens(model, rows) for rows in self.rows.retain]
+        return EvaluationRecord(
+            step,
+            max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in forget),
+            max(_mean(key_token_accuracy(row, tokens) for row, tokens in rows) for rows in forget),
+            tuple(-float(np.mean(np.concatenate([row.logps for row in rows]))) for rows in retain),
+            self.learning_rate,
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate after warmup."""
+        scheduler = self.trainer.lr_scheduler
+        return float(scheduler.base_lrs[0]) if scheduler is not None else float(self.trainer.args.learning_rate)
+
+    def remaining(self, measured: EvaluationRecord) -> float:
+        """Return the share of the way to the goal that remains: 1 at the start, 0 at the goal; the larger of two metrics."""
+        first, goals = self.history[0], self.goals
+        logs = (math.log(max(value, 1e-9)) for value in (first.probability, measured.probability, goals.probability))
+        return max(_share(*logs), _share(first.accuracy, measured.accuracy, goals.accuracy))
+
+    def retain_loss_increase(self, measured: EvaluationRecord) -> float:
+        """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""
+        first = self.history[0].retain_losses
+        changes = [now - then for now, then in zip(measured.retain_losses, first, strict=True)]
+        return float(np.max(changes)) if changes else 0.0  # NaN stays NaN
+
+    def within_limit(self, measured: EvaluationRecord) -> bool:
+        """Whether the loss on retained data is at most at its limit; NaN is above every limit."""
+        return self.retain_loss_increase(measured) <= self.goals.max_retain_increase
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    return float(np.mean([value for value in values if value is not None]))
+
+
+def _share(first: float, now: float, goal: float) -> float:
+    return (now - goal) / max(first - goal, 1e-9) if now > goal else 0.0

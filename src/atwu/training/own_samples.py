@@ -1,0 +1,83 @@
+"""Answers of the model itself to the forget questions, sampled anew in every epoch (BS-S)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from transformers.trainer_callback import TrainerCallback
+
+from atwu.data.alternates import Alternates
+from atwu.data.encode import EncodedRow, template_terminal
+from atwu.data.pairing import PairedDataset
+from atwu.data.schema import IGNORE_INDEX
+from atwu.modeling.generate import generate
+
+LONGEST_SAMPLE = 200
+"""Tokens of an own answer, as in an implementation on open-unlearning."""
+OWN_SAMPLES_NAME = "own_samples.json"
+_SAMPLE = 0x7361_6D70
+
+
+class OwnSamples(TrainerCallback):
+    """Callback that gives every forget row an own answer when an epoch starts, and its state.
+
+    Args:
+        trainer: a `MethodTrainer` in a single process.
+        tokenizer: defines the end of an answer.
+    """
+
+    def __init__(self, trainer: Any, tokenizer: Any) -> None:
+        self._trainer, self._tokenizer = trainer, tokenizer
+        self._epoch, self._answers = -1, list[tuple[int, ...]]()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        dataset = cast(PairedDataset, self._trainer.train_dataset)
+        epoch = int(state.epoch or 0)
+        if epoch != self._epoch:  # a resumed run goes on with the answers of its checkpoint
+            self._epoch, self._answers = epoch, self._sampled(dataset, epoch)
+        rows = tuple(answered(row, own) for row, own in zip(dataset.forget, self._answers, strict=True))
+        dataset.alternates = Alternates(rows, (tuple(range(len(rows))),))
+
+    def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
+        args, prompts = self._trainer.args, [row.prompt_ids for row in dataset.forget]
+        caps = [max(1, min(LONGEST_SAMPLE, args.max_length - len(prompt))) for prompt in prompts]
+        draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(prompts)))
+        with self._trainer.accelerator.autocast():
+            answers = generate(
+                self._trainer.loaded.model,
+                self._tokenizer,
+                prompts,
+                max_new_tokens=caps,
+                temperature=1.0,
+                noise_seeds=[int(draw.integers(2**63)) for draw in draws],
+                progress=not args.disable_tqdm,
+            )
+        terminal = template_terminal(self._tokenizer)
+        end = self._tokenizer.eos_token_id if terminal is None else terminal
+        return [own if len(own) == cap else (*own, end) for own, cap in zip(answers, caps, strict=True)]
+
+    def save(self, folder: str) -> None:
+        """Write the answers into a checkpoint."""
+        state = {"epoch": self._epoch, "answers": self._answers}
+        (Path(folder) / OWN_SAMPLES_NAME).write_text(json.dumps(state) + "\n", encoding="utf-8")
+
+    def load(self, folder: str) -> None:
+        """Load the answers from a checkpoint."""
+        state = json.loads((Path(folder) / OWN_SAMPLES_NAME).read_text(encoding="utf-8"))
+        self._epoch, self._answers = state["epoch"], [tuple(own) for own in state["answers"]]
+
+
+def answered(row: EncodedRow, answer: tuple[int, ...]) -> EncodedRow:
+    """Return the question of a row with another answer, given as tokens."""
+    prompt, size = row.prompt_ids, len(row.prompt_ids) + len(answer)
+    return dataclasses.replace(
+        row,
+        input_ids=(*prompt, *answer),
+        labels=(*[IGNORE_INDEX] * len(prompt), *answer),
+        token_labels=None,
+        answer_offsets=(None,) * size,
+    )
