@@ -1,6 +1,7 @@
 """Read text, JSON and YAML files and declared types, with one-line errors that name the file.
 
-YAML follows 1.2 where users expect it: `1e-4` is a number, and a date is text; a key that is set twice is an error.
+Duplicate keys and numbers outside 64 bits are errors. YAML follows 1.2 where users expect it: `1e-4` is a number, and a date is
+text.
 """
 
 from __future__ import annotations
@@ -9,42 +10,71 @@ import contextlib
 import functools
 import json
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import yaml
 
+from atwu._options import LARGEST
 from atwu._renamed import upgrade
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 _T = TypeVar("_T")
+_MARK = b"\xef\xbb\xbf"
 
 
-def file_text(path: str | Path) -> str:
-    """Read a file as UTF-8 text, without a byte-order mark."""
-    content = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = 1 + content.count(b"\n", 0, error.start)
-        raise ValueError(
-            f"{path}, line {line}: not valid UTF-8 (byte 0x{content[error.start]:02x}, {error.reason}); save the file as "
-            "UTF-8."
-        ) from None
+def file_bytes(path: str | Path) -> bytes:
+    """Read a regular file, without a byte-order mark."""
+    return _regular(path).read_bytes().removeprefix(_MARK)
+
+
+def _regular(path: str | Path) -> Path:
+    path = Path(path)
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind):
+        raise ValueError(f"{path} is {'a folder' if stat.S_ISDIR(kind) else 'not a regular file'}; give a file.")
+    return path
+
+
+def file_lines(path: str | Path) -> Iterator[bytes]:
+    """Iterate over the lines of a regular file, with line ends and without a byte-order mark; raises as `file_bytes`
+    does."""
+    with _regular(path).open("rb") as file:
+        first = file.readline()
+        yield first.removeprefix(_MARK)
+        yield from file
 
 
 @contextlib.contextmanager
 def open_text(path: str | Path) -> Iterator[TextIO]:
-    """Open a file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+    """Open a regular file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""
+    with _regular(path).open(encoding="utf-8-sig", newline="") as file:
         try:
             yield file
         except UnicodeDecodeError:
             file_text(path)  # names the line, which a decoder that reads ahead does not know
             raise
+
+
+def file_text(path: str | Path) -> str:
+    """Read a regular file as UTF-8 text."""
+    return decoded(file_bytes(path), path)
+
+
+def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
+    """Decode bytes of a file as UTF-8."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + content.count(b"\n", 0, error.start)
+        raise ValueError(
+            f"{path}, line {line}: not valid UTF-8 (byte 0x{content[error.start]:02x}, {error.reason}); save the file as "
+            "UTF-8."
+        ) from None
 
 
 def printable(text: str) -> str:
@@ -70,13 +100,23 @@ def prefix_errors(path: str | Path | None) -> Iterator[None]:
 # JSON
 
 
-def parse_json(text: str, *, what: str | Path, first_line: int = 1) -> Any:
-    """Parse JSON; `first_line` is the number of its first line."""
+def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: bool = False) -> Any:
+    """Parse JSON.
+
+    Args:
+        first_line: number of its first line.
+        foreign: accept what Python writes and other programs read: duplicate keys, NaN, Infinity and any number.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, **({} if foreign else _STRICTLY))
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ValueError(f"{what}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from None
+    except _RefusedError as error:
+        place = "" if "\n" in text.strip() else f", line {first_line}"
+        raise ValueError(f"{what}{place}: {error}.") from None
+    except RecursionError:
+        raise ValueError(f"{what}: nested too deeply.") from None
 
 
 def read_json(path: str | Path) -> Any:
@@ -85,8 +125,8 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_object(path: str | Path) -> dict[str, Any]:
-    """Parse a file as a JSON object."""
-    value = read_json(path)
+    """Parse a file of another program as a JSON object, with everything that Python's parser accepts."""
+    value = parse_json(file_text(path), what=path, foreign=True)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}.")
     return value
@@ -98,6 +138,43 @@ def read_upgraded_json(path: str | Path) -> Any:
     return upgrade(value) if isinstance(value, dict) else value
 
 
+class _RefusedError(Exception):
+    """Valid syntax with a value that is not accepted."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _RefusedError(f"the key {twice[:60]!r} appears twice in one object")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or abs(number := int(digits)) > LARGEST:
+        raise _RefusedError(f"the number {digits[:20]}{'...' if len(digits) > 20 else ''} is too large")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if abs(number) == float("inf"):
+        raise _RefusedError(f"the number {digits[:20]} is too large")
+    return number
+
+
+def _no_number(name: str) -> float:
+    raise _RefusedError(f"{name} is not a number")
+
+
+_STRICTLY: Mapping[str, Any] = {
+    "object_pairs_hook": _unique_keys,
+    "parse_int": _whole,
+    "parse_float": _finite,
+    "parse_constant": _no_number,
+}
+
 # YAML
 
 if TYPE_CHECKING:
@@ -108,12 +185,14 @@ else:  # the C loader is about ten times faster; importing the method table read
 
 class _Loader(_Base):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Construct a mapping without repeated keys, of which PyYAML would keep the last."""
+        """Construct a mapping whose keys are different texts; PyYAML would keep the last of equal keys."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
-            name, line = str(key.value), key.start_mark.line + 1
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or not isinstance(name := self.construct_object(key), str):
+                raise _RefusedError(f"line {line}: the key {str(key.value)[:60]} is not text; put it in quotes")
             if name in lines:
-                raise ValueError(f"line {line}: the key {name[:60]!r} already appears on line {lines[name]}")
+                raise _RefusedError(f"line {line}: the key {name[:60]!r} already appears on line {lines[name]}")
             lines[name] = line
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
@@ -131,19 +210,32 @@ _Loader.add_implicit_resolver(
 def parse_yaml(text: str, *, what: str | Path) -> Any:
     """Parse YAML into plain data."""
     try:
-        return yaml.load(text, Loader=_Loader)
+        return _checked_numbers(yaml.load(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         said = " ".join(str(error.problem or error.context).split())
         raise ValueError(f"{what}{place}: not valid YAML, {said[:200]}.") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (_RefusedError, yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{what}: {' '.join(str(error).split())[:200]}.") from None
 
 
 def read_yaml(path: str | Path) -> Any:
     """Parse a file as YAML."""
     return parse_yaml(file_text(path), what=path)
+
+
+def _checked_numbers(value: Any) -> Any:
+    """Return plain data; numbers outside 64 bits and dates are refused."""
+    if isinstance(value, dict):
+        return {key: _checked_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_checked_numbers(inner) for inner in value]
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise _RefusedError(f"the number {str(value)[:20]}... is too large")
+    if not isinstance(value, str | int | float | None):
+        raise _RefusedError(f"{str(value)[:60]!r} is {type(value).__name__}, which is not supported")
+    return value
 
 
 # Declared types

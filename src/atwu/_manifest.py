@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import shutil
+import stat
 from pathlib import Path
 
 from atwu._file_reading import read_json
@@ -26,15 +27,17 @@ def write_manifest(folder: Path) -> None:
     inside = [path for path in sorted(folder.rglob("*")) if not is_atomic_sibling(path.relative_to(folder))]
     for path in inside:
         synced(path)
-    # Checkpoints have their own manifests and are removed one by one.
     files = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in inside
-        if path.is_file()
-        and path.name != "README.md"
-        and not path.relative_to(folder).parts[0].startswith("checkpoint-")
+        if path.is_file() and path.name != "README.md" and not _of_checkpoint(path.relative_to(folder))
     }
     write_json(folder / MANIFEST_NAME, {"files": files})
+
+
+def _of_checkpoint(path: Path) -> bool:
+    """Whether a path belongs to a checkpoint; checkpoints have their own manifests and are removed one by one."""
+    return path.parts[0].startswith("checkpoint-")
 
 
 def damage(folder: Path, *, weights: bool = True) -> str | None:
@@ -53,7 +56,11 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
     for name, size, sha256 in written:
         if ".safetensors" in name.name and not weights:
             continue
+        if name.is_absolute() or ".." in name.parts:
+            return f"{MANIFEST_NAME} names {name}, which is outside"
         try:
+            if not stat.S_ISREG((folder / name).stat().st_mode):
+                return f"{name} is not a regular file"
             if (found := (folder / name).stat().st_size) != size:
                 return f"{name} has {found} bytes, expected {size}"
             if sha256_of(folder / name) != sha256:

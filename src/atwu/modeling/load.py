@@ -20,13 +20,12 @@ from atwu.errors import ModelFileError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
+from atwu.modeling.loading_report import check_complete, check_finite, check_generation, check_spaces, warn_of_epsilon
 from atwu.modeling.model_files import (
     CONFIG,
+    GENERATION_CONFIG,
     TOKENIZER,
-    TOKENIZER_CONFIG,
-    check_complete,
     check_files,
-    check_finite,
     explain_damage,
     read_tensors,
 )
@@ -62,7 +61,8 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     """
     check_as_written(Path(os.path.expanduser(name)))
     if is_adapter(name):
-        _check_adapter(name, base)
+        _check_adapter(name)
+        _check_base(name, base)
         return
     if base is not None:
         raise ValueError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
@@ -91,6 +91,8 @@ def stored_bits(name: str) -> str | None:
     """Return `4bit` or `8bit` for a model folder with weights quantized by bitsandbytes, otherwise None."""
     path = Path(os.path.expanduser(name)) / CONFIG
     settings = read_object(path).get("quantization_config") if path.is_file() else None
+    if settings is not None and not isinstance(settings, dict):
+        raise ModelFileError(f"{path}: quantization_config must be an object, got {settings!r:.40}; restore the file.")
     if not settings or settings.get("quant_method") != "bitsandbytes":
         return None
     return "8bit" if settings.get("load_in_8bit") else "4bit"
@@ -142,13 +144,14 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer
 
-    if is_adapter(name) and not (Path(os.path.expanduser(name)) / TOKENIZER_CONFIG).is_file():
+    if is_adapter(name) and not (Path(os.path.expanduser(name)) / "tokenizer_config.json").is_file():
         revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
     source = model_source(name)
     check_files(source)
     with explain_damage(source, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
+        check_spaces(tokenizer, source)
     set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
 
@@ -189,23 +192,22 @@ def load_model(
             CUDA device.
 
     Raises:
-        ValueError, FileNotFoundError, ImportError: before weights are read, unless they or an adapter turn out not to fit.
+        ValueError, FileNotFoundError, ImportError: see the message; no weights were loaded, unless an adapter turns out
+            not to fit its base model.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     check_model_name(name, base=base)
-    weights: dict[str, Any] = {}
-    if quantize is not None:
-        check_quantization(quantize, loading=True)
-        half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
-        settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
-        weights = {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
+    weights = {} if quantize is None else _quantized(quantize, dtype)
     adapter = is_adapter(name)
     if adapter:
         require("peft", extra="lora")
     source = base_of(name, base=base)
+    if (Path(source) / GENERATION_CONFIG).is_file():
+        with explain_damage(source, GENERATION_CONFIG):
+            GenerationConfig.from_pretrained(source)
     with explain_damage(source, CONFIG):
         read: Any = AutoModelForCausalLM.from_pretrained(
             source,
@@ -220,6 +222,8 @@ def load_model(
     model, report = read
     check_complete(report, source)
     check_finite(model, source)
+    check_generation(model, source)
+    warn_of_epsilon(model, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
@@ -227,7 +231,7 @@ def load_model(
 def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
     """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model."""
     peft, name = require("peft", extra="lora"), os.path.expanduser(name)
-    read_tensors(Path(name) / ADAPTER_WEIGHTS)
+    _check_rank(Path(name))
     with quiet_peft(), torch.random.fork_rng(devices=[]):
         with explain_damage(name, ADAPTER_CONFIG):
             config = peft.LoraConfig.from_pretrained(name)
@@ -265,11 +269,13 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
     """Return the size in bytes of a local model's weight files, including base model and adapter; None for a Hub name."""
-    source = Path(os.path.expanduser(base_of(name, base=base)))
-    if not source.is_dir():
-        return None
-    folders = [source, Path(os.path.expanduser(name))] if is_adapter(name) else [source]
-    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))
+    size = _folder_bytes(base_of(name, base=base))
+    return size if size is None or not is_adapter(name) else size + (_folder_bytes(name) or 0)
+
+
+def _folder_bytes(name: str) -> int | None:
+    path = Path(os.path.expanduser(name))
+    return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
 
 
 def _is_path(name: str) -> bool:
@@ -280,10 +286,23 @@ def _is_path(name: str) -> bool:
 
 
 def _adapter_settings(name: str) -> dict[str, Any]:
-    return read_object(Path(os.path.expanduser(name)) / ADAPTER_CONFIG)
+    path = Path(os.path.expanduser(name)) / ADAPTER_CONFIG
+    return read_object(path)
 
 
-def _check_adapter(name: str, base: str | None) -> None:
+def _check_rank(folder: Path) -> None:
+    """Check that a rank can be meant, before peft allocates matrices of this size."""
+    rank, largest = (
+        _adapter_settings(str(folder)).get("r"),
+        max((max(value.shape, default=0) for value in read_tensors(folder / ADAPTER_WEIGHTS).values()), default=0),
+    )
+    if isinstance(rank, int) and rank > largest:
+        raise ModelFileError(
+            f"{folder / ADAPTER_CONFIG}: the rank r is {rank}, more than any size in {ADAPTER_WEIGHTS}; restore the two files."
+        )
+
+
+def _check_adapter(name: str) -> None:
     kind = _adapter_settings(name).get("peft_type")
     if kind != "LORA":
         raise ValueError(
@@ -294,13 +313,16 @@ def _check_adapter(name: str, base: str | None) -> None:
         raise FileNotFoundError(
             f"{name} contains no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
         )
+
+
+def _check_base(name: str, given: str | None) -> None:
     try:
-        source = base_of(name, base=base)
-        if is_adapter(source):
+        base = base_of(name, base=given)
+        if is_adapter(base):
             raise ValueError(
-                f"the base model of adapter {name}, {source}, is an adapter itself; merge that adapter first."
+                f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first."
             )
-        check_model_name(source)
+        check_model_name(base)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"the base model of adapter {name} cannot be loaded: {error} If it was moved, set its path with base= "
@@ -314,3 +336,11 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
         return revision
     recorded = _adapter_settings(name).get("revision")
     return recorded if isinstance(recorded, str) else None
+
+
+def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
+    """Return the arguments with which transformers quantizes the weights while loading."""
+    check_quantization(quantize, loading=True)
+    half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
+    settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
+    return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}

@@ -1,28 +1,39 @@
-"""Check model folders before and after a library reads them, and name the file when a library fails.
+"""Check files of model folders before a library reads them, and name the file when a library fails.
 
 Libraries raise what their parsers raise (`SafetensorError`, `KeyError`, a bare `Exception` of tokenizers), mostly without the
-file. transformers reads damaged settings as if they were not there and fills gaps of a checkpoint with random numbers, and
-neither it nor safetensors looks at values.
+file, read damaged files of settings as if they were not there, or never end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from atwu._file_reading import read_object
+from atwu._file_reading import file_text, read_object
 from atwu.errors import AtwuError, ModelFileError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
 WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+
+_COUNTS = re.compile(r"num_hidden_layers|num_layers|n_layers?|num_attention_heads|num_key_value_heads|n_heads?")
+_MOST_PARTS = 10_000
+"""Largest number of layers or heads; for 10^9 layers, transformers would create modules for hours."""
+_WIDTHS = ("hidden_size", "d_model", "n_embd")
+_SIZES = ("intermediate_size", "head_dim", "vocab_size")
+_INTEGER = re.compile(r"[IU]\d+|BOOL")
+"""Integer types of safetensors."""
+_LONGEST = 300
 
 
 @contextlib.contextmanager
@@ -41,76 +52,48 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
     except (AtwuError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        folder, said = Path(source), " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        folder = Path(source)
         if not folder.is_dir() and isinstance(error, OSError):
-            raise OSError(f"{source} is not a folder, and cannot be loaded from the Hub: {said}") from error
-        if isinstance(error, KeyError):
-            said = f"{said} is missing or unknown"
+            raise OSError(f"{source} is not a folder, and cannot be loaded from the Hub: {_one_line(error)}") from error
         if file == TOKENIZER:
-            file = f"{TOKENIZER} or {TOKENIZER_CONFIG}"
+            file, error = _tokenizer_damage(folder, error)
         elif file == CONFIG and isinstance(error, SafetensorError):
             file = WEIGHTS
+        said = _one_line(error).rstrip(".") or type(error).__name__
+        if isinstance(error, KeyError):
+            said = next(
+                (f"{name} is {said}, which is unknown" for name in _fields_with(folder, error)), f"{said} is missing"
+            )
         raise ModelFileError(f"{folder / file} cannot be loaded: {said}. Restore or correct the file.") from error
 
 
 def check_files(folder: str | Path) -> None:
-    """Check that the settings of a model folder are JSON objects; other names are not checked."""
-    for name in (CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG):
-        if (path := Path(folder) / name).is_file():
-            read_object(path)
+    """Check settings, chat template and the headers of weights of a model folder; other names are not checked."""
+    from safetensors import safe_open
 
-
-def check_complete(report: Mapping[str, Any], source: str) -> None:
-    """Check that a checkpoint and its configuration have the same tensors.
-
-    Args:
-        report: loading report of transformers (`output_loading_info`). Tensors that a model class declares as ignorable, such
-            as rotary buffers, are not in it.
-        source: name of the checkpoint in errors.
-    """
-    if wrong := sorted(report.get("mismatched_keys") or ()):
-        name, found, expected = wrong[0]
-        raise ModelFileError(
-            f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(found)}, "
-            f"expected {tuple(expected)}{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; restore the two files."
-        )
-    kinds = {"missing": report.get("missing_keys"), "in no layer of the model": report.get("unexpected_keys")}
-    said = [
-        f"{len(names)} {kind} ({', '.join(sorted(names)[:3])}{', ...' if len(names) > 3 else ''})"
-        for kind, names in kinds.items()
-        if names
-    ]
-    if said:
-        raise ModelFileError(
-            f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(said)}. Missing tensors "
-            "would be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
-        )
-
-
-def check_finite(model: nn.Module, source: str) -> None:
-    """Check the weights of a model, by sums, which take a fraction of the time that reading them took."""
-    import torch
-
-    for name, parameter in model.named_parameters():
-        if parameter.is_meta or not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
-            continue  # quantized, or not in memory
-        if not parameter.sum(dtype=torch.float32).isfinite():
+    folder = Path(folder)
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.glob("*.safetensors")):
+        with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in file.offset_keys() if name.endswith(".weight")}
+        integers = next((name for name, kind in types.items() if _INTEGER.fullmatch(kind)), None)
+        if integers is not None and not _settings(folder / CONFIG).get("quantization_config"):
             raise ModelFileError(
-                f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its .safetensors "
-                "file."
+                f"{path}: {integers} has the integer type {types[integers]}, although {CONFIG} has no quantization_config; "
+                "restore the files, or use the model before it was quantized."
             )
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a small safetensors file."""
-    from safetensors.torch import load_file
-
-    with explain_damage(path.parent, path.name):
-        tensors = load_file(path)
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            raise ModelFileError(f"{path}: {name} has values that are NaN or infinite; restore the file.")
-    return tensors
+    for name in (CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, WEIGHTS_INDEX):
+        if not (path := folder / name).exists():
+            continue
+        settings = read_object(path)
+        if name == CONFIG:
+            _check_sizes(settings, path)
+        elif name == WEIGHTS_INDEX:
+            _check_index(settings, path)
+    template = folder / CHAT_TEMPLATE
+    if template.exists() and not file_text(template).strip():
+        raise ModelFileError(f"{template} is empty; restore it, or remove it for prompts without a chat template.")
 
 
 def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
@@ -121,10 +104,93 @@ def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
     for path in sorted(folder.glob(f"{Path(WEIGHTS).stem}*.safetensors")):
         with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
             for name in file.offset_keys():
-                found, tensor = file.get_tensor(name), left.pop(name, None)
-                if tensor is None or found.dtype != tensor.dtype or found.shape != tensor.shape:
-                    return False
-                if not bool((found == tensor.to(found.device)).all()):
+                tensor = left.pop(name, None)
+                if tensor is None or not _same(file.get_tensor(name), tensor):
                     return False
                 stored.add(tensor.data_ptr())
     return all(tensor.data_ptr() in stored for tensor in left.values())
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and bool((one == other.to(one.device)).all())
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a small safetensors file."""
+    from safetensors.torch import load_file
+
+    with explain_damage(path.parent, path.name):
+        tensors = load_file(path)
+    for name, tensor in tensors.items():
+        if name.endswith(".weight") and not tensor.is_floating_point():
+            raise ModelFileError(f"{path}: {name} has the integer type {tensor.dtype}; restore the file.")
+        if not tensor.isfinite().all():
+            raise ModelFileError(f"{path}: {name} has values that are NaN or infinite; restore the file.")
+    return tensors
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
+
+
+def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
+    """Check counts, and sizes against those of the weight files, which hold matrices of each size times the width."""
+    inner = config.get("text_config")
+    numbers = {
+        name: value
+        for name, value in {**(inner if isinstance(inner, dict) else {}), **config}.items()
+        if type(value) is int
+    }
+    width = next((name for name in _WIDTHS if name in numbers), None)
+    stored = 2 * sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))  # 4-bit weights: two per byte
+    for name, value in numbers.items():
+        if _COUNTS.fullmatch(name) and not 1 <= value <= _MOST_PARTS:
+            raise ModelFileError(f"{path}: {name} is {value}, expected 1 to {_MOST_PARTS}; restore the file.")
+        if name not in (*_WIDTHS, *_SIZES):
+            continue
+        if value < (least := 0 if name == "intermediate_size" else 1):
+            raise ModelFileError(f"{path}: {name} is {value}, expected at least {least}; restore the file.")
+        if width is not None and stored and value * numbers[width] > stored:
+            raise ModelFileError(
+                f"{path}: {name} x {width} is {value} x {numbers[width]}, more than the {stored // 2} bytes of the weight "
+                "files hold; restore the files."
+            )
+
+
+def _check_index(index: Mapping[str, Any], path: Path) -> None:
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
+        raise ModelFileError(f"{path}: weight_map must map names of tensors to files; restore the file.")
+    for name in sorted(set(shards.values())):
+        if PurePosixPath(name).name != name:
+            raise ModelFileError(
+                f"{path}: weight_map names {name!r}, which is not a file of the folder; restore the index."
+            )
+        if not (path.parent / name).is_file():
+            raise ModelFileError(f"{path}: weight_map names {name}, which is missing; restore the file.")
+
+
+def _tokenizer_damage(folder: Path, error: Exception) -> tuple[str, Exception]:
+    """Return which file of a tokenizer is damaged, and the reason, as the library that reads only this file says it."""
+    from tokenizers import Tokenizer
+
+    if not (folder / TOKENIZER).is_file():
+        return TOKENIZER, FileNotFoundError("there is no such file, and none of another tokenizer")
+    try:
+        Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as found:  # the class that tokenizers raises
+        return TOKENIZER, found
+    return f"{TOKENIZER_CONFIG} (or {TOKENIZER})", error
+
+
+def _fields_with(folder: Path, error: KeyError) -> Iterator[str]:
+    """Return the settings whose value a library did not find in a table of its own."""
+    for name, value in _settings(folder / CONFIG).items():
+        if value in error.args:
+            yield name
+        elif isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner, each in value.items() if each in error.args)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LONGEST]

