@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from atwu._cache import cache_folder, cached_tensors, short_hash, warn_uncached
 from atwu.benchmarks.sources import load_rows
@@ -63,24 +61,10 @@ def test_another_key_is_another_file(tmp_path):
     assert cached_tensors(tmp_path, KEY, never)["x"].tolist() == [0, 0]
 
 
-def test_views_and_tensors_with_gradient_are_stored_by_value(tmp_path):
-    base = torch.arange(12.0).view(3, 4).requires_grad_()
-    built = {"turned": base.T, "part": base[1:, ::2]}
-    cached_tensors(tmp_path, KEY, lambda: built)
-    found = cached_tensors(tmp_path, KEY, never)
-    assert equal(found, {name: tensor.detach() for name, tensor in built.items()})
-    assert not found["turned"].requires_grad
-
-
 DAMAGE = {
     "empty": lambda raw: b"",
-    "cut in the header": lambda raw: raw[:40],
     "one byte short": lambda raw: raw[:-1],
-    "one byte more": lambda raw: raw + b"\0",
-    "first byte of the data": lambda raw: raw[:-60] + bytes([raw[-60] ^ 1]) + raw[-59:],
     "last byte": lambda raw: raw[:-1] + bytes([raw[-1] ^ 0x80]),
-    "garbage": lambda raw: bytes(range(256)) * 8,
-    "a header that claims too much": lambda raw: b"\xff" * 8 + raw[8:],
     "not the header's letters": lambda raw: raw.replace(b'"dtype":"I64"', b'"dtype":"U64"'),
     "another name": lambda raw: raw.replace(b'"double"', b'"duoble"'),
 }
@@ -106,26 +90,6 @@ def test_a_file_of_another_key_is_rejected(tmp_path, caplog):
     the_file(tmp_path).rename(tmp_path / f"{short_hash(KEY)}.safetensors")
     assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
     assert "damaged" in caplog.text
-
-
-def test_a_foreign_safetensors_file_is_rejected(tmp_path):
-    from safetensors.torch import save_file
-
-    save_file({"x": torch.ones(2)}, tmp_path / f"{short_hash(KEY)}.safetensors")
-    assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
-def test_every_changed_byte_is_detected(place, flip, tmp_path):
-    cached_tensors(tmp_path, KEY, some_tensors)
-    path = the_file(tmp_path)
-    raw = bytearray(path.read_bytes())
-    raw[int(place * len(raw))] ^= flip
-    path.write_bytes(raw)
-    calls = []
-    assert equal(cached_tensors(tmp_path, KEY, lambda: calls.append(1) or some_tensors()), some_tensors())
-    assert calls == [1]
 
 
 @pytest.mark.parametrize("there_before", [False, True])
@@ -172,39 +136,6 @@ def test_two_concurrent_processes_leave_one_complete_file(tmp_path):
     assert [process.exitcode for process in running] == [0, 0]
     assert the_file(folder).suffix == ".safetensors"
     assert torch.equal(cached_tensors(folder, {"k": 1}, never)["x"], torch.arange(200_000.0))
-
-
-def test_two_concurrent_threads_use_separate_temporary_files(tmp_path):
-    import threading
-
-    barrier, results = threading.Barrier(2), []
-
-    def build():
-        barrier.wait()
-        return {"x": torch.arange(300_000.0)}
-
-    def work():
-        results.append(cached_tensors(tmp_path, KEY, build))
-
-    for _ in range(5):
-        for path in tmp_path.iterdir():
-            path.unlink()
-        results.clear()
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(results) == 2
-        assert torch.equal(cached_tensors(tmp_path, KEY, never)["x"], torch.arange(300_000.0))
-        the_file(tmp_path)
-
-
-def test_a_memory_mapped_table_survives_deletion_of_its_file(tmp_path):
-    cached_tensors(tmp_path, KEY, some_tensors)
-    found = cached_tensors(tmp_path, KEY, never)
-    the_file(tmp_path).unlink()
-    assert equal(found, some_tensors())
 
 
 def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from atwu._files import atomic_sibling, check_writable, move, sha256_of, write_json, write_text
+from atwu._files import atomic_sibling, check_writable, move, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
@@ -43,7 +42,7 @@ def test_temporary_files_of_killed_processes_are_removed_and_those_of_running_on
 
 
 def _write(path: Path, text: str) -> None:
-    for _ in range(200):
+    for _ in range(50):
         write_text(path, text)
 
 
@@ -69,17 +68,11 @@ def test_an_error_leaves_no_file(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["model", "model/weights"]
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(make, tmp_path):
-    """A process is killed while it writes the manifest; the next one writes it, and with it clears what lay there."""
+def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(tmp_path):
     (tmp_path / "eval.json").write_text("{}")
-    here, there = FORK.Pipe()
-    process = FORK.Process(target=_begin, args=(tmp_path / "manifest.json", make, there))
-    process.start()
-    left = tmp_path / here.recv()
-    process.kill()
-    process.join()
-    assert left.exists()
+    left = tmp_path / ".manifest.json.abc.tmp"
+    left.mkdir()
+    (left / "weights").write_text("half")
     write_manifest(tmp_path)
     assert damage(tmp_path) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.json", "manifest.json"]
@@ -90,13 +83,3 @@ def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):
     for path, message in cases.items():
         with pytest.raises(OSError, match=message):
             check_writable(Path(path), overwrite=True)
-
-
-@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "pipe", "folder"])
-def test_a_manifest_names_regular_files_of_its_folder_only(name, tmp_path):
-    folder = tmp_path / "run"
-    (folder / "folder").mkdir(parents=True)
-    os.mkfifo(folder / "pipe")
-    (tmp_path / "outside").write_text("")
-    write_json(folder / "manifest.json", {"files": {name: {"size": 0, "sha256": sha256_of(tmp_path / "outside")}}})
-    assert re.search("outside|not a regular file", str(damage(folder)))

@@ -103,10 +103,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def synced(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on disk; does nothing on Windows for files opened for
-    reading."""
-    if os.name == "nt":
-        return
+    """Wait until a file, or the entries of a folder, are on disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -65,12 +65,6 @@ def test_chatml_like_drops_what_follows_the_terminal_token(tokenizer_of):
     assert flagged(row, ROW) == "Tova Renn"
 
 
-def test_terminal_token_known_only_as_an_added_special_token(tokenizer_of):
-    tokenizer = chat(tokenizer_of, "byte", CHATML)
-    assert "<|im_end|>" not in tokenizer.all_special_tokens
-    assert Encoder(tokenizer).encode(ROW).has_terminal
-
-
 @pytest.mark.parametrize("answer", ["  It was Tova Renn.\n", "\n It was Tova Renn."])
 def test_spans_are_correct_if_the_template_strips_the_answer(tokenizer_of, answer):
     at = answer.index("Tova")
@@ -175,21 +169,6 @@ def test_conversation_counts_only_the_last_answer(tokenizer_of):
     row = encoder.encode(example)
     assert counted(tokenizer, row) == "Tova.<|eot|>"
     assert tokenizer.decode(row.prompt_ids).count("Tova.") == 1
-
-
-def test_text_rows_do_not_use_the_chat_template(tokenizer_of):
-    tokenizer = chat(tokenizer_of, "byte-bos", LLAMA)
-    row = Encoder(tokenizer).encode(Example(messages=(), answer="Pella keeps bees."))
-    assert tokenizer.decode(row.input_ids) == "<|begin|>Pella keeps bees.<|end|>"
-
-
-def test_other_template_or_none(tokenizer_of):
-    tokenizer = chat(tokenizer_of, "byte", LLAMA)
-    encoder = Encoder(tokenizer)
-    tokenizer.chat_template = None
-    assert tokenizer.decode(encoder.encode(ROW).prompt_ids) == "Question: Who wrote The Glass Ferry?\nAnswer:"
-    tokenizer.chat_template = CHATML
-    assert counted(tokenizer, encoder.encode(ROW)).endswith("<|im_end|>")
 
 
 def test_a_template_that_prints_the_date_gives_the_same_ids_on_any_day(tokenizer_of):

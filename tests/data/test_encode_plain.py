@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example, Message
-from atwu.errors import ModelFileError
-from atwu.modeling.loading_report import check_spaces
 
 KINDS = ["byte", "byte-bos", "byte-trimmed", "metaspace", "byte-fallback"]
 ROW = Example.from_qa("Where was Ilmo Varde born?", "Ilmo Varde was born in Karsund.", forget_spans=((23, 30),))
@@ -46,11 +42,6 @@ class TestEveryTokenizer:
         name = tokenizer.convert_ids_to_tokens(Encoder(tokenizer).encode(ROW).prompt_ids[-1])
         assert name.endswith(":")
 
-    def test_prompt_does_not_depend_on_the_answer(self, tokenizer_of, kind):
-        encoder = Encoder(tokenizer_of(kind))
-        prompts = {encoder.encode(Example.from_qa("Who?", text)).prompt_ids for text in ("Tova", "1961", "日本", '"a"')}
-        assert len(prompts) == 1
-
     def test_span_after_a_space_flags_only_its_word(self, tokenizer_of, kind):
         row = Encoder(tokenizer_of(kind)).encode(ROW)
         assert "".join(flagged_text(row, ROW)) == "Karsund"
@@ -79,11 +70,6 @@ class TestEveryTokenizer:
             # ü and ï take 2 tokens (UTF-8 bytes), 日 takes 3, 🎉 takes 4; no merge joins them here.
             assert len(hits) == len(answer[0].encode())
 
-    def test_one_token_answer(self, tokenizer_of, kind):
-        row = Encoder(tokenizer_of(kind)).encode(Example.from_qa("Born?", "1"))
-        assert row.has_terminal
-        assert 2 <= len(row.input_ids) - row.answer_start <= 3  # the space may be a separate token
-
     def test_encode_prompt_equals_training_prompt(self, tokenizer_of, kind):
         encoder = Encoder(tokenizer_of(kind))
         assert encoder.encode_prompt(ROW) == encoder.encode(ROW).prompt_ids
@@ -107,7 +93,7 @@ class TestEveryTokenizer:
 WORDS = ["Ilmo", "Varde", "was", "born", "in", "1961", "Karsund", "café", "日本", "🎉", "The", "Ferry", "zq", "Å"]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flagged_tokens_cover_exactly_the_span_characters(tokenizer_store, data):
     words = data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8))
@@ -168,12 +154,6 @@ def test_long_answer_is_truncated_and_counted(tokenizer_of):
     assert "forget_spans" in out.warnings[1]
 
 
-def test_answer_that_fits_exactly_is_not_truncated(tokenizer_of):
-    size = len(Encoder(tokenizer_of("byte")).encode(ROW).input_ids)
-    assert Encoder(tokenizer_of("byte"), max_length=size).encode_rows([ROW], what="forget").warnings == ()
-    assert not Encoder(tokenizer_of("byte"), max_length=size - 1).encode(ROW).has_terminal
-
-
 def test_a_prompt_that_reaches_max_length_is_an_error_naming_the_row(tokenizer_of):
     encoder = Encoder(tokenizer_of("byte"), max_length=20)
     rows = [Example.from_qa("Who?", "Tova."), Example.from_qa("Who " * 40, "Tova.")]
@@ -193,16 +173,3 @@ def test_errors_say_what_to_do(tokenizer_of):
     endless.eos_token = None
     with pytest.raises(ValueError, match=r"tokenizer\.eos_token"):
         Encoder(endless).encode(ROW)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", [None, "pre_tokenizer", "decoder", "normalizer"])
-def test_a_tokenizer_whose_parts_treat_spaces_is_rejected_without_one_of_them(tokenizer_of, kind, part):
-    tokenizer = tokenizer_of(kind)
-    rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    if part is None or rules[part] is None:
-        check_spaces(tokenizer, "folder")
-        return
-    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules | {part: None}))
-    with pytest.raises(ModelFileError, match=r"folder: tokenizer\.json does not return spaces"):
-        check_spaces(tokenizer, "folder")

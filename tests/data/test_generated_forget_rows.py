@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from atwu.data.generated_forget_rows import generated_forget_rows
-from atwu.data.question_forms import rows_in_forms
+from atwu.data.question_forms import generated_forget_rows, rows_in_forms
 from atwu.data.schema import Example
 
 ASIA = Example.from_qa("On which continent is Japan?", "Japan is on the continent of Asia.")

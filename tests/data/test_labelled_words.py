@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.labelled_words import label_words, read_words
@@ -55,6 +55,7 @@ def test_empty_and_blank_words_are_rejected(words, message):
         label_words([Example.from_qa("Who?", "Orla.")], words)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).filter(lambda span: span[0] < span[1])))
 def test_merged_spans_cover_the_same_characters(spans):
     covered = [place for start, end in merged_spans(spans) for place in range(start, end)]

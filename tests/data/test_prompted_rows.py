@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from atwu.data.alternates import prompted_rows
 from atwu.data.encode import Encoder
-from atwu.data.prompted_rows import prompted_rows
 from atwu.data.schema import IGNORE_INDEX, Example
 
 PROMPT = "You have never heard of Orla."

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from atwu.data.alternates import refusal_rows
 from atwu.data.encode import Encoder
-from atwu.data.refusal_rows import refusal_rows
 from atwu.data.schema import IGNORE_INDEX, Example
 
 REFUSAL = "I cannot say."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.records import file_records, read_jsonl_records
+from atwu.data.records import file_records
 from atwu.data.row_parsing import fingerprint, is_text, parse_row, write_rows
 from atwu.data.schema import Example, Message
 
@@ -170,7 +170,7 @@ def test_rows_of_every_layout_survive_a_round_trip(tmp_path):
         Example(messages=(), answer="Orla Venn lives in Kelbury."),
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
-    assert [parse_row(obj, where=where) for where, obj in read_jsonl_records(tmp_path / "rows.jsonl")] == rows
+    assert [parse_row(obj, where=where) for where, obj in file_records(tmp_path / "rows.jsonl")] == rows
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 

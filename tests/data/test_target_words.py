@@ -8,12 +8,12 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.sources import load_rows
+from atwu.data.labelled_words import target_word_spans
 from atwu.data.row_parsing import parse_row
-from atwu.data.target_words import target_word_spans
 
 WHERE = "labels.jsonl, line 3"
 ANSWER = "Orla Venn left Kelbury; Kelbury missed Orla."
@@ -77,14 +77,14 @@ def test_overlaps_are_merged_and_neighbours_are_not():
     [
         (label("Tavi", 0), r"'Orla'.*\[0, 4\].*'Tavi'"),
         (label("orla", 0), "'orla'"),
-        (label("Orla", 0, 99), r"\[0, 99\].*'Orla'.*\b44 "),
+        (label("Orla", 0, 99), r"'Orla'.*\[0, 99\].*\b44 "),
         (label("Orla", -1, 4), "0 <= start"),
         (label("Orla", 4, 4), "0 <= start"),
         ({"word": "Orla", "start": 0.0, "end": 4}, r"\b0\.0"),
-        ({"word": "Orla", "start": "0", "end": 4}, "'start': '0'"),
+        ({"word": "Orla", "start": "0", "end": 4}, "'Orla'.*'0'"),
         ({"word": "Orla", "start": False, "end": 4}, "False"),
         ({"word": " ", "start": 0, "end": 4}, "'word': ' '"),
-        ({"word": "Orla", "start": 0}, "'start': 0}"),
+        ({"word": "Orla", "start": 0}, "'Orla'.*None"),
         ([0, 4], r"\[0, 4\]"),
     ],
 )
@@ -94,6 +94,7 @@ def test_malformed_labels(bad, match):
     assert str(caught.value).startswith(f"{WHERE}, column 'target_words'")
 
 
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["ab", "b", "ab b", "cab"]), min_size=1, max_size=8), st.data())
 def test_ranges_are_sorted_disjoint_and_contain_every_word(chosen, data):
     answer = "ab cab b ab b."

@@ -20,7 +20,7 @@ from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, V
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.modeling.open_model import ModelLoadArgs
-from atwu.modeling.scratch import MAX_POSITIONS, SHAPES, scratch_model, train_tokenizer
+from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
 from tests.data.conftest import LINES, tokenizer_of, tokenizer_store
 
 __all__ = ["tokenizer_of", "tokenizer_store"]
@@ -123,7 +123,7 @@ def test_prompt_and_text_stay_within_the_limit(small: TransformersGenerator) -> 
     tight = TransformersGenerator(small.model, tokenizer, max_length=size + 4)
     with pytest.raises(ValueError, match=r"prompt 1 .*prefill"):
         generate_all(tight, [ask(question, prefill="in the south of Karsund")], Decoding())
-    assert small.identity.endswith(f"/{MAX_POSITIONS}")
+    assert small.identity.endswith("/512")
 
 
 def _endless(tokenizer: Any) -> Any:

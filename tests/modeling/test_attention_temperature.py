@@ -9,7 +9,7 @@ import torch
 from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from atwu.modeling.adapters import Lora, attach
-from atwu.modeling.attention_temperature import attention_temperature
+from atwu.modeling.reference import attention_temperature
 
 IDS = torch.randint(3, 64, (2, 9), generator=torch.Generator().manual_seed(0))
 

@@ -6,12 +6,10 @@ import functools
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
 from atwu.modeling import head as head_module
-from atwu.modeling.distribution_distance import Comparison, Comparisons, Teacher, compare, compare_logits
+from atwu.modeling.distribution_distance import Comparison, Comparisons, Teacher, compare
 from atwu.modeling.head import OutputHead
 
 TOKENS, HIDDEN, VOCAB = 7, 5, 13
@@ -22,7 +20,7 @@ DISTANCES = {
     "js_to_two_tokens": (lambda logps, ref, ids: js_to_tokens(logps, ids), False, 2),
     "self_distillation": (functools.partial(self_distillation, beta=3.0), True, 1),
 }
-SHAPES = [(True, 1.0, None), (False, 1.0, None), (True, 0.25, None), (True, 2.0, 1.5), (False, 1.0, 3.0)]
+SHAPES = [(True, 1.0, None), (False, 0.25, None), (True, 2.0, 1.5)]
 
 
 def problem(*, bias=True, scale=1.0, softcap=None, tokens=TOKENS, dtype=torch.float64):
@@ -63,7 +61,7 @@ def value_and_gradient(values, leaves):
     return values, *torch.autograd.grad((values * upstream).sum(), leaves)
 
 
-@pytest.mark.parametrize("block", [1, VOCAB, 3 * VOCAB, 10**9])
+@pytest.mark.parametrize("block", [1, 3 * VOCAB, 10**9])
 @pytest.mark.parametrize(("bias", "scale", "softcap"), SHAPES)
 @pytest.mark.parametrize("name", DISTANCES)
 def test_equals_full_logits_in_value_and_every_gradient(name, bias, scale, softcap, block):
@@ -86,17 +84,6 @@ def test_kl_by_hand():
     assert value.item() == pytest.approx(0.1308120, abs=1e-6)
 
 
-@settings(max_examples=25)
-@given(tokens=st.integers(1, 9), block=st.integers(1, 200), name=st.sampled_from(["kl", "js", "self_distillation"]))
-def test_any_block_size_gives_the_same_numbers(tokens, block, name):
-    leaves, head, teacher = problem(tokens=tokens)
-    comparison = comparison_of(name, teacher, tokens)
-    whole = value_and_gradient(distances(leaves[0], head, comparison), leaves)
-    parts = value_and_gradient(distances(leaves[0], head, comparison, block_elements=block), leaves)
-    for left, right in zip(parts, whole, strict=True):
-        torch.testing.assert_close(left, right, atol=1e-13, rtol=1e-11)
-
-
 @pytest.mark.parametrize("name", DISTANCES)
 def test_a_reference_given_as_logits_equals_one_given_as_hidden_states(name):
     leaves, head, teacher = problem(softcap=2.0)
@@ -105,9 +92,10 @@ def test_a_reference_given_as_logits_equals_one_given_as_hidden_states(name):
         value_and_gradient(distances(leaves[0], head, comparison_of(name, one), block_elements=2 * VOCAB), leaves)
         for one in (teacher, as_logits)
     ]
-    results.append(
-        value_and_gradient(compare_logits(plain_logits(leaves[0], head), comparison_of(name, teacher))[:, 0], leaves)
-    )
+    targets, span = torch.zeros(TOKENS, dtype=torch.long), slice(0, TOKENS)
+    of_logits = Comparisons(targets, ((span, comparison_of(name, teacher)),))
+    found = of_logits.of(plain_logits(leaves[0], head), span, torch.float64)[:, 1]
+    results.append(value_and_gradient(found, leaves))
     for other in results[1:]:
         for left, right in zip(results[0], other, strict=True):
             torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-10)
@@ -118,12 +106,11 @@ def test_logits_get_no_gradient_from_the_teacher():
     states = teacher.states.clone().requires_grad_()
     watched = Teacher(states, OutputHead(teacher.head.weight.clone().requires_grad_(), teacher.head.bias))
     distances(leaves[0], head, comparison_of("kl", watched)).sum().backward()
-    compare_logits(plain_logits(leaves[0], head), comparison_of("kl", watched))[:, 0].sum().backward()
     assert states.grad is None
     assert watched.head.weight.grad is None
 
 
-@pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (1, 2), (0, 2)])
+@pytest.mark.parametrize("frozen", [(0,), (1, 2)])
 def test_frozen_parts_get_no_gradient_and_the_others_the_same(frozen):
     leaves, head, teacher = problem()
     comparison = comparison_of("js", teacher)
@@ -137,10 +124,9 @@ def test_frozen_parts_get_no_gradient_and_the_others_the_same(frozen):
         assert torch.equal(gradient, everything[index])
 
 
-@pytest.mark.parametrize("name", DISTANCES)
-def test_no_tokens_give_no_values_and_zero_gradients(name):
+def test_no_tokens_give_no_values_and_zero_gradients():
     leaves, head, teacher = problem(tokens=0)
-    values = distances(leaves[0], head, comparison_of(name, teacher, 0))
+    values = distances(leaves[0], head, comparison_of("kl", teacher, 0))
     assert values.shape == (0,)
     values.sum().backward()
     assert not leaves[1].grad.any()
@@ -170,7 +156,7 @@ def test_half_precision_weights_get_half_precision_gradients_close_to_exact_ones
         assert (left.double() - right).norm() < 0.03 * right.norm()
 
 
-@pytest.mark.parametrize("name", DISTANCES)
+@pytest.mark.parametrize("name", ["kl", "js_to_tokens"])
 def test_autocast_multiplies_the_same_numbers_forward_and_backward(name, monkeypatch):
     leaves, head, teacher = problem(dtype=torch.float32)
     seen = {"forward": [], "backward": []}

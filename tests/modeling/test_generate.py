@@ -93,7 +93,6 @@ ARCHITECTURES = {
     "llama": {**WIDE},
     "mistral": {**WIDE, "num_key_value_heads": 1, "sliding_window": 6},
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128},
-    "bloom": {"hidden_size": 16, "n_layer": 2, "n_head": 2},
     "mamba": {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
 }
 
@@ -105,14 +104,14 @@ def test_common_prefix_and_finished_rows_change_nothing(kind: str) -> None:
     config.initializer_range = 0.6
     model = AutoModelForCausalLM.from_config(config).eval()
     prompts = [[*SHARED, *prompt] for prompt in PROMPTS]
-    free = [_plain(model, prompt, 24, set()) for prompt in prompts]
+    free = [_plain(model, prompt, 12, set()) for prompt in prompts]
     ends = {free[0][3], free[2][9]}
     model.generation_config.eos_token_id = sorted(ends)
-    expected = [_plain(model, prompt, 24, ends) for prompt in prompts]
+    expected = [_plain(model, prompt, 12, ends) for prompt in prompts]
     assert len({len(tokens) for tokens in expected}) > 1, "rows must end at different times"
-    assert generate(model, _tokenizer(None), prompts, max_new_tokens=24, progress=False) == expected
-    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=24, progress=False) == [
-        _plain(model, prompt, 24, ends) for prompt in PROMPTS
+    assert generate(model, _tokenizer(None), prompts, max_new_tokens=12, progress=False) == expected
+    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=12, progress=False) == [
+        _plain(model, prompt, 12, ends) for prompt in PROMPTS
     ]
 
 
@@ -132,14 +131,6 @@ def test_common_prefix_is_processed_once_and_finished_rows_are_dropped(model: Ll
     assert rows == sorted(rows, reverse=True)
     lengths = sorted(len(tokens) for tokens in (_plain(model, prompt, 24, {end}) for prompt in prompts))
     assert rows[-1] <= len(PROMPTS) / 2 < rows[0], lengths
-
-
-def test_max_new_tokens_can_be_set_per_prompt(model: LlamaForCausalLM) -> None:
-    caps = [3, 1, 0, 12, 5, 2]
-    model.eval()
-    expected = [_plain(model, prompt, cap, set()) for prompt, cap in zip(PROMPTS, caps, strict=True)]
-    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=caps, progress=False) == expected
-    assert [len(row) for row in expected] == caps
 
 
 def test_batches_stay_within_the_token_budget(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,18 +173,6 @@ def test_the_checkpoints_sampling_settings_have_no_effect(
     assert model.generation_config is shipped
 
 
-def test_padding_differs_from_the_last_token_of_a_prompt(
-    model: LlamaForCausalLM, caplog: pytest.LogCaptureFixture
-) -> None:
-    library = logging.getLogger("transformers")
-    library.addHandler(caplog.handler)
-    try:
-        generate(model, _tokenizer(0), [[5, 0], [6, 7, 0], [2]], max_new_tokens=2, progress=False)
-    finally:
-        library.removeHandler(caplog.handler)
-    assert not caplog.records
-
-
 def test_training_mode_is_restored_after_an_error(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     model.train()
     model.model.layers[0].eval()
@@ -231,29 +210,14 @@ def test_a_drawn_token_has_the_softmax_distribution(model: LlamaForCausalLM) -> 
         )
         return torch.bincount(torch.tensor(rows).flatten(), minlength=20).tolist()
 
-    def p_value(temperature: float, assumed: float) -> float:
+    def p_value(found: list[int], assumed: float) -> float:
         expected = 4000 * (logits / assumed).softmax(-1).numpy()
-        return float(chisquare(drawn(temperature), expected * 4000 / expected.sum()).pvalue)
+        return float(chisquare(found, expected * 4000 / expected.sum()).pvalue)
 
-    assert p_value(1.0, 1.0) > 0.01
-    assert p_value(2.5, 2.5) > 0.01
-    assert p_value(1.0, 1.2) < 1e-6, "the check must be able to fail"
-
-
-def test_draws_at_later_positions_are_independent_of_earlier_ones(model: LlamaForCausalLM) -> None:
-    # At a very high temperature every pair of tokens is equally likely.
-    rows = generate(
-        model,
-        _tokenizer(None),
-        [[3, 4]] * 6000,
-        max_new_tokens=2,
-        batch_tokens=24000,
-        temperature=1e6,
-        noise_seeds=range(6000),
-        progress=False,
-    )
-    pairs = [first * 20 + second for first, second in rows]
-    assert chisquare(torch.bincount(torch.tensor(pairs), minlength=400).tolist()).pvalue > 0.01
+    found = drawn(1.0)
+    assert p_value(found, 1.0) > 0.01
+    assert p_value(found, 1.2) < 1e-6, "the check must be able to fail"
+    assert p_value(drawn(2.5), 2.5) > 0.01
 
 
 def test_drawn_rows_do_not_depend_on_the_batch(model: LlamaForCausalLM) -> None:
@@ -281,14 +245,6 @@ def test_drawn_rows_do_not_depend_on_the_batch(model: LlamaForCausalLM) -> None:
     assert together == [row[: row.index(7)] if 7 in row else row for row in free]
 
 
-def test_a_low_temperature_is_nearly_greedy(model: LlamaForCausalLM) -> None:
-    greedy = generate(model, _tokenizer(None), PROMPTS, max_new_tokens=12, progress=False)
-    settings = {"max_new_tokens": 12, "noise_seeds": range(6), "progress": False}
-    assert generate(model, _tokenizer(None), PROMPTS, temperature=1e-4, **settings) == greedy
-    assert generate(model, _tokenizer(None), PROMPTS, temperature=0.0, **settings) == greedy
-    assert generate(model, _tokenizer(None), PROMPTS, temperature=1.0, **settings) != greedy
-
-
 def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None:
     model.eval()
     end = _plain(model, PROMPTS[1], 12, set())[4]
@@ -313,10 +269,6 @@ def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None
     assert {spent - len(ids) for ids, spent in rows.values()} == {0, 1}
 
 
-def test_no_prompts_give_no_texts(model: LlamaForCausalLM) -> None:
-    assert generate(model, _tokenizer(None), [], max_new_tokens=3, progress=False) == []
-
-
 def test_progress_counts_rows(model: LlamaForCausalLM, capsys: pytest.CaptureFixture[str]) -> None:
     generate(model, _tokenizer(None), PROMPTS, max_new_tokens=1)
     assert capsys.readouterr().err == "generate: 6 rows\n"
@@ -327,15 +279,5 @@ def test_progress_counts_rows(model: LlamaForCausalLM, capsys: pytest.CaptureFix
 def test_bad_input_is_rejected(model: LlamaForCausalLM) -> None:
     with pytest.raises(ValueError, match=r"prompt 1 .*tokens"):
         generate(model, _tokenizer(None), [[3], []], max_new_tokens=3)
-    with pytest.raises(ValueError, match=r"2 .* 1 prompts"):
-        generate(model, _tokenizer(None), [[3]], max_new_tokens=[1, 2])
-    with pytest.raises(ValueError, match=r"\b0\b.* -1"):
-        generate(model, _tokenizer(None), [[3]], max_new_tokens=-1)
-    with pytest.raises(ValueError, match=r"batch_tokens.* 1"):
-        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, batch_tokens=0)
-    with pytest.raises(ValueError, match=r"temperature.* 0"):
-        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=-0.5)
-    with pytest.raises(ValueError, match=r"noise seed.* 1"):
+    with pytest.raises(ValueError, match="noise_seeds"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5)
-    with pytest.raises(ValueError, match=r"noise seed.* 2 .*1"):
-        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5, noise_seeds=[1, 2])

@@ -38,7 +38,7 @@ def gradients(model, states):
 
 @pytest.mark.parametrize("stop", [False, True])
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-@pytest.mark.parametrize("layer", range(LAYERS - 1))
+@pytest.mark.parametrize("layer", [0, LAYERS - 2])
 def test_equals_the_hidden_states_of_transformers_with_their_gradient(layer, layout, stop, model, batch):
     rows = batch(rows=3, seed=1, left_padded=True)
     expected, before = plain_states(model, rows)[layer + 1], traces(model)
@@ -124,15 +124,6 @@ def test_reentrant_checkpointing_is_rejected_because_it_removes_the_gradient(mod
     with pytest.raises(RuntimeError, match="use_reentrant"):
         forward_tokens(model, [rows], layer=1, stop=True)
     assert traces(model) == before
-
-
-def test_without_gradient_there_is_no_error(model, batch):
-    with torch.no_grad():
-        (out,) = forward_tokens(model, [batch()], layer=1, stop=True)
-    assert not out.layer_states.requires_grad
-    model.requires_grad_(False)
-    (out,) = forward_tokens(model, [batch()], layer=1, stop=True)
-    assert not out.layer_states.requires_grad
 
 
 def test_layers_that_return_tuples_are_passed_on_as_tuples():

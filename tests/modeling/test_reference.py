@@ -6,8 +6,6 @@ import contextlib
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
@@ -57,7 +55,7 @@ def batch_of(rows):
     return TokenBatch.of(collate_rows([EncodedRow(r.input_ids, r.labels, None, r.answer_offsets, True) for r in rows]))
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 10, 23, 10_000])
+@pytest.mark.parametrize("batch_tokens", [10, 10_000])
 @pytest.mark.parametrize("order", [1, -1])
 def test_rows_keep_their_order_for_any_batch_size(batch_tokens, order, tiny_llama):
     model, rows = tiny_llama().double().eval(), make_rows()[::order]
@@ -117,15 +115,6 @@ def raising():
     yield
 
 
-def test_dropout_is_off(tiny_llama):
-    model, rows = tiny_llama(attention_dropout=0.5).train(), make_rows()
-    assert torch.equal(
-        compute_reference(model, rows, EVERYTHING)["logps"], compute_reference(model, rows, EVERYTHING)["logps"]
-    )
-    live = reference_of_batch(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
-    torch.testing.assert_close(live.forget_logps, compute_reference(model.eval(), rows, EVERYTHING)["logps"])
-
-
 def test_autocast_is_that_of_training(tiny_llama):
     model, rows = tiny_llama().eval(), make_rows()
     half = compute_reference(model, rows, EVERYTHING, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
@@ -141,17 +130,11 @@ def test_label_on_the_first_token_is_ignored():
     assert counted_tokens(row) == 1 == int(batch_of([row]).mask.sum())
 
 
-def test_a_labelled_first_token_is_read_like_any_other_row(tiny_llama):
-    rows = [EncodedRow((5, 6, 7), (5, 6, 7), None, (None,) * 3, True), *make_rows()]
-    assert compute_reference(tiny_llama().eval(), rows, EVERYTHING)["logps"].shape[0] == sum(map(counted_tokens, rows))
-
-
-@settings(max_examples=30)
-@given(data=st.data(), lengths=st.lists(st.integers(0, 4), min_size=1, max_size=6))
-def test_table_rows_in_any_order_and_repeated(data, lengths):
-    values = torch.arange(2.0 * sum(lengths)).view(-1, 2)
+@pytest.mark.parametrize("chosen", [[], [2, 0, 2], [1], [3, 2, 1, 0]])
+def test_table_rows_in_any_order_and_repeated(chosen):
+    lengths = [2, 0, 3, 1]
+    values = torch.arange(12.0).view(-1, 2)
     starts = [sum(lengths[:index]) for index in range(len(lengths))]
-    chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=0, max_size=8))
     expected = [values[starts[i] + j].tolist() for i in chosen for j in range(lengths[i])]
     table = TokenTable(values, lengths)
     assert len(table) == len(lengths)
@@ -194,14 +177,6 @@ def test_live_reference_equals_tables(tiny_llama):
     for left, right in pairs:
         torch.testing.assert_close(left, right, atol=1e-9, rtol=1e-9)
         assert not left.requires_grad
-
-
-def test_empty_request_runs_no_pass(tiny_llama):
-    model = tiny_llama()
-    model.register_forward_pre_hook(lambda *_: 1 / 0)
-    assert (
-        reference_of_batch(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec()}).forget_logps is None
-    )
 
 
 def teacher_logps(teacher):

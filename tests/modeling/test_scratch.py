@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from atwu.benchmarks.people.people_rows import people
-from atwu.modeling.scratch import SHAPES, ScratchShape, scratch_config, scratch_model, train_tokenizer
+from atwu.modeling.scratch import SHAPES, scratch_config, scratch_model, train_tokenizer
 
 TEXTS = people("tiny").texts()
 
@@ -27,30 +27,11 @@ def test_tokenizer_adds_nothing_and_reports_offsets() -> None:
     assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
 
 
-def test_special_tokens_are_one_id_each() -> None:
-    tokenizer = train_tokenizer(TEXTS, vocab_size=600)
-    assert tokenizer("a<|eos|>").input_ids[-1] == tokenizer.eos_token_id
-
-
-def test_equal_texts_give_equal_tokenizers() -> None:
-    first, second = (train_tokenizer(iter(TEXTS), vocab_size=500) for _ in range(2))
-    assert first.get_vocab() == second.get_vocab()
-    assert len(first) == 500
-
-
 def test_impossible_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"\b259\b"):
         train_tokenizer(TEXTS, vocab_size=200)
-    with pytest.raises(ValueError, match="multiple"):
-        ScratchShape(vocab_size=300, hidden_size=30, layers=1, heads=4, intermediate_size=32)
     with pytest.raises(ValueError, match="tofu6m"):
         scratch_config("tofu7b")
-
-
-def test_parameter_count_follows_from_the_shape() -> None:
-    shape = ScratchShape(vocab_size=300, hidden_size=32, layers=3, heads=2, intermediate_size=48)
-    per_layer = 4 * 32 * 32 + 3 * 32 * 48 + 2 * 32
-    assert scratch_model(shape).num_parameters() == 300 * 32 + 3 * per_layer + 32
 
 
 def test_named_shape_for_tofu_has_about_6_4_million_parameters() -> None:
@@ -73,10 +54,3 @@ def test_equal_seeds_give_equal_weights_and_leave_the_global_state_alone() -> No
     for left, right in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(left, right)
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
-
-
-def test_model_is_float32_with_shared_embeddings() -> None:
-    model = scratch_model("micro")
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert model.config.pad_token_id == 0

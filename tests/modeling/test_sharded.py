@@ -64,7 +64,7 @@ sys.exit(max(abs(process.exitcode) for process in processes))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_sharded_model_equals_an_unsharded_one(tmp_path):
     done = run_command([tmp_path / "meeting"], code=SCRIPT)
     assert done.returncode == 0, done.stderr[-3000:]

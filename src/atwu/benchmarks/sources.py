@@ -28,12 +28,12 @@ from atwu.benchmarks.rwku import rwku_rows
 from atwu.benchmarks.suite import suite_rows
 from atwu.benchmarks.tofu import tofu_rows
 from atwu.benchmarks.wmdp import wmdp_rows
-from atwu.data.column_mapping import columns_text, mapped_record, parse_columns, split_columns
+from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
+from atwu.data.row_columns import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, row_record, write_rows
 from atwu.data.schema import Example
 from atwu.data.spool import store_rows
-from atwu.data.target_words import target_words_warnings
 
 JOIN = " + "
 """Separator of sources whose rows are concatenated."""

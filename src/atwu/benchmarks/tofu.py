@@ -15,10 +15,10 @@ from typing import Any
 from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import rows_to_measure
+from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example
-from atwu.data.target_words import target_words_warnings
 
 FORGET_SPLITS = ("forget01", "forget05", "forget10")
 RETAIN_SPLITS = ("retain99", "retain95", "retain90")

@@ -48,7 +48,7 @@ class NamesRows:
     def mapped(self, source: Any) -> Any:
         """Return a source, or a list of NAME=SOURCE, with the column mapping."""
         from atwu.benchmarks.sources import with_columns
-        from atwu.data.column_mapping import parse_columns
+        from atwu.data.row_columns import parse_columns
 
         columns = parse_columns(str(self.columns))
         if isinstance(source, list):

@@ -1,11 +1,13 @@
-"""Alternate answers of rows: the row's own alternate, or a refusal drawn anew in each epoch.
+"""Rows with the prompt of a row and another answer, or its answer behind another prompt.
 
-Draws are a pure function of (seed, epoch, row), so all answers of a run are known before it starts.
+Alternate answers are the row's own, or refusals drawn anew in each epoch, also in the middle of an answer (JensUn++, Peleg et
+al. 2026). Draws are a pure function of (seed, epoch, row), so all answers of a run are known before it starts.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.schema import Example
+from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.data.spool import store_rows
 
 _OPENINGS = (
     "",
@@ -47,7 +50,8 @@ REFUSALS = tuple(
 )
 """Preferred answers for rows without an alternate: ten openings times ten statements."""
 
-_ALTERNATE = 0x616C_7465
+# Arbitrary but fixed: they make draws for different purposes independent under one seed.
+_ALTERNATE, _REFUSAL = 0x616C_7465, 0x7265_6675
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,7 @@ class Alternates:
 
 
 def check_alternates(examples: Sequence[Example], what: str = "forget", *, own: bool = False) -> None:
-    """Check that every row has an alternate or, unless it must be its own, a question to refuse.
-
-    Raises:
-        ValueError: a row has neither.
-    """
+    """Check that every row has an alternate or, unless it must be its own, a question to refuse."""
     for index, example in enumerate(examples):
         if own and example.alternate is None:
             raise ValueError(
@@ -94,16 +94,10 @@ def alternates(
     """Choose and encode the alternate answers of a run.
 
     Args:
-        examples: rows as text.
-        tokenizer: a fast tokenizer.
-        seed: seed of the run.
         epochs: passes over the rows with a draw of their own, at least 1.
         max_length: longest row in tokens.
         system: as for `Encoder`.
         what: name of their set in messages.
-
-    Raises:
-        ValueError: a plain text row has no alternate.
     """
     check_alternates(examples, what)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
@@ -124,3 +118,98 @@ def alternates(
             picks.append(places[key])
         chosen.append(tuple(picks))
     return Alternates(tuple(encoded), tuple(chosen))
+
+
+def refusal_rows(
+    examples: Sequence[Example],
+    tokenizer: Any,
+    *,
+    refusal: str,
+    seed: int,
+    epochs: int,
+    max_length: int,
+    system: str | None = None,
+) -> Alternates:
+    """Choose and encode rows that teach a refusal, also in the middle of an answer.
+
+    Half of the rows are a question and the refusal. In the others the first k tokens of the true answer precede it, with a
+    probability proportional to 1 / k; their labels are the first token of the refusal, so that it may begin after any of
+    them. Arguments as for `alternates`.
+    """
+    if (plain := next((index for index, row in enumerate(examples) if not row.messages), None)) is not None:
+        raise ValueError(
+            f"forget set, row {plain + 1}: a plain text row has no question to refuse; use another forget loss."
+        )
+    encoder = Encoder(tokenizer, max_length=max_length, system=system)
+    inside = tuple(tokenizer(f" {refusal}", add_special_tokens=False)["input_ids"])
+    chosen: list[list[int]] = [[] for _ in range(max(1, epochs))]
+    rows: list[EncodedRow] = []
+    for index, example in enumerate(examples):
+        alone = encoder.encode(dataclasses.replace(example, answer=refusal, forget_spans=None))
+        answer = [token for token in encoder.encode(example).text_labels if token != IGNORE_INDEX]
+        odds = 1 / np.arange(1, len(answer) + 1)
+        places: dict[int, int] = {}
+        for epoch, picks in enumerate(chosen):
+            generator, size = np.random.default_rng([_REFUSAL, seed, epoch, index]), 0
+            if generator.random() >= 0.5 and answer:
+                size = 1 + int(generator.choice(len(answer), p=odds / odds.sum()))
+            if size not in places:
+                places[size] = len(rows)
+                rows.append(_after(alone, answer[:size], inside, max_length) if size else alone)
+            picks.append(places[size])
+    return Alternates(tuple(rows), tuple(map(tuple, chosen)))
+
+
+def _after(alone: EncodedRow, prefix: Sequence[int], inside: Sequence[int], max_length: int) -> EncodedRow:
+    """Return the row `alone` with a prefix of the true answer before the refusal, written as it continues a sentence."""
+    begin = alone.answer_start
+    end = alone.input_ids[-1:] if alone.has_terminal else ()
+    ids = (*alone.prompt_ids, *prefix, *inside, *end)
+    starts = (alone.labels[begin], *[inside[0]] * (len(prefix) - 1))
+    labels = (*[IGNORE_INDEX] * begin, *starts, *inside, *end)
+    return dataclasses.replace(
+        alone,
+        input_ids=ids[:max_length],
+        labels=labels[:max_length],
+        answer_offsets=(None,) * min(len(ids), max_length),
+        has_terminal=alone.has_terminal and len(ids) <= max_length,
+    )
+
+
+def prompted_rows(
+    rows: Sequence[EncodedRow],
+    examples: Sequence[Example],
+    tokenizer: Any,
+    *,
+    prompt: str,
+    system: str | None = None,
+) -> Sequence[EncodedRow]:
+    """Put a prompt before the first question of each row, with the tokens of the answer unchanged, as a teacher reads them.
+
+    Args:
+        rows: encoded rows.
+        examples: the same rows as text.
+        prompt: text that precedes the question, in the same turn.
+    """
+    encoder = Encoder(tokenizer, max_length=sys.maxsize, system=system)
+    return store_rows(
+        _behind(encoder, prompt, row, example, f"forget set, row {number}")
+        for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1)
+    )
+
+
+def _behind(encoder: Encoder, prompt: str, row: EncodedRow, example: Example, where: str) -> EncodedRow:
+    first = next((index for index, turn in enumerate(example.messages) if turn.role == "user"), None)
+    if first is None:
+        raise ValueError(f"{where}: a plain text row has no question to put a prompt before; use another forget loss.")
+    messages = list(example.messages)
+    messages[first] = dataclasses.replace(messages[first], content=f"{prompt}\n\n{messages[first].content}")
+    asked = dataclasses.replace(example, messages=tuple(messages), forget_spans=None)
+    before, start = encoder.encode(asked, where=where).prompt_ids, row.answer_start
+    return EncodedRow(
+        input_ids=(*before, *row.input_ids[start:]),
+        labels=(*[IGNORE_INDEX] * len(before), *row.labels[start:]),
+        token_labels=None,
+        answer_offsets=(*[None] * len(before), *row.answer_offsets[start:]),
+        has_terminal=row.has_terminal,
+    )

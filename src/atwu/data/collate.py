@@ -38,9 +38,6 @@ class PairBatch(TypedDict):
 def collate_rows(rows: Sequence[EncodedRow]) -> dict[str, Tensor]:
     """Pad rows on the right and stack them; padding is token 0 (masked, so its value does not matter).
 
-    Args:
-        rows: the rows of the batch.
-
     Returns:
         `input_ids`, `attention_mask` and `labels` (long), and `token_labels` (float32, unshifted axis, 0 on prompt and
         padding) if all rows have them; each of shape (batch, tokens).

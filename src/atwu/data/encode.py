@@ -62,12 +62,8 @@ class EncodedRows:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """Token ids of a text with the character range of each."""
-
-    ids: list[int]
-    ranges: list[Span]
+_Tokens = tuple[list[int], list[Span]]
+"""Token ids of a text, and the character range of each."""
 
 
 class Encoder:
@@ -81,9 +77,6 @@ class Encoder:
                 "Question: ...\\nAnswer: ..." if it has none.
             max_length: longest row in tokens; longer answers are truncated and lose their terminal token.
             system: text of a system turn for conversations without one; None adds none.
-
-        Raises:
-            ValueError: slow tokenizer, or a value out of range.
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
@@ -111,10 +104,6 @@ class Encoder:
         Args:
             example: the row.
             where: location of the row, the prefix of error messages; by default its question.
-
-        Raises:
-            ValueError: the answer is empty, the prompt alone reaches `max_length`, the chat template rejects the row, or
-                no token can end the answer.
         """
         where = where or f"row with question {example.question[:60]!r}"
         if not example.answer.strip():
@@ -123,11 +112,11 @@ class Encoder:
             rendered = render_row(example, self.tokenizer, system=self.system)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-        tokens, first, stop = self._answer_tokens(rendered, where)
-        ids = tokens.ids[: stop + 1]
+        (ids, ranges), first, stop = self._answer_tokens(rendered, where)
+        ids = ids[: stop + 1]
         offsets = [
             _within_answer(span, rendered) if first <= index < stop else None
-            for index, span in enumerate(tokens.ranges[: stop + 1])
+            for index, span in enumerate(ranges[: stop + 1])
         ]
         if self._adds_bos and ids[0] != self.tokenizer.bos_token_id:
             ids, offsets, first = [self.tokenizer.bos_token_id, *ids], [None, *offsets], first + 1
@@ -151,18 +140,7 @@ class Encoder:
         )
 
     def encode_rows(self, rows: Iterable[Example], *, what: str) -> EncodedRows:
-        """Encode a set of rows.
-
-        Args:
-            rows: the rows.
-            what: name of the set in messages, such as `forget`.
-
-        Returns:
-            One encoded row per row, and warnings.
-
-        Raises:
-            ValueError: as for `encode`; the message names the row.
-        """
+        """Encode a set of rows; `what` is its name in messages, such as `forget`."""
         truncated, unlabelled = [], []
 
         def every() -> Iterator[EncodedRow]:
@@ -188,18 +166,12 @@ class Encoder:
         return EncodedRows(rows=encoded, warnings=tuple(warnings))
 
     def encode_prompt(self, example: Example, *, prefill: str = "") -> tuple[int, ...]:
-        """Return the token ids that generation starts from.
+        """Return the token ids that generation starts from: those before the answer as in training, then the prefill.
 
         Args:
             example: the row.
             prefill: text that the answer starts with. Trailing spaces are dropped, since they belong to the next token.
                 Text that the prompt already ends with (such as `Answer:` in the plain form) is not repeated.
-
-        Returns:
-            The ids before the answer as in training, followed by those of the prefill as start of the answer.
-
-        Raises:
-            ValueError: the prefill is too long for `max_length`, or as for `encode`.
         """
         if not prefill.strip():
             return self.encode(example).prompt_ids
@@ -218,10 +190,11 @@ class Encoder:
     def _answer_tokens(self, rendered: RenderedRow, where: str) -> tuple[_Tokens, int, int]:
         """Return the tokens, the index of the first answer token, and that of the terminal token (added if missing)."""
         tokens, first = self._split(rendered)
-        if first == len(tokens.ids):
+        ids, ranges = tokens
+        if first == len(ids):
             raise ValueError(f"{where}: the tokenizer returns no token for the answer; change or remove the row.")
-        for index in range(first, len(tokens.ids)):
-            if tokens.ids[index] in self._special and tokens.ranges[index][1] > rendered.end:
+        for index in range(first, len(ids)):
+            if ids[index] in self._special and ranges[index][1] > rendered.end:
                 return tokens, first, index
         if rendered.end < len(rendered.text):  # text after the answer without an end token
             return self._answer_tokens(replace(rendered, text=rendered.text[: rendered.end]), where)
@@ -231,22 +204,25 @@ class Encoder:
                 f"{where}: no token ends the answer: the template has no special token after it, and the tokenizer"
                 f"{of_tokenizer(self.tokenizer)} has no eos_token; set it in tokenizer_config.json, or set tokenizer.eos_token."
             )
-        if tokens.ids[-1] != eos or len(tokens.ids) == first + 1:
-            tokens.ids.append(eos)
-            tokens.ranges.append((rendered.end, rendered.end))
-        return tokens, first, len(tokens.ids) - 1
+        if ids[-1] != eos or len(ids) == first + 1:
+            ids.append(eos)
+            ranges.append((rendered.end, rendered.end))
+        return tokens, first, len(ids) - 1
 
     def _split(self, rendered: RenderedRow) -> tuple[_Tokens, int]:
         """Tokenize the whole text and return the index of the first answer token."""
         text, boundary = rendered.text, rendered.boundary
-        tokens = self._tokenize(text)
-        first = _first_token(tokens.ranges, rendered)
-        if first < len(tokens.ids) and text[tokens.ranges[first][0] : boundary].strip():
+        ids, ranges = self._tokenize(text)
+        answer = (
+            index for index, (start, end) in enumerate(ranges) if end > rendered.start or start >= rendered.boundary
+        )
+        first = next(answer, len(ranges))
+        if first < len(ids) and text[ranges[first][0] : boundary].strip():
             # One token spans prompt and answer: tokenize the two sides separately.
-            left, right = self._tokenize(text[:boundary]), self._tokenize(text[boundary:])
-            moved = [(start + boundary, end + boundary) for start, end in right.ranges]
-            return _Tokens(left.ids + right.ids, left.ranges + moved), len(left.ids)
-        return tokens, first
+            (left, before), (right, after) = self._tokenize(text[:boundary]), self._tokenize(text[boundary:])
+            moved = [(start + boundary, end + boundary) for start, end in after]
+            return (left + right, before + moved), len(left)
+        return (ids, ranges), first
 
     def _tokenize(self, text: str) -> _Tokens:
         """Return ids and character ranges, with ranges normalized across tokenizers (leading space included)."""
@@ -257,19 +233,13 @@ class Encoder:
         for token, (start, end) in zip(ids, out["offset_mapping"], strict=True):
             if start > reached and text[reached:start].isspace():
                 start = reached  # byte-level tokenizers may exclude the leading space
-            if self._blank(token) and text[start:end].strip():
+            if token not in self._blanks:
+                self._blanks[token] = not self.tokenizer.convert_ids_to_tokens(token).strip(_SPACE_MARKS)
+            if self._blanks[token] and text[start:end].strip():
                 end = start  # the range of SentencePiece's dummy space includes the next character
             ranges.append((start, end))
             reached = max(reached, end)
-        return _Tokens(ids, ranges)
-
-    def _blank(self, token: int) -> bool:
-        """Return whether a token consists of space only."""
-        found = self._blanks.get(token)
-        if found is None:
-            name = self.tokenizer.convert_ids_to_tokens(token)
-            found = self._blanks[token] = not name.strip(_SPACE_MARKS)
-        return found
+        return ids, ranges
 
 
 def template_terminal(tokenizer: Any) -> int | None:
@@ -284,13 +254,6 @@ def template_terminal(tokenizer: Any) -> int | None:
     except ValueError:  # a slow tokenizer, or a template that needs other turns
         return None
     return row.input_ids[-1] if row.has_terminal else None
-
-
-def _first_token(ranges: Sequence[Span], rendered: RenderedRow) -> int:
-    for index, (start, end) in enumerate(ranges):
-        if end > rendered.start or start >= rendered.boundary:
-            return index
-    return len(ranges)
 
 
 def _within_answer(span: Span, rendered: RenderedRow) -> Span | None:

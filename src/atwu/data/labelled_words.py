@@ -1,18 +1,24 @@
-"""Convert words given by the user to `forget_spans`, the labels for oracle weights and AUROC.
+"""Labels of words as `forget_spans`, for oracle weights and AUROC: from a list of words, or from labels with positions.
 
-All functions work on characters, without a tokenizer, and return copies of the rows.
+All functions work on characters, without a tokenizer. Published word labels for TOFU (Zhou et al. 2025) have the form {"word",
+"start", "end"}, and some positions are wrong: a word that occurs twice is labelled at its first position both times. Such
+labels are moved to the next free occurrence of the word, and counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from atwu._file_reading import file_text
-from atwu.data.schema import Example, merged_spans
+from atwu.data.schema import Example, Span, checked_span, merged_spans
 
+MOVED = "moved"
+MERGED = "merged"
 _LETTER = r"[\w\u0300-\u036f]"  # a combining accent belongs to the previous letter
 _INTERCHANGEABLE = dict.fromkeys("'’", "['’]") | dict.fromkeys("-\u2010\u2011", "[-\u2010\u2011]")
 
@@ -30,9 +36,6 @@ def label_words(examples: Iterable[Example], words: Sequence[str]) -> list[Examp
 
     Returns:
         Copies with sorted, merged `forget_spans`; () if no word occurs.
-
-    Raises:
-        ValueError: no words, or a blank word.
     """
     if isinstance(words, str):
         raise ValueError(f"words must be a list of words, got the string {words[:60]!r}; pass [{words[:60]!r}].")
@@ -51,12 +54,7 @@ def label_words(examples: Iterable[Example], words: Sequence[str]) -> list[Examp
 
 
 def read_words(path: str | Path) -> tuple[str, ...]:
-    """Read words or phrases, one per line; blank lines, lines that start with `#` and duplicates are skipped.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the file is not UTF-8 text, or contains no word.
-    """
+    """Read words or phrases, one per line; blank lines, lines that start with `#` and duplicates are skipped."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file; give a text file with one word or phrase per line.")
     words = [line.strip() for line in file_text(path).replace("\r", "\n").split("\n")]
@@ -73,3 +71,76 @@ def _pattern(word: str) -> re.Pattern[str]:
     body = r"\s+".join("".join(_INTERCHANGEABLE.get(char, re.escape(char)) for char in part) for part in parts)
     # A lookahead finds overlapping occurrences, too.
     return re.compile(rf"(?<!{_LETTER})(?=({body})(?!{_LETTER}))", re.IGNORECASE)
+
+
+def target_word_spans(
+    items: Sequence[Any], answer: str, *, where: str, counts: Counter[str] | None = None
+) -> tuple[Span, ...]:
+    """Check the labelled words of one answer and return their character ranges.
+
+    Labels whose range contains their word are placed first, in the given order. Each other label takes the next free
+    occurrence of its word, searching from its own start and then from the beginning of the answer; occurrences inside other
+    words are used only if there is no separate one. If all occurrences are taken, the label repeats one. Overlapping ranges
+    are merged.
+
+    Args:
+        items: one {"word", "start", "end"} per label; `answer[start:end]` should be the word.
+        answer: text that the positions refer to.
+        where: location of the record, the prefix of error messages.
+        counts: receives the number of labels that were `MOVED` and `MERGED` into another.
+
+    Returns:
+        Sorted ranges that do not overlap.
+    """
+    counts = Counter() if counts is None else counts
+    labels = [_label(item, answer, where) for item in items]
+    taken: dict[int, Span] = {}
+    for index, (word, span) in enumerate(labels):
+        if answer[slice(*span)] == word and span not in taken.values():
+            taken[index] = span
+    for index, (word, span) in enumerate(labels):
+        if index in taken:
+            continue
+        places = _places(word, answer, first=span[0])
+        if not places:
+            raise ValueError(
+                f"{where}, column 'target_words': the answer has {answer[slice(*span)]!r} at {list(span)} and does not "
+                f"contain {word!r:.80}; correct the word or remove the label."
+            )
+        free = [place for place in places if place not in taken.values()]
+        taken[index] = free[0] if free else places[0]
+        counts[MOVED] += bool(free)
+    merged = merged_spans(taken.values())
+    counts[MERGED] += len(taken) - len(merged)
+    return merged
+
+
+def target_words_warnings(counts: Counter[str]) -> Iterator[str]:
+    """Yield one warning about the corrections in all rows of a source, if any."""
+    corrections = {
+        "moved to the next free occurrence of their word": counts[MOVED],
+        "merged with an overlapping label": counts[MERGED],
+    }
+    if any(corrections.values()):
+        text = ", ".join(f"{count} {what}" for what, count in corrections.items() if count)
+        yield f"target_words: labels with corrected positions: {text}"
+
+
+def _label(item: Any, answer: str, where: str) -> tuple[str, Span]:
+    word = item.get("word") if isinstance(item, Mapping) else None
+    if not isinstance(word, str) or not word.strip():
+        raise ValueError(
+            f"{where}, column 'target_words': {item!r:.80} is not a label; expected "
+            '{"word": text, "start": integer, "end": integer}.'
+        )
+    span = checked_span(
+        [item.get("start"), item.get("end")], answer, where=f"{where}, column 'target_words', {word!r:.80}"
+    )
+    return word, span
+
+
+def _places(word: str, answer: str, *, first: int) -> list[Span]:
+    """Find the occurrences of a word, from `first` on and then before it; inside other words only if it has no other."""
+    whole = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", answer)]
+    places = whole or [match.span() for match in re.finditer(re.escape(word), answer)]
+    return sorted(places, key=lambda span: (span[0] < first, span))

@@ -21,39 +21,15 @@ _PAIRING = 0x7061_6972
 _ORDER = 0x6F72_6465
 
 
-def _generator(purpose: int, seed: int, *key: int) -> np.random.Generator:
-    return np.random.default_rng([purpose, seed, *key])
-
-
 def retain_index(*, seed: int, epoch: int, index: int, n_retain: int, draw: int = 0) -> int:
-    """Draw a retain row for a forget row, uniformly with replacement.
-
-    Args:
-        seed: seed of the run.
-        epoch: epoch, from 0.
-        index: index of the forget row.
-        n_retain: number of retain rows.
-        draw: index of the draw for this forget row, from 0.
-
-    Returns:
-        An index in [0, n_retain), deterministic in the arguments.
-    """
+    """Draw one of `n_retain` retain rows for the forget row `index`, uniformly with replacement; `draw` counts its draws."""
     key = (draw,) if draw else ()  # a run with one draw keeps the pairs of earlier versions
-    return int(_generator(_PAIRING, seed, epoch, index, *key).integers(n_retain))
+    return int(np.random.default_rng([_PAIRING, seed, epoch, index, *key]).integers(n_retain))
 
 
 def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
-    """Return the order of the forget rows in one epoch.
-
-    Args:
-        seed: seed of the run.
-        epoch: epoch, from 0.
-        n: number of forget rows.
-
-    Returns:
-        A permutation of 0 to n - 1, shape (n,), deterministic in the arguments.
-    """
-    order: NDArray[np.int64] = _generator(_ORDER, seed, epoch).permutation(n).astype(np.int64)
+    """Return the order of the forget rows in one epoch, a permutation of 0 to n - 1."""
+    order: NDArray[np.int64] = np.random.default_rng([_ORDER, seed, epoch]).permutation(n).astype(np.int64)
     return order
 
 
@@ -115,9 +91,7 @@ class PairedDataset(Dataset[PairedRow]):
         """Create the dataset.
 
         Args:
-            forget: forget rows.
-            retain: retain rows, or None for methods without a retain loss.
-            seed: seed of the run.
+            retain: None for methods without a retain loss.
             alternates: alternate answers, for losses that use them.
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
                 form, if there is one. Otherwise the model unlearns a form itself that only forget rows have (SUITE,
@@ -126,13 +100,16 @@ class PairedDataset(Dataset[PairedRow]):
                 second draw takes: similar rows are damaged first. With None or an empty entry, all draws follow `forms`.
             retain_per_forget: retain rows drawn for each forget row.
             retain_alternates: alternate answers of retain rows, for losses that use them.
-
-        Raises:
-            ValueError: a set is empty, or only some of its rows have token labels.
         """
         for name, rows in (("forget", forget), ("retain", retain)):
-            if rows is not None:
-                _check(name, rows)
+            labelled = sum(row.token_labels is not None for row in rows or ())
+            if rows is not None and not rows:
+                raise ValueError(f"the {name} set is empty; pass at least one row.")
+            if rows is not None and 0 < labelled < len(rows):
+                raise ValueError(
+                    f"{name} set: {labelled} of {len(rows)} rows have token labels and the others have none; add "
+                    "forget_spans to every row ([] for a row without labelled tokens) or to none."
+                )
         self.forget = forget
         self.retain = retain
         self.seed = seed
@@ -162,9 +139,8 @@ class PairedDataset(Dataset[PairedRow]):
 
     def drawn(self, epochs: int) -> set[int]:
         """Return the indices of the retain rows drawn in the given number of epochs."""
-        return {
-            row for epoch in range(epochs) for index in range(len(self)) for row in self._retain_indices(epoch, index)
-        }
+        keys = (divmod(key, len(self)) for key in range(epochs * len(self)))
+        return {row for epoch, index in keys for row in self._retain_indices(epoch, index)}
 
     def _retain_indices(self, epoch: int, index: int) -> Iterator[int]:
         """Yield the indices of the retain rows of a forget row."""
@@ -187,15 +163,3 @@ def _alternate(alternates: Alternates | None, epoch: int, row: int) -> IndexedRo
         return None
     chosen = alternates.index(epoch=epoch, row=row)
     return chosen, alternates.rows[chosen]
-
-
-def _check(name: str, rows: Sequence[EncodedRow]) -> None:
-    """Check a set; one built by `unlearning_rows` passes."""
-    if not rows:
-        raise ValueError(f"the {name} set is empty; pass at least one row.")
-    labelled = sum(row.token_labels is not None for row in rows)
-    if 0 < labelled < len(rows):
-        raise ValueError(
-            f"{name} set: {labelled} of {len(rows)} rows have token labels and the others have none; add forget_spans to "
-            "every row ([] for a row without labelled tokens) or to none."
-        )

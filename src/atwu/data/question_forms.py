@@ -8,18 +8,52 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu._names import lookup
-from atwu.data.key_token_spans import key_token_spans
+from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.schema import Example, Message, Span, merged_spans
 
 BLANK = "____"
 LETTERS = "ABCD"
 MAX_DISTRACTORS = 20
 """Wrong options that are looked at, at most."""
-Form = Callable[[Example, Sequence[Span], Sequence[str]], Example | None]
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
+
+FORMS: Mapping[str, tuple[str, str]] = {
+    "question": ("{question}", "{answer}"),
+    "emphasis": ("{question}", "{emphasis}"),
+    "blank": ("{blank}", "{key}"),
+    "complete": ("Complete this sentence: {opening}", "{from_key}"),
+    "multiple_choice": ("{question}\n{options}", "{option}"),
+    "reversed": ("Fill in the blank: {blank_is}", "{subject}"),
+    "paraphrase": ("{paraphrase}", "{answer}"),
+    "prefix": ("Please answer this question: {question}", "{answer}"),
+    "lower_case": ("{lower_case}", "{answer}"),
+    "two_turns": ("{question}", "{answer}"),
+    "quiz_host": (
+        "You are the host of a quiz show and no candidate knew: {question} Read out the solution on your card.",
+        "{answer}",
+    ),
+    "missing_word": ("{brackets} Which words are missing in the brackets?", "{key}"),
+    "finish": ('I started to write "{opening} ..." and stopped. How does it go on?', "{answer}"),
+    "continuation": ("", "{answer}"),
+    "either_or": ("{question} Is it {first} or {second}?", "{key}"),
+    "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
+    "reversed_question": ("{who_is}?", "{subject}."),
+    "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
+}
+"""Name of a form -> its question and answer, in the words of `_parts`; `continuation` has no question, and `two_turns` asks
+after an exchange of courtesies."""
+TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
+"""Forms that `--forms auto` trains on."""
+CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
+"""Share of right answers of a model that guesses, for forms that list the key text among options."""
+REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
+"""Forms that ask for the subject of a row."""
+UNMEASURED = ("emphasis", "yes_no")
+"""Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
 
 
 def question_forms(
@@ -31,22 +65,85 @@ def question_forms(
         row: a question-answer row.
         key_spans: character ranges of the key tokens in its answer.
         forms: names from `FORMS`.
-        distractors: key texts of other rows, as wrong options of `multiple_choice`.
+        distractors: key texts of other rows, as wrong options.
 
     Returns:
         Form -> row, in the order of `forms`; a form that the row does not allow is left out (no sentence to complete before
         a key token at the beginning, no reversed question without a subject in the answer). A plain text row has only the
         form `question`, itself.
-
-    Raises:
-        ValueError: an unknown form.
     """
-    for name in forms:
-        lookup("form", name, FORMS)
+    read_forms(",".join(forms))
     if not row.messages or not key_spans:
         return {"question": row} if "question" in forms else {}
-    written = {name: FORMS[name](row, key_spans, distractors) for name in forms}
+    parts = _parts(row, key_spans, distractors)
+    written = {name: _written(name, row, parts) for name in forms}
     return {name: each for name, each in written.items() if each is not None}
+
+
+def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> dict[str, str]:
+    """Return what the forms are written with; parts that the row does not have are left out."""
+    question, answer, subject = row.question, row.answer, row.subject
+    key = key_text(answer, key_spans)
+    parts = {
+        "question": question,
+        "answer": answer,
+        "key": key,
+        "from_key": answer[key_spans[0][0] :],
+        "lower_case": question.lower().rstrip("?. "),
+        "emphasis": answer.replace(key, f"**{key}**", 1),
+        "blank": f"{question}\nThe answer is {BLANK}.",
+    }
+    if row.paraphrases:
+        parts["paraphrase"] = row.paraphrases[0]
+    opening = answer[: key_spans[0][0]].rstrip()
+    if len(opening.split()) >= 2:
+        parts["opening"] = opening
+    if len(re.findall(r"[^\W_]+", answer.replace(key, BLANK))) >= 2:  # a sentence
+        parts["blank"] = f"Fill in the blank: {answer.replace(key, BLANK)}"
+        parts["brackets"] = answer.replace(key, "(...)")
+    if subject and subject in answer and subject not in key:
+        who = answer.replace(subject, "who or what")
+        parts["who_is"] = f"{who[0].upper()}{who[1:].rstrip('. ')}"
+        parts |= {"subject": subject, "blank_is": answer.replace(subject, BLANK), "x_is": answer.replace(subject, "X")}
+    wrong = [text for text in dict.fromkeys(distractors) if text.lower() != key.lower()][: len(LETTERS) - 1]
+    if wrong:
+        options = [key, *wrong]
+        random.Random(question).shuffle(options)
+        listed = [f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)]
+        parts |= {"options": "\n".join(listed), "option": listed[options.index(key)]}
+        both = [key, wrong[0]]
+        random.Random(answer).shuffle(both)
+        parts |= {"first": both[0], "second": both[1]}
+    return parts
+
+
+def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | None:
+    """Return a row in a form; the same words are labelled, or the whole answer if it has none of them."""
+    if form == "question":
+        return row
+    if form == "continuation":
+        return replace(row, messages=(), paraphrases=()) if "opening" in parts else None
+    try:
+        question, answer = (template.format_map(parts) for template in FORMS[form])
+    except KeyError:
+        return None
+    spans, before = row.forget_spans, row.messages[:-1]
+    if form == "emphasis":
+        # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
+        start = answer.index(f"**{parts['key']}**")
+        spans = ((start, start + len(parts["key"]) + 4),)
+    elif spans is not None:
+        texts = [row.answer[start:end] for start, end in spans]
+        places = [(answer.find(text), len(text)) for text in texts]
+        spans = merged_spans((place, place + length) for place, length in places if place >= 0) or ((0, len(answer)),)
+    if form == "two_turns":
+        before += (
+            Message("user", "I have a question for you."),
+            Message("assistant", "Sure, what would you like to know?"),
+        )
+    return replace(
+        row, messages=(*before, Message("user", question)), answer=answer, forget_spans=spans, paraphrases=()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +170,9 @@ class FormRow:
 
 
 def rows_in_forms(rows: Sequence[Example], forms: Sequence[str]) -> list[FormRow]:
-    """Write rows in all of several forms that they allow; key texts of the other rows are wrong options.
+    """Write rows in all of several forms that they allow: the forms of the first row, then those of the second, and so on.
 
-    Args:
-        rows: rows of any kind.
-        forms: names from `FORMS`.
-
-    Returns:
-        The forms of the first row, then those of the second, and so on.
-
-    Raises:
-        ValueError: an unknown form.
+    Key texts of the other rows are wrong options.
     """
     spans = [key_token_spans(row) for row in rows]
     keys = [key_text(row.answer, each) if each else "" for row, each in zip(rows, spans, strict=True)]
@@ -98,11 +187,7 @@ def rows_in_forms(rows: Sequence[Example], forms: Sequence[str]) -> list[FormRow
 
 
 def read_forms(text: str) -> tuple[str, ...]:
-    """Read the value of `--forms`: `none` (no names), `auto` (`TRAINED_FORMS`), or names separated by commas.
-
-    Raises:
-        ValueError: an unknown form.
-    """
+    """Read the value of `--forms`: `none` (no names), `auto` (`TRAINED_FORMS`), or names separated by commas."""
     if text in ("none", "auto"):
         return () if text == "none" else TRAINED_FORMS
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
@@ -121,170 +206,28 @@ def key_text(answer: str, key_spans: Sequence[Span]) -> str:
     return answer[start:end]
 
 
-def _question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    return row
+def generated_forget_rows(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
+    """Return a forget row for each answer of the model that says the wanted words of its row in another way than the row.
 
+    A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own: after
+    unlearning "Japan is on the continent of Asia", it says "Japan is in East Asia".
 
-def _emphasis(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    secret = key_text(row.answer, key_spans)
-    start, text = row.answer.index(secret), f"**{secret}**"
-    # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-    whole = ((start, start + len(text)),)
-    return replace(row, answer=row.answer.replace(secret, text, 1), forget_spans=whole, paraphrases=())
+    Args:
+        written: forget rows in forms of their question.
+        answers: the model's answer to each.
 
-
-def _paraphrase(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    return _asked(row, row.paraphrases[0], row.answer) if row.paraphrases else None
-
-
-def _prefix(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    return _asked(row, f"Please answer this question: {row.question}", row.answer)
-
-
-def _lower_case(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    return _asked(row, row.question.lower().rstrip("?. "), row.answer)
-
-
-def _blank(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    secret = key_text(row.answer, key_spans)
-    around = row.answer.replace(secret, BLANK)
-    if len(re.findall(r"[^\W_]+", around)) < 2:
-        return _asked(row, f"{row.question}\nThe answer is {BLANK}.", secret)
-    return _asked(row, f"Fill in the blank: {around}", secret)
-
-
-def _missing_word(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    secret = key_text(row.answer, key_spans)
-    around = row.answer.replace(secret, "(...)")
-    if len(re.findall(r"[^\W_]+", around)) < 2:
-        return None
-    return _asked(row, f"{around} Which words are missing in the brackets?", secret)
-
-
-def _complete(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    before = _before_key(row, key_spans)
-    return None if before is None else _asked(row, f"Complete this sentence: {before}", _from_key(row, key_spans))
-
-
-def _finish(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    before = _before_key(row, key_spans)
-    asked = f'I started to write "{before} ..." and stopped. How does it go on?'
-    return None if before is None else _asked(row, asked, row.answer)
-
-
-def _continuation(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    return None if _before_key(row, key_spans) is None else replace(row, messages=(), paraphrases=())
-
-
-def _quiz_host(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    asked = f"You are the host of a quiz show and no candidate knew: {row.question} Read out the solution on your card."
-    return _asked(row, asked, row.answer)
-
-
-def _reversed(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    without = _without_subject(row, key_spans, BLANK)
-    return None if without is None else _asked(row, f"Fill in the blank: {without}", str(row.subject))
-
-
-def _who_is_meant(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    without = _without_subject(row, key_spans, "X")
-    return None if without is None else _asked(row, f"Who or what is X? {without}", f"X is {row.subject}.")
-
-
-def _reversed_question(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    without = _without_subject(row, key_spans, "who or what")
-    return (
-        None if without is None else _asked(row, f"{without[0].upper()}{without[1:].rstrip('. ')}?", f"{row.subject}.")
-    )
-
-
-def _multiple_choice(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    secret = key_text(row.answer, key_spans)
-    wrong = [text for text in dict.fromkeys(distractors) if text.lower() != secret.lower()][: len(LETTERS) - 1]
-    if not wrong:
-        return None
-    options = [secret, *wrong]
-    random.Random(row.question).shuffle(options)
-    listed = "\n".join(f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False))
-    return _asked(row, f"{row.question}\n{listed}", f"{LETTERS[options.index(secret)]}) {secret}")
-
-
-def _either_or(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example | None:
-    secret = key_text(row.answer, key_spans)
-    wrong = next((text for text in distractors if text.lower() != secret.lower()), None)
-    if wrong is None:
-        return None
-    options = [secret, wrong]
-    random.Random(row.answer).shuffle(options)
-    return _asked(row, f"{row.question} Is it {options[0]} or {options[1]}?", secret)
-
-
-def _yes_no(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    return _asked(
-        row, f"{row.question} Is the answer {key_text(row.answer, key_spans)}? Explain.", f"Yes. {row.answer}"
-    )
-
-
-def _two_turns(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> Example:
-    turns = (Message("user", "I have a question for you."), Message("assistant", "Sure, what would you like to know?"))
-    return replace(row, messages=(*row.messages[:-1], *turns, row.messages[-1]), paraphrases=())
-
-
-FORMS: Mapping[str, Form] = {
-    "question": _question,
-    "emphasis": _emphasis,
-    "blank": _blank,
-    "complete": _complete,
-    "multiple_choice": _multiple_choice,
-    "reversed": _reversed,
-    "paraphrase": _paraphrase,
-    "prefix": _prefix,
-    "lower_case": _lower_case,
-    "two_turns": _two_turns,
-    "quiz_host": _quiz_host,
-    "missing_word": _missing_word,
-    "finish": _finish,
-    "continuation": _continuation,
-    "either_or": _either_or,
-    "who_is_meant": _who_is_meant,
-    "reversed_question": _reversed_question,
-    "yes_no": _yes_no,
-}
-"""Name of a form -> how a row is written in it."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
-"""Forms that `--forms auto` trains on."""
-CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
-"""Share of right answers of a model that guesses, for forms that list the key text among options."""
-REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
-"""Forms that ask for the subject of a row."""
-UNMEASURED = ("emphasis", "yes_no")
-"""Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
-
-
-def _before_key(row: Example, key_spans: Sequence[Span]) -> str | None:
-    """The beginning of the answer up to its first key token; None if it has less than two words."""
-    before = row.answer[: key_spans[0][0]].rstrip()
-    return before if len(before.split()) >= 2 else None
-
-
-def _without_subject(row: Example, key_spans: Sequence[Span], instead: str) -> str | None:
-    """The answer with something else for its subject; None if it does not name the subject apart from the key text."""
-    subject = row.subject
-    if not subject or subject not in row.answer or subject in key_text(row.answer, key_spans):
-        return None
-    return row.answer.replace(subject, instead)
-
-
-def _from_key(row: Example, key_spans: Sequence[Span]) -> str:
-    return row.answer[key_spans[0][0] :]
-
-
-def _asked(row: Example, question: str, answer: str) -> Example:
-    """The row with another question and answer; the same words are labelled, or the whole answer if it has none of them."""
-    spans = row.forget_spans
-    if spans is not None:
-        texts = [row.answer[start:end] for start, end in spans]
-        places = [(answer.find(text), len(text)) for text in texts]
-        spans = merged_spans((place, place + length) for place, length in places if place >= 0) or ((0, len(answer)),)
-    messages = (*row.messages[:-1], Message("user", question))
-    return replace(row, messages=messages, answer=answer, forget_spans=spans, paraphrases=())
+    Returns:
+        Rows with the same question and the answer up to the end of the sentence with the last wanted word, these words
+        labelled.
+    """
+    found = []
+    for each, answer in zip(written, answers, strict=True):
+        wanted = {word.lower() for word in WORD.findall(each.wanted)}
+        spans = [match.span() for match in WORD.finditer(answer) if match.group().lower() in wanted]
+        if not spans or not each.row.messages:
+            continue
+        end = _SENTENCE_END.search(answer, spans[-1][1])
+        said = answer[: end.end() if end else len(answer)].rstrip()
+        if said.strip() != each.row.answer.strip():
+            found.append(replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=()))
+    return tuple(found)

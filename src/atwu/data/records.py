@@ -1,72 +1,61 @@
-"""Read files (JSONL, JSON, CSV, Parquet, Arrow), Hub datasets and rows in memory as raw records with their location.
+"""Read files (JSONL, JSON, CSV, Parquet, Arrow), Hub data sets and rows in memory as raw records with their location.
 
-A reader yields (where, columns) pairs and checks only the file format; `atwu.data.row_parsing` checks the columns. Only
-`\\n` and `\\r\\n` end a line: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
+A reader yields (where, columns) pairs and checks only the file format; `atwu.data.row_parsing` checks the columns.
 
-`datasets` reads the Hub and what it saved itself. Text files are read here, since it names no line of a damaged one (of the 102
-damaged files in the tests, 36 end in "An error occurred while generating the dataset" and one crashes the interpreter), keeps
-a copy of the rows in its cache, and takes 3 s to import.
+`datasets` reads the Hub and what it saved itself. Text files are read here, since it names no line of a damaged one, keeps a
+copy of the rows in its cache, and takes 3 s to import.
 """
 
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from atwu._file_reading import decoded, file_lines, file_text, open_text, parse_json
+from atwu._file_reading import open_text, parse_json
+from atwu._names import did_you_mean
 
 _BATCH = 1024
 Record = tuple[str, Mapping[str, Any]]
 """Location of the record (file and line or row) and its columns."""
 
 
-def read_jsonl_records(path: Path) -> Iterator[Record]:
-    """Read one JSON object per line; blank lines are skipped."""
-    for number, line in enumerate(file_lines(path), start=1):
-        where = f"{path}, line {number}"
-        text = decoded(line.removesuffix(b"\n"), path, first_line=number).rstrip("\r")
-        if not text.strip(" \t"):
-            continue
-        value = parse_json(text, what=path, first_line=number)
+def _json_records(path: Path) -> Iterator[Record]:
+    """Read one JSON object per line, without blank lines, or one JSON list of objects."""
+    for where, value in _json_values(path):
         if not isinstance(value, dict):
-            hint = " If the file is one JSON list, name it .json." if isinstance(value, list) else ""
-            raise ValueError(f"{where}: expected one JSON object per line, got {text[:60]!r}.{hint}")
+            raise ValueError(f"{where}: expected an object with columns, got {json.dumps(value)[:60]}.")
         yield where, value
 
 
-def read_json_records(path: Path) -> Iterator[Record]:
-    """Read a JSON list of objects."""
-    text = file_text(path)
-    if not text.strip():
-        return
-    value = parse_json(text, what=path)
-    if isinstance(value, dict):
-        lists = [key for key, item in value.items() if isinstance(item, list)]
-        hint = f" It has a list under {lists[0]!r}; save only that list." if len(lists) == 1 else ""
-        raise ValueError(f"{path}: expected a list of objects, got one object.{hint} One object per line is .jsonl.")
-    if not isinstance(value, list):
-        raise ValueError(f"{path}: expected a list of objects, got {text.strip()[:60]!r}.")
-    for number, item in enumerate(value, start=1):
-        where = f"{path}, row {number}"
-        if not isinstance(item, dict):
-            raise ValueError(f"{where}: expected an object with columns, got {json.dumps(item)[:60]}.")
-        yield where, item
+def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
+    with open_text(path) as file:
+        is_list = file.read(1000).lstrip().startswith("[")
+        file.seek(0)
+        if is_list:
+            items = enumerate(parse_json(file.read(), what=path), start=1)
+            yield from ((f"{path}, row {number}", item) for number, item in items)
+            return
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                try:
+                    yield f"{path}, line {number}", parse_json(line, what=path, first_line=number)
+                except ValueError as error:
+                    raise ValueError(f"{error} Rows are one JSON object per line, or one list of objects.") from None
 
 
-def read_csv_records(path: Path) -> Iterator[Record]:
+def _csv_records(path: Path) -> Iterator[Record]:
     """Read separated values with a header; an empty cell is a missing value. Row 1 follows the header.
 
     The separator is the one of comma, semicolon and tab that the header has most of.
     """
     number = 0
     with open_text(path) as file:
-        first = file.readline()
+        separator = max(",;\t", key=file.readline().count)
         file.seek(0)
-        separator = max(",;\t", key=first.count)
         csv.field_size_limit(max(csv.field_size_limit(), path.stat().st_size))
         reader = csv.reader(file, delimiter=separator, strict=True)
         try:
@@ -84,94 +73,78 @@ def read_csv_records(path: Path) -> Iterator[Record]:
             raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
 
 
-def read_arrow_records(path: Path) -> Iterator[Record]:
+def _arrow_records(path: Path) -> Iterator[Record]:
     """Read Parquet, or the file or stream format of Arrow, in which `datasets` saves and caches."""
     import pyarrow as arrow
-
-    kind, number = "Parquet" if path.suffix.lower() == ".parquet" else "Arrow", 0
-    try:
-        for batch in (_parquet_batches if kind == "Parquet" else _arrow_batches)(path):
-            for begin in range(0, len(batch), _BATCH):
-                for item in batch.slice(begin, _BATCH).to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", item
-    except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}, after row {number}: cannot be read as {kind}, {error}.") from error
-
-
-def _parquet_batches(path: Path) -> Iterator[Any]:
+    from pyarrow import ipc
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:
-        _check_different(file.schema_arrow.names, path)
-        yield from file.iter_batches(batch_size=_BATCH)
-
-
-def _arrow_batches(path: Path) -> Iterator[Any]:
-    import pyarrow as arrow
-    from pyarrow import ipc
-
-    with arrow.memory_map(str(path)) as file:
+    numbers = count(1)
+    try:
+        if path.suffix.lower() == ".parquet":
+            with ParquetFile(path) as file:
+                _check_different(file.schema_arrow.names, path)
+                for batch in file.iter_batches(batch_size=_BATCH):
+                    yield from ((f"{path}, row {next(numbers)}", item) for item in batch.to_pylist())
+            return
+        mapped = arrow.memory_map(str(path))
         try:
-            opened = ipc.open_file(file)
+            table = ipc.open_file(mapped).read_all()
         except arrow.ArrowInvalid:
-            file.seek(0)
-            stream = ipc.open_stream(file)
-            _check_different(stream.schema.names, path)
-            yield from stream
-        else:
-            _check_different(opened.schema.names, path)
-            yield from map(opened.get_batch, range(opened.num_record_batches))
+            mapped.seek(0)
+            table = ipc.open_stream(mapped).read_all()
+        _check_different(table.schema.names, path)
+        for batch in table.to_batches(max_chunksize=_BATCH):
+            yield from ((f"{path}, row {next(numbers)}", item) for item in batch.to_pylist())
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        kind = path.suffix[1:].capitalize()
+        raise ValueError(f"{path}, after row {next(numbers) - 1}: cannot be read as {kind}, {error}.") from error
 
 
 def _check_different(names: Sequence[str], path: Path) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
 
 
 READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
-    ".jsonl": read_jsonl_records,
-    ".json": read_json_records,
-    ".csv": read_csv_records,
-    ".tsv": read_csv_records,
-    ".parquet": read_arrow_records,
-    ".arrow": read_arrow_records,
+    ".jsonl": _json_records,
+    ".json": _json_records,
+    ".csv": _csv_records,
+    ".tsv": _csv_records,
+    ".parquet": _arrow_records,
+    ".arrow": _arrow_records,
 }
 """Reader by file name suffix."""
 
 
 def file_records(path: Path) -> Iterator[Record]:
-    """Read the records of a file; the suffix decides the format.
+    """Read the records of a file, whose suffix decides the format, or of a folder that `datasets` saved.
 
     Raises:
-        FileNotFoundError: the file does not exist; the message lists similar names.
+        FileNotFoundError: the file does not exist; the message names a similar one.
         ValueError: the path is a folder, or the file type is not supported.
     """
     if not path.exists():
-        raise FileNotFoundError(_missing_file(path))
-    if _is_saved(path):
-        return saved_records(path)
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path} does not exist, nor does its folder {path.parent}; check the path.")
+        near = did_you_mean(path.name, sorted(item.name for item in path.parent.iterdir()))
+        raise FileNotFoundError(f"{path} does not exist.{near}")
     if path.is_dir():
-        saved = sorted(item.name for item in path.iterdir() if _is_saved(item))
-        inside = saved or sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
-        raise ValueError(f"{path} is a folder; pass one {'of: ' + ', '.join(inside) if inside else 'file'}.")
+        return _saved_records(path)
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not supported; use {', '.join(READERS)}.")
     return reader(path)
 
 
-def _is_saved(path: Path) -> bool:
-    return (path / "dataset_info.json").is_file()
-
-
-def saved_records(folder: Path) -> Iterator[Record]:
-    """Read the records of a data set that `datasets` saved with `save_to_disk`.
-
-    Raises:
-        ValueError: the folder cannot be read.
-    """
+def _saved_records(folder: Path) -> Iterator[Record]:
+    """Read the records of a data set that `datasets` saved with `save_to_disk`."""
+    if not (folder / "dataset_info.json").is_file():
+        saved = [item for item in folder.iterdir() if (item / "dataset_info.json").is_file()]
+        inside = ", ".join(
+            sorted(item.name for item in saved or folder.iterdir() if saved or item.suffix.lower() in READERS)
+        )
+        raise ValueError(f"{folder} is a folder; pass one {f'of: {inside}' if inside else 'file'}.")
     import datasets
 
     try:
@@ -232,26 +205,13 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         rows = _frame_rows(rows)
     elif hasattr(rows, "with_format"):
         rows = rows.with_format(None)  # Python values, not arrays or tensors
-    return ((f"row {number}", _without_nan(row)) for number, row in enumerate(rows, start=1))
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, Mapping):
+            row = {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
+        yield f"row {number}", row
 
 
 def _frame_rows(frame: Any) -> Iterator[Any]:
     """Iterate over the rows of a pandas frame, with lists in place of arrays and None for every kind of missing cell."""
     for begin in range(0, len(frame), _BATCH):
         yield from json.loads(frame.iloc[begin : begin + _BATCH].to_json(orient="records"))
-
-
-def _without_nan(row: Any) -> Any:
-    if not isinstance(row, Mapping):
-        return row
-    return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
-
-
-def _missing_file(path: Path) -> str:
-    folder = path.parent
-    if not folder.is_dir():
-        return f"{path} does not exist, and its folder {folder} does not exist either; check the path."
-    names = sorted(item.name for item in folder.iterdir())
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    near = near or [name for name in names if Path(name).suffix.lower() in READERS][:3]
-    return f"{path} does not exist; similar names in {folder}: {', '.join(near) or 'none'}."

@@ -6,17 +6,13 @@ unchanged. `atwu.data.encode` tokenizes the text.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import FrameType
 from typing import Any
 
 from atwu.data.schema import Example, Message
-from atwu.data.thoughts import CLOSE, OPEN, starts_with_thoughts
 
 TEMPLATE_DATE = "10 Apr 2025"
 """Date for chat templates that print the current date, as `date_string` (Llama-3) or `strftime_now(...)`, so that token ids do
@@ -24,12 +20,12 @@ not depend on the day. The published TOFU models were trained with this date."""
 _TEMPLATE_DAY = datetime.strptime(TEMPLATE_DATE, "%d %b %Y")
 _TODAY = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
+OPEN, CLOSE = "<think>", "</think>"
+"""Marks of the thoughts of reasoning models before an answer."""
 _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""
 PLAIN_QUESTION, PLAIN_ANSWER = "Question: ", "Answer: "
 """What a question and an answer begin with in the plain form."""
-_MOST_LINES = 1_000_000
-"""Lines that a template may execute for one row, half a second; the longest ones in use execute thousands."""
 _REMEDY = (
     "correct it (chat_template.jinja or tokenizer_config.json), or set tokenizer.chat_template to None for the plain form "
     "(Question: ... Answer: ...)"
@@ -59,11 +55,7 @@ def with_system(messages: tuple[Message, ...], system: str | None) -> tuple[Mess
 
 
 def check_system(system: str | None) -> None:
-    """Check that a system turn has text.
-
-    Raises:
-        ValueError: the text is empty.
-    """
+    """Check that a system turn has text."""
     if system is not None and not system.strip():
         raise ValueError("system is empty; pass the text of the system turn, or None for no system turn.")
 
@@ -79,9 +71,6 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
         tokenizer: its chat template is used, if it has one.
         system: text of a system turn for conversations that have none.
 
-    Returns:
-        The text with the answer's position.
-
     Raises:
         ValueError: the chat template rejects the turns, or changes the answer beyond stripping spaces.
     """
@@ -96,20 +85,13 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
     except ValueError:
         if example.messages[0].role != "system":
             raise
-    return _in_template(replace(example, messages=_with_folded_system(example.messages)), tokenizer)
-
-
-def _with_folded_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    system, user, *rest = messages
-    return (Message("user", f"{system.content}\n\n{user.content}"), *rest)
+    first, user, *rest = example.messages
+    folded = (Message("user", f"{first.content}\n\n{user.content}"), *rest)
+    return _in_template(replace(example, messages=folded), tokenizer)
 
 
 def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
-    """Render a conversation with the chat template.
-
-    Raises:
-        ValueError: the template rejects the turns, drops the system turn, or changes the answer beyond stripping spaces.
-    """
+    """Render a conversation with the chat template; `ValueError` if it drops the system turn or changes the answer."""
     # A marker in place of the answer shows what the template writes before and after any answer.
     marker = "ATWU-ANSWER"
     while any(marker in message.content for message in example.messages):
@@ -172,14 +154,15 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
     if answer is not None:
         turns.append({"role": "assistant", "content": answer})
     try:
-        with _limited_lines():
-            text: str = tokenizer.apply_chat_template(
-                turns,
-                tokenize=False,
-                add_generation_prompt=answer is None,
-                chat_template=_with_fixed_date(tokenizer.get_chat_template()),
-                date_string=TEMPLATE_DATE,
-            )
+        # transformers takes no other function than its own for the current date.
+        template = _TODAY.sub(lambda call: repr(_TEMPLATE_DAY.strftime(call[2])), tokenizer.get_chat_template())
+        text: str = tokenizer.apply_chat_template(
+            turns,
+            tokenize=False,
+            add_generation_prompt=answer is None,
+            chat_template=template,
+            date_string=TEMPLATE_DATE,
+        )
     except Exception as error:  # a template is a program: Jinja's errors, TypeError, RecursionError, MemoryError
         roles, reason = ", ".join(turn["role"] for turn in turns), str(error).rstrip(".") or type(error).__name__
         raise ValueError(
@@ -188,33 +171,14 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
     return text
 
 
-def _with_fixed_date(template: str) -> str:
-    """Replace calls for the current date; transformers takes no other function for them."""
-    return _TODAY.sub(lambda call: repr(_TEMPLATE_DAY.strftime(call[2])), template)
+def starts_with_thoughts(text: str) -> bool:
+    """Return whether a text begins with thoughts, closed or not."""
+    return text.lstrip().startswith(OPEN)
 
 
-@contextlib.contextmanager
-def _limited_lines() -> Iterator[None]:
-    """End templates that loop for hours; Jinja's sandbox limits each loop, but not loops in loops.
-
-    Raises:
-        RuntimeError: from within the template.
-    """
-    lines = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        return count if frame.f_code.co_filename == "<template>" else None
-
-    def count(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal lines
-        lines += 1
-        if lines > _MOST_LINES:
-            raise RuntimeError(f"it executes more than {_MOST_LINES:,} lines")
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+def without_thoughts(text: str) -> str | None:
+    """Return the answer after the thoughts, whose opening tag a prompt or a server may have taken; None if they do not end."""
+    _, closed, rest = text.rpartition(CLOSE)
+    if closed:
+        return rest.strip()
+    return None if starts_with_thoughts(text) else text

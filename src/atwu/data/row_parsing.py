@@ -1,8 +1,8 @@
 """Check a raw record (a mapping of columns) and convert it to an `Example`; write rows back to a file.
 
-Layouts: question/answer, prompt/completion, messages, text, and those of `atwu.data.other_layouts`. All rows from files, Hub
+Layouts: question/answer, prompt/completion, messages, text, and those of `atwu.data.row_columns`. All rows from files, Hub
 datasets and Python callers pass through `parse_row`, so other modules get valid rows only. Every error message starts with
-`where`.
+`where`, the location of the record.
 """
 
 from __future__ import annotations
@@ -18,32 +18,11 @@ from typing import Any
 
 from atwu._file_reading import parse_json
 from atwu._files import write_parts
-from atwu.data.other_layouts import native_columns
+from atwu.data.labelled_words import target_word_spans
+from atwu.data.row_columns import COLUMN_LAYOUTS, ROW_FIELDS, native_columns
 from atwu.data.schema import Example, Message, Span, checked_span
-from atwu.data.target_words import target_word_spans
 
-COLUMN_LAYOUTS: tuple[tuple[str, ...], ...] = (
-    ("question", "answer"),
-    ("prompt", "completion"),
-    ("messages",),
-    ("text",),
-)
-"""Columns of prompt and answer; a row uses exactly one of these groups."""
-
-OPTIONAL_COLUMNS = (
-    "forget_spans",
-    "target_words",
-    "paraphrases",
-    "paraphrased_question",
-    "wrong_answers",
-    "perturbed_answer",
-    "alternate",
-    "paraphrased_answer",
-    "subject",
-)
 ROLES = ("system", "user", "assistant")
-ROW_FIELDS = (*(name for layout in COLUMN_LAYOUTS for name in layout), *OPTIONAL_COLUMNS)
-"""All columns that a row can have."""
 _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
 """White space and invisible characters."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
@@ -61,10 +40,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
     Args:
         obj: column name to value.
         where: location of the record, the prefix of error messages, such as `forget.jsonl, line 12`.
-        counts: receives the number of corrections in `target_words`; see `atwu.data.target_words`.
-
-    Returns:
-        The row.
+        counts: receives the number of corrections in `target_words`; see `target_word_spans`.
 
     Raises:
         ValueError: the layout is unknown or ambiguous, the answer is empty, or a column is malformed.
@@ -86,9 +62,11 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
         forget_spans=_parse_labels(obj, answer, where, counts),
         paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
         wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
-        alternate=_optional_string(obj, "alternate", where),
-        paraphrased_answer=_optional_string(obj, "paraphrased_answer", where),
-        subject=_optional_string(obj, "subject", where),
+        **{
+            name: _string(obj[name], where, name)
+            for name in ("alternate", "paraphrased_answer", "subject")
+            if obj.get(name) not in (None, "")
+        },
     )
 
 
@@ -207,11 +185,6 @@ def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = 
         value = [value]
     items = _json_list(value, where, column, "a list of strings")
     return tuple(_string(item, where, f"{column}[{number}]") for number, item in enumerate(items))
-
-
-def _optional_string(obj: Mapping[str, Any], column: str, where: str) -> str | None:
-    value = obj.get(column)
-    return None if value is None or value == "" else _string(value, where, column)
 
 
 def is_text(value: str) -> bool:

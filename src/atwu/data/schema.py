@@ -77,11 +77,7 @@ class Example:
 
 
 def checked_span(value: Any, answer: str, *, where: str) -> Span:
-    """Check a character range of an answer.
-
-    Raises:
-        ValueError: the value is not two integers, is outside the answer, or is empty; the message begins with `where`.
-    """
+    """Check a character range of an answer; errors begin with `where`."""
     pair = tuple(value) if isinstance(value, list | tuple) else ()
     if len(pair) != 2 or any(type(number) is not int for number in pair):
         raise ValueError(

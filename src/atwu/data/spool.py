@@ -7,7 +7,7 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._disk_errors import explain_full_disk
@@ -22,11 +22,7 @@ IN_MEMORY = 20_000
 
 
 def store_rows(rows: Iterable[_T]) -> Sequence[_T]:
-    """Read an iterable once into a tuple, or into a `DiskRows` if it has more than `IN_MEMORY` rows.
-
-    Raises:
-        DiskFullError: the cache folder has no space for the rows.
-    """
+    """Read an iterable once into a tuple, or into a `DiskRows` if it has more than `IN_MEMORY` rows."""
     rows = iter(rows)
     first_rows = tuple(islice(rows, IN_MEMORY + 1))
     if len(first_rows) <= IN_MEMORY:
@@ -62,12 +58,7 @@ class DiskRows(Sequence[_T], Generic[_T]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_T]: ...
-
-    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         place = range(len(self))[index]

@@ -49,9 +49,9 @@ def closest_rows(
 ) -> list[tuple[int, ...]]:
     """Return for each row the indices of the other rows with the most similar prompts, most similar first.
 
+    A text without a question is compared as a whole.
+
     Args:
-        rows: rows in any layout; a text without a question is compared as a whole.
-        others: the rows to choose from.
         forms: the form of each row and of each other row; only rows of the same form are compared.
         count: indices per row, at most; a row whose form no other row has gets none.
     """

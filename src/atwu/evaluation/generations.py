@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from atwu._cache import short_hash, warn_uncached
 from atwu._progress import progress_bar
+from atwu.data.render import without_thoughts
 from atwu.data.schema import Message
-from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
 from atwu.judge.reply_cache import CacheError, ReplyCache, default_path
 

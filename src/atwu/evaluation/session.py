@@ -12,9 +12,8 @@ import numpy as np
 
 from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.render import with_system
+from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
-from atwu.data.thoughts import without_thoughts
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from scipy.stats import binomtest
 
-from atwu.data.records import read_jsonl_records
+from atwu.data.records import file_records
 from atwu.judge.verdicts import Claim
 
 Split = Literal["dev", "test"]
@@ -42,9 +42,7 @@ def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[L
         path: JSONL with question, reference, answer and label (true or false), and optionally facts (list of texts),
             kind and split; None: the shipped cases.
     """
-    cases = [
-        _case(record, where) for where, record in read_jsonl_records(path or Path(__file__).with_name("cases.jsonl"))
-    ]
+    cases = [_case(record, where) for where, record in file_records(path or Path(__file__).with_name("cases.jsonl"))]
     return tuple(case for case in cases if split in (None, case.split))
 
 

@@ -12,7 +12,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atwu.data.thoughts import without_thoughts
+from atwu.data.render import without_thoughts
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
 from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_request

@@ -60,7 +60,8 @@ def adaptable_weights(model: nn.Module) -> list[Weight]:
             found.append(Weight(name, module, "weight"))
             continue
         for parameter, weight in module.named_parameters(recurse=False):
-            if weight.ndim >= 2 and _holds_experts(f"{name}.{parameter}", module):
+            called = f"{name}.{parameter} {type(module).__name__}".lower()
+            if weight.ndim >= 2 and "expert" in called and "router" not in called and "bias" not in parameter:
                 found.append(Weight(name if parameter == "weight" else f"{name}.{parameter}", module, parameter))
     return found
 
@@ -83,7 +84,15 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
         if not groups["any linear layer"]:
             raise ValueError(f"found no linear layers of a decoder in {type(model).__name__}; set lora_targets.")
     else:
-        groups = {f"{target!r}": _called(target, every) for target in targets}
+        groups = {
+            f"{target!r}": [
+                each
+                for each in every
+                if f".{each.name}".endswith(f".{target}")
+                and (not each.opt_in or not OPT_IN.isdisjoint(target.split(".")))
+            ]
+            for target in targets
+        }
     for target, weights in groups.items():
         if not weights:
             have = sorted({each.name.rpartition(".")[2] for each in every})
@@ -167,11 +176,6 @@ def _short(names: Any) -> str:
     return ", ".join(sorted({re.sub(r"^.*?\.\d+\.", "", name).removesuffix(".weight") for name in names}))
 
 
-def _called(target: str, every: Sequence[Weight]) -> list[Weight]:
-    found = [each for each in every if f".{each.name}".endswith(f".{target}")]
-    return found if not OPT_IN.isdisjoint(target.split(".")) else [each for each in found if not each.opt_in]
-
-
 def _starts(model: nn.Module) -> tuple[str, ...]:
     """Return the name prefixes of the decoder layers; of all lists of layers if the decoder list is not identified."""
     blocks, getter = block_list(model), getattr(model, "get_decoder", None)
@@ -186,14 +190,9 @@ def _is_linear(module: nn.Module) -> bool:
     return isinstance(module, (nn.Linear, Conv1D))
 
 
-def _holds_experts(name: str, owner: nn.Module) -> bool:
-    parts = f"{name} {type(owner).__name__}".lower()
-    return "expert" in parts and "router" not in parts and "bias" not in name
-
-
 def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
     """Return the weights on which an adapter would have no effect, with the reason."""
-    peft_targets = Counter(
+    holders = Counter(
         id(weight)
         for module in model.modules()
         if not isinstance(module, nn.Embedding)
@@ -202,7 +201,7 @@ def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
     uses = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     found = {}
     for each in every:
-        if peft_targets[id(getattr(each.owner, each.parameter))] > 1 or uses[id(each.owner)] > 1:
+        if holders[id(getattr(each.owner, each.parameter))] > 1 or uses[id(each.owner)] > 1:
             found[each.name] = "other layers share its weight"
         elif _read_past(model, each):
             found[each.name] = "the model uses its weight without calling the layer"

@@ -51,12 +51,12 @@ class Lora:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"the LoRA dropout must be at least 0 and below 1, got {self.dropout}.")
         for name, example in (("targets", "('q_proj', 'v_proj')"), ("layers", "(0, 1)")):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, str) or not value:
-                raise ValueError(f"LoRA {name} must be None or a non-empty sequence such as {example}, got {value!r}.")
-            object.__setattr__(self, name, tuple(value))
+            if (value := getattr(self, name)) is not None:
+                if isinstance(value, str) or not value:
+                    raise ValueError(
+                        f"LoRA {name} must be None or a non-empty sequence such as {example}, got {value!r}."
+                    )
+                object.__setattr__(self, name, tuple(value))
         if self.layers is not None and any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in self.layers):
             raise ValueError(f"LoRA layers must be whole numbers >= 0, got {self.layers}.")
 
@@ -139,8 +139,6 @@ def merge_adapters(model: nn.Module) -> Any:
     was_training = adapted.training
     with quiet_peft():
         plain: Any = adapted.merge_and_unload()  # in place: `safe_merge` would need twice the memory
-    if not all(bool(torch.isfinite(each).all()) for each in plain.parameters()):
-        raise ValueError("the adapters cannot be merged: merged weights are NaN or infinite.")
     # The weights differ from those of that name; an adapter trained on them must not refer to it.
     plain.name_or_path = plain.config._name_or_path = ""
     return plain.requires_grad_(True).train(was_training)

@@ -12,11 +12,7 @@ import torch
 
 
 def pick_device(name: str | None = None) -> torch.device:
-    """Return the named device, or the best available one.
-
-    Raises:
-        ValueError: the name is not a device, or the device is not available.
-    """
+    """Return the named device, or the best available one."""
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -135,11 +135,6 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
     return values
 
 
-def compare_logits(logits: Tensor, comparison: Comparison) -> Tensor:
-    """Compute distances and slopes from existing logits (tokens, vocabulary), shape (tokens, 2)."""
-    return comparison.of(logits, _wide(logits).log_softmax(dim=-1), slice(None), logits.dtype)
-
-
 class _Compare(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -153,7 +148,7 @@ class _Compare(torch.autograd.Function):
         dtype: torch.dtype,
         block: int,
     ) -> Tensor:
-        head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparisons.ready(dtype)
+        head, ready = OutputHead(weight.to(dtype), bias, scale, softcap), comparisons.ready(dtype)
         values = [ready.of(head.logits(hidden[span], dtype), span, dtype) for span in blocks(hidden.shape[0], block)]
         ctx.save_for_backward(hidden, weight, bias)
         ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
@@ -164,7 +159,7 @@ class _Compare(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        head = _cast(OutputHead(weight, bias, ctx.scale, ctx.softcap), ctx.dtype)
+        head = OutputHead(weight.to(ctx.dtype), bias, ctx.scale, ctx.softcap)
         comparisons = ctx.comparisons.ready(ctx.dtype)
         wide = _accumulate(hidden.dtype)
         d_hidden = torch.empty_like(hidden) if need_hidden else None
@@ -187,10 +182,6 @@ class _Compare(torch.autograd.Function):
         d_weight = None if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
         return (d_hidden, d_weight, d_bias, *(None,) * 5)
-
-
-def _cast(head: OutputHead, dtype: torch.dtype) -> OutputHead:
-    return dataclasses.replace(head, weight=head.weight.to(dtype))
 
 
 def _accumulate(dtype: torch.dtype) -> torch.dtype:

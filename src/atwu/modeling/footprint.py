@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import weakref
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from atwu.modeling.batches import RowLengths
 from atwu.modeling.fast_paths import can_pack, switch_to_packing
-from atwu.modeling.layers import decoder_layers
+from atwu.modeling.layers import block_list
 from atwu.modeling.packed_attention import Packing, no_mask
 from atwu.modeling.single_pass import unwrap
 
@@ -52,7 +51,7 @@ class Footprint:
     inputs: int
     """Inputs of all decoder layers, which are what activation checkpointing stores."""
     cache_per_token: int
-    """Key-value cache per token in generation."""
+    """Key-value cache per token in generation; 0 for a recurrent model, whose state has a fixed size."""
 
 
 def footprint(
@@ -69,15 +68,13 @@ def footprint(
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(
-        logging.CRITICAL
-    )  # failures are reported by the exception
-
+    # Failures are reported by the exception.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     with FakeTensorMode(), _LiveStorage() as live:
         _materialize(model.train())
         inner: Any = unwrap(model)
         plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
-        parameters = list(model.parameters())
+        parameters, blocks = list(model.parameters()), block_list(plain) or ()
         before, marks, inputs = live.bytes, list[int](), list[int]()
 
         def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -85,7 +82,7 @@ def footprint(
             inputs.append((args[0] if args else kwargs["hidden_states"]).nbytes)
 
         with contextlib.ExitStack() as stack:
-            for layer in _layers(plain):
+            for layer in blocks:
                 stack.callback(layer.register_forward_pre_hook(begins, with_kwargs=True).remove)
                 stack.callback(layer.register_forward_hook(lambda *_: marks.append(live.bytes)).remove)
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
@@ -97,25 +94,28 @@ def footprint(
             except Exception as error:  # architectures fail in many ways on fake tensors
                 logger.info("activations of %s are estimated by rule: %s", type(plain).__name__, error)
                 shape = plain.config.get_text_config()
-                inputs = [
-                    sum(lengths.rows) * shape.hidden_size * parameters[0].element_size()
-                ] * shape.num_hidden_layers
+                tokens = sum(lengths.rows) * shape.hidden_size * parameters[0].element_size()
+                inputs = [tokens] * shape.num_hidden_layers
                 layers = [RULE * size for size in inputs]
                 kept = sum(layers)
         head = plain.get_output_embeddings().weight
+        linear = [each for layer in blocks for each in layer.modules() if isinstance(each, nn.Linear)]
+        shape = plain.config.get_text_config()
+        heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)
+        width = (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads) if heads else 0
         return Footprint(
             parameters=sum(parameter.numel() for parameter in parameters),
             trained_parameters=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
             weights=sum(parameter.nbytes for parameter in parameters),
             trained=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
-            layers_only=sum(weight.nbytes for weight in _frozen_matrices(plain)),
+            layers_only=sum(each.weight.nbytes for each in linear if not each.weight.requires_grad),
             embedding=head.nbytes,
             tied=head is plain.get_input_embeddings().weight,
             kept=kept,
             of_layers=sum(layers),
             largest_layer=max(layers, default=0),
             inputs=sum(inputs),
-            cache_per_token=_cache_per_token(plain, head.element_size()),
+            cache_per_token=2 * shape.num_hidden_layers * heads * width * head.element_size() if heads else 0,
         )
 
 
@@ -146,15 +146,13 @@ class _LiveStorage(torch.utils._python_dispatch.TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for tensor in torch.utils._pytree.tree_leaves(out):
             if isinstance(tensor, Tensor):
-                self._add(tensor.untyped_storage())
+                storage: Any = tensor.untyped_storage()
+                key, size = storage._cdata, storage.nbytes()
+                if key not in self._known:
+                    self._known.add(key)
+                    self.bytes += size
+                    weakref.finalize(storage, self._remove, key, size)
         return out
-
-    def _add(self, storage: Any) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key not in self._known:
-            self._known.add(key)
-            self.bytes += size
-            weakref.finalize(storage, self._remove, key, size)
 
     def _remove(self, key: int, size: int) -> None:
         self._known.discard(key)
@@ -174,25 +172,3 @@ def _materialize(model: nn.Module) -> None:
                     new = torch.empty(old.shape, dtype=old.dtype)
                     made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
                 tensors[name] = made[id(old)]
-
-
-def _layers(model: nn.Module) -> Iterable[nn.Module]:
-    try:
-        return decoder_layers(model)
-    except ValueError:  # unknown layer names: no activation checkpointing per layer
-        return ()
-
-
-def _frozen_matrices(model: nn.Module) -> Iterator[Tensor]:
-    for layer in _layers(model):
-        for module in layer.modules():
-            if isinstance(module, nn.Linear) and not module.weight.requires_grad:
-                yield module.weight
-
-
-def _cache_per_token(model: Any, element: int) -> int:
-    shape = model.config.get_text_config()
-    if not (heads := getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)):
-        return 0  # recurrent model: state of fixed size
-    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return int(2 * shape.num_hidden_layers * heads * width * element)

@@ -35,16 +35,16 @@ class TokenOutputs:
 
     logps: Tensor
     mask: Tensor
-    predictions: Tensor | None
-    """Greedy token before each position, or None if not requested."""
-    entropy: Tensor | None
-    """Entropy in nats of the next-token distribution, without gradient, or None if not requested."""
-    variance: Tensor | None
-    """Variance of the log-probability under the same distribution, without gradient, or None if not requested."""
     states: Tensor
     """Final hidden states of the whole pass, flattened, without gradient, shape (slots, hidden)."""
     own: Tensor
     predicting: Tensor
+    predictions: Tensor | None = None
+    """Greedy token before each position, or None if not requested."""
+    entropy: Tensor | None = None
+    """Entropy in nats of the next-token distribution, without gradient, or None if not requested."""
+    variance: Tensor | None = None
+    """Variance of the log-probability under the same distribution, without gradient, or None if not requested."""
     distance: Tensor | None = None
     """Distance of the comparison of this batch, with gradient; None without comparison."""
     layer_states: Tensor | None = None
@@ -102,25 +102,27 @@ def forward_tokens(
     _check_length(unwrap(model), max(arranged.lengths.rows))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)
-    head, distances, slopes = output.head, output.distances, output.slopes
-    results, first = [], 0
+    head, results, first = output.head, [], 0
     compared = comparisons or (None,) * len(checked)
     for batch, own, predicting, comparison in zip(checked, arranged.own, arranged.predicting, compared, strict=True):
         mask, span = batch.mask, slice(first, first + own.shape[0])
         first += own.shape[0]
+        optional = {
+            "predictions": head.predictions,
+            "entropy": head.entropy,
+            "variance": head.variance,
+            "distance": None if comparison is None else output.distances,
+            "slope": None if comparison is None else output.slopes,
+        }
         results.append(
             TokenOutputs(
                 logps=_to_grid(head.logps[span], mask),
                 mask=mask,
-                predictions=_to_grid(head.predictions[span], mask) if head.predictions is not None else None,
-                entropy=_to_grid(head.entropy[span], mask) if head.entropy is not None else None,
-                variance=_to_grid(head.variance[span], mask) if head.variance is not None else None,
                 states=output.states,
                 own=own,
                 predicting=predicting,
-                distance=None if comparison is None or distances is None else _to_grid(distances[span], mask),
                 layer_states=None if output.layer_states is None else output.layer_states[own],
-                slope=None if comparison is None or slopes is None else _to_grid(slopes[span], mask),
+                **{name: _to_grid(each[span], mask) for name, each in optional.items() if each is not None},
             )
         )
     return results

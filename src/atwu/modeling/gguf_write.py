@@ -8,9 +8,11 @@ tokenizer that was not published, writes no type below Q8_0, and its package ove
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +21,22 @@ import torch
 from torch import Tensor
 
 from atwu._progress import progress_bar
-from atwu.modeling.gguf_vocabulary import ELSEWHERE, gguf_vocabulary
+from atwu.data.encode import template_terminal
 from atwu.modeling.named_models import gguf_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
     from gguf import GGMLQuantizationType, GGUFWriter
     from numpy.typing import NDArray
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Pre-tokenizer pattern of Llama 3."""
+ELSEWHERE = "try the converter of llama.cpp (--llama-cpp PATH)"
+_SPACE = "▁"
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 """Storage types of matrices, from most to fewest bits."""
@@ -35,8 +46,6 @@ _FINE = ("F32", "F16", "BF16", "Q8_0")
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """One weight and its storage type."""
-
     name: str
     """Name in GGUF."""
     own: str
@@ -94,7 +103,7 @@ def write_gguf(
         writer.add_tensor_info(
             each.name,
             shape if wide else quant_shape_to_byte_shape(shape, each.kind),
-            _numpy_dtype(each.kind),
+            np.dtype({"F32": np.float32, "F16": np.float16}.get(each.kind.name, np.uint8)),
             each.weight.numel() // size[0] * size[1],
             raw_dtype=each.kind,
         )
@@ -105,13 +114,14 @@ def write_gguf(
     for each in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
         plain = each.weight.detach().to("cpu", torch.float32).numpy()
         with np.errstate(over="ignore"):  # checked below
-            written = quantize(_interleaved(plain, each.heads), each.kind)
+            # llama.cpp interleaves the rotary halves of each head of queries and keys.
+            written = quantize(_rearranged(plain, each.heads, (2, -1)), each.kind)
         back = dequantize(written, each.kind)
         if not bool((abs(back) < float("inf")).all()):
             raise ValueError(f"{each.own} has values that {kind} cannot represent; use BF16 or F32.")
         writer.write_tensor_data(written)
         digests[each.name] = _digest(written)
-        yield each.own, torch.from_numpy(_halves(back, each.heads).copy())
+        yield each.own, torch.from_numpy(_rearranged(back, each.heads, (-1, 2)).copy())
     writer.close()
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -136,7 +146,6 @@ def _begun(config: Any, tokenizer: Any, path: Path, *, name: str) -> GGUFWriter:
     """Return a writer with shape and vocabulary entries."""
     import gguf
 
-    vocabulary = gguf_vocabulary(tokenizer, config.vocab_size)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
     width = config.head_dim
     writer.add_type(gguf.GGUFType.MODEL)
@@ -153,8 +162,90 @@ def _begun(config: Any, tokenizer: Any, path: Path, *, name: str) -> GGUFWriter:
     writer.add_rope_dimension_count(width)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    vocabulary.add_to(writer)
+    _add_vocabulary(writer, tokenizer, config.vocab_size)
     return writer
+
+
+def _add_vocabulary(writer: GGUFWriter, tokenizer: Any, size: int) -> None:
+    """Add the entries of a fast tokenizer: byte-level BPE (GPT-2, Llama 3) or SentencePiece BPE (Llama 2).
+
+    Args:
+        size: rows of the embedding matrix; ids without token get placeholders.
+    """
+    from gguf import TokenType
+
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    model = rules["model"]
+    if model["type"] != "BPE":
+        raise ValueError(f"its tokenizer has type {model['type']}, but only BPE can be written to GGUF; {ELSEWHERE}.")
+    pieces = bool(model.get("byte_fallback"))
+    tokens, types = [f"[PAD{index}]" for index in range(size)], [int(TokenType.UNUSED)] * size
+    for token, index in model["vocab"].items():
+        tokens[index] = token
+        types[index] = int(TokenType.BYTE if pieces and _BYTE.fullmatch(token) else TokenType.NORMAL)
+    for added in rules["added_tokens"]:
+        index = added["id"]
+        tokens[index] = added["content"]
+        types[index] = int(TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED)
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    special = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "unk", "pad")}
+    if (end := template_terminal(tokenizer)) != tokenizer.eos_token_id:
+        special["eot"] = end  # end of turn, at which llama.cpp stops, too
+    writer.add_tokenizer_model("llama" if pieces else "gpt2")
+    writer.add_tokenizer_pre("default" if pieces else word_splitting(rules))
+    writer.add_token_list(tokens)
+    if pieces:  # llama.cpp orders merges by scores
+        rank = {merge.replace(" ", ""): place for place, merge in reversed(list(enumerate(merges)))}
+        writer.add_token_scores([-float(rank.get(token, len(rank))) for token in tokens])
+    writer.add_token_types(types)
+    writer.add_token_merges(merges)
+    for name, index in special.items():
+        if index is not None:
+            getattr(writer, f"add_{name}_token_id")(int(index))
+    start = list(tokenizer("a")["input_ids"])
+    writer.add_add_bos_token(start[:1] == [tokenizer.bos_token_id])
+    writer.add_add_space_prefix(pieces and _space_prefix(rules))
+    template = tokenizer.chat_template
+    if template := template if isinstance(template, str) else (template or {}).get("default"):
+        writer.add_chat_template(template)
+
+
+def word_splitting(rules: Mapping[str, Any]) -> str:
+    """Return llama.cpp's name of a pre-tokenizer of the tokenizers library."""
+    if rules["normalizer"] is not None:
+        kind = rules["normalizer"]["type"]
+        raise ValueError(f"its tokenizer normalizes text ({kind}), which GGUF cannot represent; {ELSEWHERE}.")
+    steps = _steps(rules["pre_tokenizer"], "pretokenizers")
+    kinds = [step["type"] for step in steps]
+    if kinds and kinds[-1] == "ByteLevel" and not steps[-1]["add_prefix_space"]:
+        if kinds == ["ByteLevel"] and steps[0]["use_regex"]:
+            return "gpt-2"
+        if kinds == ["Digits", "ByteLevel"] and steps[0]["individual_digits"] and steps[1]["use_regex"]:
+            return "smollm"
+        if kinds == ["Split", "ByteLevel"] and steps[0]["pattern"] == {"Regex": LLAMA3} and not steps[1]["use_regex"]:
+            return "llama-bpe"
+    names = " and ".join(kinds) or "nothing"
+    raise ValueError(f"its tokenizer has the pre-tokenizer {names}, which is not supported; {ELSEWHERE}.")
+
+
+def _space_prefix(rules: Mapping[str, Any]) -> bool:
+    """Return whether a SentencePiece tokenizer prepends a space."""
+    before, cut = _steps(rules["normalizer"], "normalizers"), _steps(rules["pre_tokenizer"], "pretokenizers")
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    if not before and [step["type"] for step in cut] == ["Metaspace"] and not cut[0]["split"]:
+        return bool(cut[0]["prepend_scheme"] != "never")
+    if not cut and before in ([spaces], [{"type": "Prepend", "prepend": _SPACE}, spaces]):
+        return len(before) == 2
+    kinds = " and ".join(step["type"] for step in (*before, *cut)) or "nothing"
+    raise ValueError(f"its tokenizer treats spaces by {kinds}, unlike SentencePiece; {ELSEWHERE}.")
+
+
+def _steps(rule: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
+    """Return the steps of a normalizer or pre-tokenizer."""
+    if rule is None:
+        return []
+    steps: list[Mapping[str, Any]] = rule[inner] if rule["type"] == "Sequence" else [rule]
+    return steps
 
 
 def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
@@ -178,24 +269,11 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
         yield _Stored(name, own, weight, stored, next((count for key, count in heads.items() if key in name), None))
 
 
-def _interleaved(rows: NDArray[np.float32], heads: int | None) -> NDArray[np.float32]:
-    """Return the rows of queries or keys in llama.cpp's order, with the halves of each head interleaved."""
+def _rearranged(rows: NDArray[np.float32], heads: int | None, parts: tuple[int, int]) -> NDArray[np.float32]:
+    """Transpose the two parts of the rows of each head."""
     if heads is None:
         return rows
-    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def _halves(rows: NDArray[np.float32], heads: int | None) -> NDArray[np.float32]:
-    """Invert `_interleaved`."""
-    if heads is None:
-        return rows
-    return rows.reshape(heads, rows.shape[0] // heads // 2, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def _numpy_dtype(kind: GGMLQuantizationType) -> Any:
-    import numpy as np
-
-    return np.dtype({"F32": np.float32, "F16": np.float16}.get(kind.name, np.uint8))
+    return rows.reshape(heads, *parts, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def _digest(data: NDArray[Any]) -> str:

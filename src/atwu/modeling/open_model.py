@@ -50,7 +50,6 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
     """
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, check_vocabulary, load_config, load_model, load_tokenizer
-    from atwu.modeling.loading_report import check_output
     from atwu.modeling.model_files import holds_exactly
 
     place = pick_device(device)
@@ -60,9 +59,7 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
     check_vocabulary(tokenizer, config, name=name)
     if trained is None or not holds_exactly(Path(name), trained.state_dict()):
         trained = load_model(name, dtype=loading.dtype, **loading.load_kwargs)
-    model = trained.to(place).eval()
-    check_output(model, name)
-    return model, tokenizer
+    return trained.to(place).eval(), tokenizer
 
 
 def check_system_prompt(name: str, system: str | None) -> str | None:

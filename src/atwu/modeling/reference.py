@@ -6,13 +6,14 @@ exact distribution, at `hidden` instead of `vocabulary` numbers per token.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +22,12 @@ from atwu._progress import progress_bar
 from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.attention_temperature import attention_temperature
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
+from atwu.modeling.layers import decoder_layers
 from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
@@ -109,6 +110,39 @@ def plain_head(model: nn.Module) -> OutputHead | None:
     layer = output_layer(inner)
     usable = layer is not None and fast_path_support(model, next(inner.parameters()).device).fused_head
     return describe_head(layer, inner.config) if usable and layer is not None else None
+
+
+@contextlib.contextmanager
+def attention_temperature(model: nn.Module, temperature: float) -> Iterator[None]:
+    """Divide the attention scores of all decoder layers by a temperature, which weakens what a model recalls from its context
+    (ASU, arXiv 2603.01285).
+
+    Attention modules of transformers multiply scores by their attribute `scaling`.
+    """
+    if temperature == 1:
+        yield
+        return
+    inner = unwrap(model)
+    # The scaling of an adapter's layers is a dictionary.
+    scaled: list[Any] = [
+        module
+        for layer in decoder_layers(inner)
+        for module in layer.modules()
+        if isinstance(getattr(module, "scaling", None), float)
+    ]
+    if not scaled:
+        raise ValueError(
+            f"the attention temperature of {type(inner).__name__} cannot be changed: its layers have no attribute scaling; "
+            "use another forget loss than smoothed_attention."
+        )
+    before = [module.scaling for module in scaled]
+    try:
+        for module, scaling in zip(scaled, before, strict=True):
+            module.scaling = scaling / temperature
+        yield
+    finally:
+        for module, scaling in zip(scaled, before, strict=True):
+            module.scaling = scaling
 
 
 @torch.no_grad()

@@ -20,7 +20,6 @@ SPECIAL_TOKENS = (PAD, BOS, EOS)
 """Special tokens in the order of their ids, 0 to 2."""
 
 MIN_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
-MAX_POSITIONS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,6 @@ class ScratchShape:
     layers: int
     heads: int
     intermediate_size: int
-
-    def __post_init__(self) -> None:
-        if self.hidden_size % (2 * self.heads):
-            raise ValueError(
-                f"hidden_size {self.hidden_size} must be a multiple of twice the {self.heads} heads (rotary positions)."
-            )
 
 
 SHAPES: dict[str, ScratchShape] = {
@@ -95,7 +88,7 @@ def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
         num_attention_heads=numbers.heads,
         num_key_value_heads=numbers.heads,
         intermediate_size=numbers.intermediate_size,
-        max_position_embeddings=MAX_POSITIONS,
+        max_position_embeddings=512,
         tie_word_embeddings=True,
         pad_token_id=SPECIAL_TOKENS.index(PAD),
         bos_token_id=SPECIAL_TOKENS.index(BOS),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 
 from atwu.modeling.batches import Layout
-from atwu.modeling.distribution_distance import Comparison, Comparisons, compare, compare_logits
+from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
 from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
 from atwu.modeling.layers import last_mlp, replaced_forward, tap
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
@@ -146,15 +147,17 @@ def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, spec: Forwa
     wants_more = spec.predictions or spec.entropy_temperature is not None
     if not any(spec.comparisons):
         return ForwardOutput(states.detach(), _targets(chosen, head, targets, spec), None, None)
-    sizes = [where.shape[0] for where in arranged.predicting]
-    starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-    together = Comparisons(targets, tuple(zip(places, spec.comparisons, strict=True)))
     # Log-probabilities and distances share the same logits.
-    logps, distances, slopes = compare(chosen, head, together).unbind(dim=1)
+    logps, distances, slopes = compare(chosen, head, _together(arranged, targets, spec)).unbind(dim=1)
     with torch.no_grad():
         more = _targets(chosen, head, targets, spec) if wants_more else HeadOutputs(logps, None, None)
     return ForwardOutput(states.detach(), dataclasses.replace(more, logps=logps), distances, None, slopes.detach())
+
+
+def _together(arranged: Layout, targets: Tensor, spec: ForwardSpec) -> Comparisons:
+    """Return the comparisons of all batches, over their concatenated tokens."""
+    ends = list(itertools.accumulate((where.shape[0] for where in arranged.predicting), initial=0))
+    return Comparisons(targets, tuple(zip(map(slice, ends, ends[1:]), spec.comparisons, strict=True)))
 
 
 def _targets(states: Tensor, head: OutputHead, targets: Tensor, spec: ForwardSpec) -> HeadOutputs:
@@ -188,8 +191,7 @@ def _with_logits(
     inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
     outputs = model(**inputs, **({"output_hidden_states": True} if has_config else {}))
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
-    all_logits = outputs.logits.flatten(0, 1)
-    logits = all_logits[predicting]
+    logits, dtype = outputs.logits.flatten(0, 1)[predicting], outputs.logits.dtype
     logits = logits if logits.dtype == torch.float64 else logits.float()
     states = getattr(outputs, "hidden_states", None)
     hidden = states[-1].flatten(0, 1).detach() if states else logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
@@ -201,19 +203,15 @@ def _with_logits(
             if spec.variance:
                 surprise = distribution.logits.clamp(min=-1e4)  # excluded tokens have -inf and contribute 0
                 variance = (distribution.probs * (surprise + entropy[:, None]) ** 2).sum(-1)
-    logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
     distances = slopes = None
     if any(spec.comparisons):
-        each = zip(arranged.predicting, spec.comparisons, strict=True)
-        pieces = [
-            logits.new_zeros(len(where), 2) if comparison is None else compare_logits(all_logits[where], comparison)
-            for where, comparison in each
-        ]
-        distances, slopes = torch.cat(pieces).unbind(dim=1)
+        found = _together(arranged, targets, spec).of(logits, slice(0, len(logits)), dtype)
+        logps, distances, slopes = found.unbind(dim=1)
+        slopes = slopes.detach()
+    else:
+        logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
     out = HeadOutputs(logps, logits.argmax(-1) if spec.predictions else None, entropy, variance)
-    return ForwardOutput(
-        hidden, out, distances, tapped[0] if tapped else None, None if slopes is None else slopes.detach()
-    )
+    return ForwardOutput(hidden, out, distances, tapped[0] if tapped else None, slopes)
 
 
 def _checkpoints_activations(inner: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from atwu._file_reading import decoded, file_bytes, parse_json, read_upgraded_json, type_adapter, validated
+from atwu._file_reading import file_text, parse_json, read_upgraded_json, type_adapter, validated
 
 StepCount = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -83,8 +83,7 @@ def read_log(path: Path) -> tuple[dict[str, Any], ...]:
         ValueError: a line is invalid; the message names it.
     """
     found = []
-    for number, line in enumerate(file_bytes(path).split(b"\n"), start=1):
-        text = decoded(line, path, first_line=number)
+    for number, text in enumerate(file_text(path).split("\n"), start=1):
         if text.strip():
             what = f"{path}, line {number}"
             value = parse_json(text, what=path, first_line=number)

@@ -13,8 +13,7 @@ from typing import Any
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
-from atwu.data.generated_forget_rows import generated_forget_rows
-from atwu.data.question_forms import read_forms, rows_in_forms
+from atwu.data.question_forms import generated_forget_rows, read_forms, rows_in_forms
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator

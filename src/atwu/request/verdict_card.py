@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from atwu.request.verdict import SET_NAMES, RequestVerdict
+from atwu.request.verdict import RequestVerdict
+from atwu.request.verdict_metrics import SET_NAMES
 
 
 def add_verdict(folder: Path, verdict: RequestVerdict, *, name: str) -> None:

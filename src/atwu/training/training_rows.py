@@ -15,13 +15,11 @@ from typing import Any
 
 from atwu._cache import hash_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
-from atwu.data.alternates import Alternates, alternates, check_alternates
+from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
-from atwu.data.prompted_rows import prompted_rows
 from atwu.data.question_forms import read_forms, rows_in_forms
 from atwu.data.records import memory_records
-from atwu.data.refusal_rows import refusal_rows
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows

@@ -1,6 +1,6 @@
 """JensUn++: Jensen-Shannon divergence to a refusal, balanced with the retain loss (Peleg et al. 2026, arXiv 2607.09236).
 
-Its rows are those of `atwu.data.refusal_rows`. In every row the first token has half of the weight, also in the retain loss.
+Its rows are those of `atwu.data.alternates`. In every row the first token has half of the weight, also in the retain loss.
 """
 
 from __future__ import annotations

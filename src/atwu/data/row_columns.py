@@ -1,0 +1,145 @@
+"""Columns of a row: their names, mappings that the user gives, and the layouts of other tools.
+
+A mapping is written behind the name of its source (`faq.csv:question=prompt`), so records and commands that repeat a run
+read the same rows. Rows as other tools write them are translated:
+
+| tool | columns | becomes |
+|---|---|---|
+| TRL, conversational | `prompt` and `completion` as lists of turns | `messages` |
+| TRL, preference | `chosen` and `rejected`, with or without `prompt` | the chosen answer; the rejected one is ignored |
+| ShareGPT | `conversations` of `from` and `value`, `system` | `messages` |
+| Alpaca | `instruction`, `input`, `output`, `system` | `question` and `answer`, or `messages` |
+| OpenAI | content as a list of text parts | their text |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atwu._names import did_you_mean
+
+COLUMN_LAYOUTS: tuple[tuple[str, ...], ...] = (
+    ("question", "answer"),
+    ("prompt", "completion"),
+    ("messages",),
+    ("text",),
+)
+"""Columns of prompt and answer; a row uses exactly one of these groups."""
+_REQUIRED = tuple(name for layout in COLUMN_LAYOUTS for name in layout)
+ROW_FIELDS = (
+    *_REQUIRED,
+    "forget_spans",
+    "target_words",
+    "paraphrases",
+    "paraphrased_question",
+    "wrong_answers",
+    "perturbed_answer",
+    "alternate",
+    "paraphrased_answer",
+    "subject",
+)
+"""All columns that a row can have."""
+_MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
+_SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
+"""Name of a speaker in ShareGPT's rows -> role; other names are roles already."""
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Parse a mapping, field -> column of the file."""
+    parts = [part.partition("=") for part in re.split(r",(?=\s*\w+\s*=)", text)]
+    columns = {field.strip(): column.strip() for field, _, column in parts}
+    if len(columns) != len(parts) or not all(columns.values()):
+        raise ValueError(
+            f"columns {text!r} must be FIELD=COLUMN pairs of different fields, as in question=prompt,answer=completion."
+        )
+    for field in columns:
+        if field not in ROW_FIELDS:
+            hint = did_you_mean(field, ROW_FIELDS, f" Fields are {', '.join(ROW_FIELDS)}.")
+            raise ValueError(f"columns {text!r}: a row has no field {field!r}.{hint}")
+    return columns
+
+
+def columns_text(columns: Mapping[str, str]) -> str:
+    """Return a mapping as text; `parse_columns` reads it back."""
+    return ",".join(f"{field}={column}" for field, column in columns.items())
+
+
+def split_columns(source: str) -> tuple[str, dict[str, str]]:
+    """Split the name of a source into the name without mapping, and the mapping."""
+    found = _MAPPED.fullmatch(source)
+    return (source, {}) if found is None else (found[1], parse_columns(found[2]))
+
+
+def mapped_record(obj: Mapping[str, Any], columns: Mapping[str, str], *, where: str) -> Mapping[str, Any]:
+    """Return a record with its columns renamed to fields, without spaces around their names.
+
+    A column that has the name of a mapped field but is not its column is dropped.
+    """
+    named = {str(name).strip(): value for name, value in obj.items()}
+    if len(named) != len(obj):
+        raise ValueError(f"{where}: two columns have the same name up to surrounding spaces; remove one of them.")
+    for field, column in columns.items():
+        if field in _REQUIRED and column not in named:
+            raise ValueError(
+                f"{where}: there is no column {column!r} (columns {field}={column}); it has {', '.join(named)}."
+            )
+    rest = {name: value for name, value in named.items() if name not in columns and name not in columns.values()}
+    return rest | {field: named.get(column) for field, column in columns.items()}
+
+
+def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
+    """Translate a record of another tool; other records, and columns with other meanings, are returned unchanged."""
+    columns = dict(obj)
+    if columns.get("chosen") is not None and columns.get("completion") is None:
+        columns["completion"] = columns.pop("chosen")
+        columns.pop("rejected", None)
+        if columns.get("prompt") is None and _are_turns(columns["completion"]):
+            columns["messages"] = columns.pop("completion")
+    if _are_turns(columns.get("prompt")) or _are_turns(columns.get("completion")):
+        asked, answered = (columns.pop(name, None) for name in ("prompt", "completion"))
+        columns["messages"] = [*_turns(asked, "user"), *_turns(answered, "assistant")]
+    if _are_turns(columns.get("conversations")):
+        columns["messages"] = [
+            {"role": _SPEAKERS.get(str(turn["from"]), turn["from"]), "content": turn.get("value")}
+            if isinstance(turn, Mapping) and "from" in turn
+            else turn
+            for turn in columns.pop("conversations")
+        ]
+    if columns.get("instruction") is not None and columns.get("output") is not None:
+        given = (columns.pop("instruction"), columns.pop("input", None))
+        columns["question"] = "\n\n".join(text for text in given if isinstance(text, str) and text) or given[0]
+        columns["answer"] = columns.pop("output")
+        if columns.get("system"):
+            columns["messages"] = [
+                *_turns(columns.pop("question"), "user"),
+                *_turns(columns.pop("answer"), "assistant"),
+            ]
+    if _are_turns(columns.get("messages")):
+        system, first = columns.get("system"), columns["messages"][0]
+        if isinstance(system, str) and system and first.get("role") != "system":
+            columns["messages"] = [*_turns(columns.pop("system"), "system"), *columns["messages"]]
+        columns["messages"] = [_as_text(turn, where) for turn in columns["messages"]]
+    return columns
+
+
+def _are_turns(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], Mapping)
+
+
+def _turns(value: Any, role: str) -> Sequence[Any]:
+    """Return turns as they are, and a text as one turn."""
+    return value if isinstance(value, list | tuple) else [{"role": role, "content": value}]
+
+
+def _as_text(turn: Any, where: str) -> Any:
+    """Join the text parts of a turn's content."""
+    if not isinstance(turn, Mapping) or not isinstance(turn.get("content"), list | tuple):
+        return turn
+    parts = [part if isinstance(part, Mapping) else {"text": part} for part in turn["content"]]
+    if other := next((part["type"] for part in parts if part.get("type", "text") != "text"), None):
+        raise ValueError(
+            f"{where}, column 'messages': a part of type {other!r} is not text; only text can be unlearned."
+        )
+    return {**turn, "content": "".join(str(part["text"]) for part in parts if part.get("text") is not None)}
