@@ -87,7 +87,9 @@ def run_search(
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
             running[number] = trial
-            return f"{search.label}, trial {number}", Task(run_trial, (trial_function, number, point), place, needs=needs)
+            return f"{search.label}, trial {number}", Task(
+                run_trial, (trial_function, number, point), place, needs=needs
+            )
 
         def finish(name: str, found: FinishedTrial, error: Exception | None) -> None:
             if error is not None:
