@@ -109,7 +109,7 @@ def end_process(number: int, done: str = "") -> NoReturn:
             done,
             _command.then,
         ]
-        _write("; ".join(filter(None, said)))
+        write_line("; ".join(filter(None, said)))
     os._exit(128 + number)
 
 
@@ -130,7 +130,7 @@ def _came(number: int, frame: FrameType | None) -> None:
         held.first()
 
 
-def _write(line: str) -> None:
+def write_line(line: str) -> None:
     """Write without Python's buffers, which may be in use; below the progress bar if there is one."""
     with contextlib.suppress(OSError, ValueError):
         text = ("\n" if sys.stderr.isatty() else "") + line + "\n"
