@@ -1,4 +1,7 @@
-"""The verdict on an unlearning request: forgotten or not, at which cost, what was not tested, and what to do next."""
+"""The verdict on an unlearning request: forgotten or not, at which cost, what was not tested, and what to do next.
+
+`_outcome` decides; the measured values and their limits come from `verdict_metrics.py`.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class RequestVerdict:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     outcome: str
-    """One of the constants above."""
+    """One of the constants above; of an export, one of those in `atwu.exporting.export_verdict`."""
     reason: str
     metrics: tuple[VerdictMetric, ...]
     answers: tuple[AnswerPair, ...]
@@ -162,7 +165,7 @@ def decide_verdict(
     """Decide the verdict on a request.
 
     Args:
-        before: the original model, measured on the sets named above.
+        before: the original model, measured on the sets of `SET_NAMES`.
         after: the unlearned model; None if there was nothing to forget.
         answers: questions to show.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
@@ -213,7 +216,16 @@ def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increa
 def _outcome(
     before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult], further: str
 ) -> tuple[str, str, str]:
-    """Return outcome, reason and advice, of which `further` is how training would forget more."""
+    """Return outcome, reason and advice.
+
+    The rows are forgotten if no decisive metric is above its limit from holdout rows, as written and with other prompts, no
+    form is recalled above `FORM_LIMIT`, and nothing was damaged.
+
+    Args:
+        damage: what was damaged (`_damage`).
+        forms: recall by form of the question.
+        further: advice on how to forget more.
+    """
     leaks = [each for each in forms if each.after is not None and each.after > FORM_LIMIT]
     still, other_prompts = (
         ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
