@@ -234,11 +234,12 @@ def _outcome(
     pairs = [[metric_value(each, FORGET, name) for each in (before, after)] for name in DECISIVE_METRICS]
     changes = [(first, last) for first, last in pairs if first is not None and last is not None]
     unchanged = all(abs(first - last) < MIN_CHANGE for first, last in changes)
+    also = f" {damage[0].upper()}{damage[1:]}." if damage else ""
     if damage:
         advice = "lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase"
         if still or unchanged:
             return UTILITY_DAMAGED, f"The forget rows are still known, and {damage}.", advice
-        if not leaks:
+        if not leaks and not other_prompts:
             return TOO_COSTLY, f"The forget rows are forgotten, but {damage}.", advice
     if unchanged:
         reason = f"Forget rows are known as well as before: no metric changed by {MIN_CHANGE} or more."
@@ -250,12 +251,12 @@ def _outcome(
     if other_prompts:
         reason = (
             "Forget rows are forgotten as written; with other prompts they are still better known than holdout rows "
-            f"the model never saw ({other_prompts})."
+            f"the model never saw ({other_prompts}).{also}"
         )
         return PARTLY, reason, "add paraphrases of the forget rows (atwu paraphrase) and run again"
     if leaks:
         which = ", ".join(f"{each.form.replace('_', ' ')} {each.after:.2f}" for each in leaks)
-        reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which})."
+        reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which}).{also}"
         advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or {further}"
         return PARTLY, reason, advice
     asked = f" in any of {len(forms)} forms of the question" if forms else ""
