@@ -225,7 +225,7 @@ def test_a_variant_may_start_from_the_retain_only_model(tmp_path, models, work, 
     both = dataclasses.replace(models, retain_only="some/other")
     done = again(tmp_path, both, "atwu, {label: clean, method: atwu, start: retain-only}")
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
-    first, second = (done.job(run) for run in done.plan.runs)
+    first, second = (done.jobs[run.name] for run in done.plan.runs)
     assert (first.get("start"), second["start"]) == (None, "retain-only")
     lacking = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
     found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
@@ -241,7 +241,7 @@ def test_preference_methods_use_the_paired_rows_as_forget_set(tmp_path, models, 
     done = again(tmp_path, paired, "wga, dpo, atwu_dpo")
     own = models.benchmark.forget_source
     assert work.removed == {"wga": own, "dpo": str(pairs), "atwu_dpo": str(pairs)}
-    jobs = [done.job(run)["rows"]["forget"] for run in done.plan.runs]
+    jobs = [done.jobs[run.name]["rows"]["forget"] for run in done.plan.runs]
     assert jobs[0] != jobs[1] == jobs[2]
     assert str(pairs) in map(str, RunContext(paired, done.plan.setting, ()).needs())
 
