@@ -20,7 +20,6 @@ from atwu.errors import WorkerError
 from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
 from atwu.experiments.executors import Task
 from tests.commands import COMMAND, Started, run_command
-from tests.experiments.tuning.searching import Objective, points, run, search_for
 from tests.micro_models import write_models
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -156,14 +155,6 @@ def test_lost_workers_and_nodes_do_not_change_results(nodes, folder, environment
         there = {path.name for path in one.parent.iterdir()}
         assert {path.name for path in other.parent.iterdir()} == there
         assert "model.safetensors" not in there
-
-
-@pytest.mark.night
-def test_a_search_runs_on_a_cluster(nodes, tmp_path):
-    search = search_for(trials=6)
-    with RayExecutor(nodes.address, slots=2, say=print) as executor:
-        found = run(search, tmp_path / "cluster", Objective(), executor)
-    assert points(found) == points(run(search, tmp_path / "here"))  # startup points do not depend on results
 
 
 @pytest.mark.parametrize("before", [{}, {"model.safetensors": b"weights"}])

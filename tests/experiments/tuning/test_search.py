@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
@@ -77,44 +76,24 @@ def models(tmp_path) -> Models:
     return Models(benchmark, str(tmp_path / "model"), None)
 
 
-def changed_source(models: Models, tmp_path: Path) -> Models:
+def test_training_rows_evaluation_rows_and_original_model_identify_a_search(models, tmp_path):
+    before = search_definition(search_for(), models)
+
+    def differs(**changes: object) -> str:
+        changed = dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, **changes))
+        return key_differences(before, search_definition(search_for(), changed))
+
+    assert differs(pool=rows("In Dunmere.")) == "rows.measured"
+    assert differs(probes=dataclasses.replace(models.benchmark.probes, probes=())) == "rows.probes"
+    other = search_definition(search_for(), dataclasses.replace(models, retain_only="another"))
+    assert key_differences(before, other) == "its settings"
+    record = tmp_path / "model" / "run.json"
+    record.write_text('{"result_fingerprint": "second"}')
+    assert differs() == "model"
+    record.write_text('{"result_fingerprint": "first"}')
     with (tmp_path / "forget.jsonl").open("a") as file:
         file.write('\n{"question": "Who keeps bees?", "answer": "Orla Quist."}')
-    return models
-
-
-def changed_pool(models: Models, tmp_path: Path) -> Models:
-    return dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, pool=rows("In Dunmere.")))
-
-
-def changed_probes(models: Models, tmp_path: Path) -> Models:
-    probes = dataclasses.replace(models.benchmark.probes, probes=())
-    return dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, probes=probes))
-
-
-def changed_model(models: Models, tmp_path: Path) -> Models:
-    (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "second"}')
-    return models
-
-
-def other_retain_only(models: Models, tmp_path: Path) -> Models:
-    return dataclasses.replace(models, retain_only="another")
-
-
-@pytest.mark.parametrize(
-    ("change", "differs"),
-    [
-        (changed_source, "rows.forget"),
-        (changed_pool, "rows.measured"),
-        (changed_probes, "rows.probes"),
-        (changed_model, "model"),
-        (other_retain_only, "its settings"),
-    ],
-)
-def test_training_rows_evaluation_rows_and_original_model_identify_a_search(models, tmp_path, change, differs):
-    before = search_definition(search_for(), models)
-    after = search_definition(search_for(), change(models, tmp_path))
-    assert key_differences(before, after) == differs
+    assert differs() == "rows.forget"
 
 
 def test_a_setting_may_define_the_first_learning_rates():
@@ -143,15 +122,10 @@ def test_options_that_were_given_are_not_searched():
         search_for(trials=0)
 
 
-def found(search: Search) -> SearchResult:
-    """A search whose second trial is the best."""
-    decided = search.decided()
-    point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
-    return SearchResult(decided, (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0)))
-
-
 def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_rest():
-    first = found(Search("atwu", SETTING, {"rho": 0.3}, trials=7, seed=4))
+    search = Search("atwu", SETTING, {"rho": 0.3}, trials=7, seed=4).decided()
+    point = {name: where.clip(2e-3) for name, where in (search.space or {}).items()}
+    first = SearchResult(search, (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0)))
     assert first.search.space is not None
     assert first.search.space.keys() == {
         *("learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate")
@@ -170,15 +144,11 @@ def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_
     }
 
 
-def test_layers_stay_whole_numbers():
+def test_a_second_stage_keeps_layers_whole_and_needs_a_searched_learning_rate():
     search = Search("rmu", SETTING).decided(2)
-    assert search.space is not None
-    best = {name: where.clip(1.0) for name, where in search.space.items()}
+    best = {name: where.clip(1.0) for name, where in (search.space or {}).items()}
     second = second_stage(SearchResult(search, (FinishedTrial(0, best, 1.0, 1.0),)), find_setting("people-small"))
     assert isinstance(second.options["layer"], int)
-
-
-def test_a_transfer_needs_a_searched_learning_rate():
     fixed = search_for("grad_diff", options={"learning_rate": 1e-3})
     with pytest.raises(ValueError, match="learning rate"):
         second_stage(SearchResult(fixed, (FinishedTrial(0, {"forget_weight": 1.0}, 0.5, 1.0),)), SETTING)

@@ -46,11 +46,10 @@ def test_spaces(method, more):
     assert list(space) == list(WEIGHTS | more)
 
 
-def test_a_method_without_retain_loss_has_no_retain_weight():
-    assert list(search_space("grad_ascent", learning_rate=RATES)) == ["learning_rate", "forget_weight"]
-
-
 def test_a_replaced_component_has_its_own_search_range():
+    assert list(search_space("grad_ascent", learning_rate=RATES)) == ["learning_rate", "forget_weight"]
+    with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
+        search_space("atvu", learning_rate=RATES)
     assert search_space("npo", learning_rate=RATES, forget_loss="satga")["beta"] == Range(0.1, 5)
     assert search_space("atwu", learning_rate=RATES, forget_loss="npo") == WEIGHTS | {"beta": Range(0.05, 0.2)} | SCORER
     assert search_space("atwu", learning_rate=RATES, weighting="entropy") == WEIGHTS | {
@@ -113,10 +112,3 @@ def test_every_point_is_in_the_space_and_gives_a_valid_run(method):
         config = UnlearnConfig(method=method, **point, use_cpu=True)
         found = {"learning_rate": config.learning_rate, **config.component_options}
         assert found == point
-
-
-def test_unknown_names_raise_errors_that_list_the_known_ones():
-    with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
-        search_space("atvu", learning_rate=RATES)
-    with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
-        first_points("atvu", learning_rate=1e-5)
