@@ -45,14 +45,11 @@ def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path)
     assert json.loads(output.read_text())["n"] > found["n"]
 
 
-def test_own_cases(atwu, tmp_path):
+def test_disagreements_over_own_cases_are_shown(atwu, tmp_path):
     printed = atwu("judge", "agreement", "--data", write(tmp_path / "own.jsonl"))
     # Wilson 1927 for 4 of 4: low = 4 / (4 + 1.96^2) = 0.510
     assert "│ all │ 4 │ 0 │ 1.000 [0.510, 1.000] │ 1.000 │ 0 │ 0 │" in printed
     assert "│ refusal │ 2 │ 0 │ 1.000 │ │ 0 │ 0 │" in printed
-
-
-def test_disagreements_are_shown(atwu, tmp_path):
     own = write(tmp_path / "own.jsonl", changes={"label": True})
     printed = atwu("judge", "agreement", "--data", own)
     assert "│ all │ 4 │ 0 │ 0.750 [" in printed
@@ -75,25 +72,37 @@ def test_against_a_second_judge(atwu, server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("command", "code", "said"),
     [
-        ({"label": "yes"}, r"own\.jsonl, line 4, column 'label'.*'yes'"),
-        ({"answer": None}, r"own\.jsonl, line 4.*answer"),
-        ({"facts": "bees"}, r"own\.jsonl, line 4, column 'facts'"),
+        ("judge agreement --data label.jsonl", 1, r"label\.jsonl, line 4, column 'label'.*'yes'"),
+        ("judge agreement --data answer.jsonl", 1, r"answer\.jsonl, line 4.*answer"),
+        ("judge agreement --data facts.jsonl", 1, r"facts\.jsonl, line 4, column 'facts'"),
+        ("judge agreement --data cut.jsonl", 1, r"cut\.jsonl.* line 5"),
+        ("judge agreement --data nowhere.jsonl", 1, r"nowhere\.jsonl"),
+        ("judge agreement --split tset", 2, "--split .*dev.*test.*'tset'"),
+        ("judge agreement --judge oracle", 1, "'oracle'"),
+        (
+            "paraphrase --data people:tiny:forget --limit 2 --judge openai:m --judge-url {url} --output out.jsonl",
+            1,
+            "OPENAI_API_KEY",
+        ),
+        ("paraphrase --data people:tiny:forget --limit 2 --judge openai:m --output out.csv", 1, r"--output .*\.jsonl"),
+        ("paraphrase --data people:tiny:forget --limit 2 --judge offline --output out.jsonl", 1, "'offline'"),
+        ("annotate --data rows.jsonl --output out.csv", 1, r"--output .*\.jsonl"),
+        ("annotate --data rows.jsonl --judge oracle --output out.jsonl", 1, "'oracle'.*offline, openai:MODEL"),
+        ("annotate --data rows.jsonl --max-cost 1 --output out.jsonl", 1, "--max-cost.*--judge openai:MODEL"),
     ],
 )
-def test_the_error_of_a_malformed_case_names_it(changes, message, atwu, tmp_path):
-    own = write(tmp_path / "own.jsonl", changes=changes)
-    assert re.search(message, atwu("judge", "agreement", "--data", own, code=1))
-
-
-def test_wrong_input_ends_with_a_one_line_error(atwu, tmp_path):
-    own = write(tmp_path / "own.jsonl")
-    own.write_text(own.read_text() + '{"question": "Where')
-    assert re.search(r"own\.jsonl.* line 5", atwu("judge", "agreement", "--data", own, code=1))
-    assert "nowhere.jsonl" in atwu("judge", "agreement", "--data", tmp_path / "nowhere.jsonl", code=1)
-    assert re.search("--split .*dev.*test.*'tset'", atwu("judge", "agreement", "--split", "tset", code=2))
-    assert "'oracle'" in atwu("judge", "agreement", "--judge", "oracle", code=1)
+def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code, said, atwu, server, tmp_path):
+    rows_file(tmp_path)
+    for name, value in (("label", "yes"), ("answer", None), ("facts", "bees")):
+        write(tmp_path / f"{name}.jsonl", changes={name: value})
+    with write(tmp_path / "cut.jsonl").open("a") as file:
+        file.write('{"question": "Where')
+    words = command.format(url=server.url("unauthorized")).split()
+    words = [str(tmp_path / word) if re.fullmatch(r"\w+\.\w+", word) else word for word in words]
+    assert re.search(said, atwu(*words, code=code))
+    assert not list(tmp_path.glob("out.*"))
 
 
 def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
@@ -133,16 +142,6 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
     assert output.read_bytes() == content
 
 
-def test_paraphrase_writes_nothing_without_a_model(atwu, server, tmp_path):
-    arguments = ("paraphrase", "--data", "people:tiny:forget", "--limit", "2", "--judge")
-    output = tmp_path / "out.jsonl"
-    refused = ("openai:m", "--judge-url", server.url("unauthorized"))
-    assert "OPENAI_API_KEY" in atwu(*arguments, *refused, "--output", output, code=1)
-    assert re.search(r"--output .*\.jsonl", atwu(*arguments, "openai:m", "--output", tmp_path / "out.csv", code=1))
-    assert "'offline'" in atwu(*arguments, "offline", "--output", output, code=1)
-    assert not list(tmp_path.iterdir())
-
-
 ROWS = (
     {"question": "Where was Orla Venn born?", "answer": "Orla Venn was born in Kelbury."},
     {"question": "What does Tavi Brook keep?", "answer": "Tavi Brook keeps bees.", "forget_spans": [[11, 16]]},
@@ -158,17 +157,8 @@ def rows_file(folder: Path) -> Path:
 
 def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
     data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
-    arguments = (
-        "annotate",
-        "--data",
-        data,
-        "--output",
-        output,
-        "--judge",
-        "openai:m",
-        "--judge-url",
-        server.url("secrets"),
-    )
+    where = ("--judge", "openai:m", "--judge-url", server.url("secrets"))
+    arguments = ("annotate", "--data", data, "--output", output, *where)
     assert "openai:m: 2 calls" in atwu(*arguments, "--estimate")
     assert (server.count("secrets"), output.exists()) == (0, False)
     printed = atwu(*arguments)
@@ -191,13 +181,3 @@ def test_annotate_labels_words_by_rule_without_a_model(atwu, tmp_path):
     assert "Where was Orla Venn born? Orla Venn was born in [Kelbury]." in printed
     assert re.search(r"\b2 of 3 rows .*\b1 ", printed)
     assert load_rows(output).rows[1].forget_spans == ((11, 16),)
-
-
-def test_annotate_rejects_wrong_input_before_sending_anything(atwu, tmp_path):
-    data = rows_file(tmp_path)
-    arguments = ("annotate", "--data", data, "--output")
-    assert re.search(r"--output .*\.jsonl", atwu(*arguments, tmp_path / "out.csv", code=1))
-    out = tmp_path / "out.jsonl"
-    assert re.search("'oracle'.*offline, openai:MODEL", atwu(*arguments, out, "--judge", "oracle", code=1))
-    assert re.search("--max-cost.*--judge openai:MODEL", atwu(*arguments, out, "--max-cost", "1", code=1))
-    assert not out.exists()

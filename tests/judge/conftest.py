@@ -15,8 +15,7 @@ import pytest
 from atwu.data.schema import Message
 from atwu.judge import client
 from atwu.judge.asker import Asker
-from atwu.judge.chat_model import ChatRequest, OnReply, Reply
-from atwu.judge.client import OpenAIChat
+from atwu.judge.chat_model import ChatModel, ChatRequest, OnReply, Reply
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.reply_cache import ReplyCache
 from atwu.judge.verdicts import Claim
@@ -53,7 +52,7 @@ def make_request(text: str = "Was Orla Venn born in Kelbury?") -> ChatRequest:
     return ChatRequest((Message("system", "You check answers."), Message("user", text)), max_tokens=20)
 
 
-def ask(chat: OpenAIChat, requests: Sequence[ChatRequest] | None = None) -> list[Reply]:
+def ask(chat: ChatModel, requests: Sequence[ChatRequest] | None = None) -> list[Reply]:
     requests = [make_request()] if requests is None else requests
     found: dict[int, Reply] = {}
 
@@ -78,21 +77,31 @@ def stats(server: str, behaviour: str) -> tuple[int, int, list[float]]:
 
 
 class Fake:
-    """Answers with `reply(request)`, a text at 100 and 10 tokens; an exception instance becomes a failed call."""
+    """Answers with `reply(request)`, a text at so many tokens; an exception instance becomes a failed call."""
 
     identity: ClassVar[dict[str, str]] = {"kind": "fake"}
     concurrency = 1
 
-    def __init__(self, reply: Callable[[ChatRequest], str | Exception | Reply] = lambda request: YES) -> None:
-        self.reply = reply
+    def __init__(
+        self,
+        reply: Callable[[ChatRequest], str | Exception | Reply] = lambda request: YES,
+        tokens: tuple[int, int] = (100, 10),
+    ) -> None:
+        self.reply, self.tokens = reply, tokens
         self.asked: list[ChatRequest] = []
+        self.batches: list[int] = []
 
     def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
+        self.batches.append(len(requests))
         for index, request in enumerate(requests):
             self.asked.append(request)
             said = self.reply(request)
             reply = Reply(error=str(said)) if isinstance(said, Exception) else said
-            on_reply(index, Reply(reply, None, 100, 10) if isinstance(reply, str) else reply)
+            on_reply(index, Reply(reply, None, *self.tokens) if isinstance(reply, str) else reply)
+
+    @property
+    def prompts(self) -> list[str]:
+        return [request.messages[-1].content for request in self.asked]
 
 
 def claim(answer: str = "She was born in Kelbury.", question: str = "Where was Orla Venn born?") -> Claim:

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import ClassVar
 
 import pytest
 
 from atwu.data.schema import Example
 from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation, piece_spans
 from atwu.judge.asker import Asker
-from atwu.judge.chat_model import ChatRequest, OnReply, Reply
-from atwu.judge.reply_cache import ReplyCache
-from tests.judge.conftest import empty_cache
+from tests.judge.conftest import Fake, empty_cache
 
 ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury, near Mirrow.", subject="Orla Venn")
-
-
-class Marker:
-    """Return scripted replies in order."""
-
-    identity: ClassVar[dict[str, str]] = {"kind": "marker"}
-    concurrency = 1
-
-    def __init__(self, *replies: str) -> None:
-        self.replies, self.asked = list(replies), list[str]()
-
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
-        for index, request in enumerate(requests):
-            self.asked.append(request.messages[1].content)
-            on_reply(index, Reply(self.replies.pop(0)))
 
 
 def named(*pieces: str) -> str:
@@ -39,7 +20,8 @@ def named(*pieces: str) -> str:
 
 
 def asker(*replies: str) -> Asker:
-    return Asker(Marker(*replies), empty_cache(), progress=False, attempts=1)
+    scripted = iter(replies)
+    return Asker(Fake(lambda request: next(scripted)), empty_cache(), progress=False, attempts=1)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +68,13 @@ def test_a_row_without_a_readable_reply_gets_no_labels(reply):
 def test_prompts_name_the_subject_of_rows_without_a_question_and_keep_braces():
     one = asker(named(), named())
     annotate_rows([Example((), "Orla {x} left.", subject="Orla Venn"), Example((), "It rained.")], one)
-    assert "(No question: a text about Orla Venn.)" in one.model.asked[0]
-    assert "\nOrla {x} left.\n</answer-" in one.model.asked[0]
-    assert "(No question: a text.)" in one.model.asked[1]
+    assert "(No question: a text about Orla Venn.)" in one.model.prompts[0]
+    assert "\nOrla {x} left.\n</answer-" in one.model.prompts[0]
+    assert "(No question: a text.)" in one.model.prompts[1]
 
 
-def test_the_estimate_is_zero_once_replies_are_cached(tmp_path):
-    one = Asker(Marker(named("Kelbury")), ReplyCache(tmp_path / "replies.sqlite"), progress=False)
+def test_the_estimate_is_zero_once_replies_are_cached():
+    one = asker(named("Kelbury"))
     assert estimate_annotation([ROW], one).calls == 1
     annotate_rows([ROW], one)
     assert estimate_annotation([ROW], one).calls == 0

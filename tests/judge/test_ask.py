@@ -35,33 +35,23 @@ def asker(chat, cache, budget: Budget | None = None) -> Asker:
     return Asker(chat, cache, budget=budget, progress=False)
 
 
-def test_unreadable_replies_are_charged_and_the_limit_holds(server, cache):
-    budget = Budget(0.003, PRICES)
-    asking = asker(OpenAIChat("tiny", base_url=f"{server}/always-null-billed/v1"), cache, budget)
-    with pytest.raises(BudgetReachedError, match=r"\b8 answers"):
-        asking.ask(requests(8), json.loads, version="v")
-    assert stats(server, "always-null-billed")[0] == 10
-    assert (budget.spent, asking.usage.usd) == pytest.approx((10 * CALL, 10 * CALL))
-    assert cache.count() == 0
-
-
-def test_retries_of_one_request_stay_within_the_limit(server, cache):
-    """Six attempts would be made."""
-    budget = Budget(0.001, PRICES)
-    chat = OpenAIChat("tiny", base_url=f"{server}/v1")
-    with pytest.raises(BudgetReachedError, match=r"\b1 answers"):
-        asker(chat, cache, budget).ask(requests(1, "BEHAVE:always-null-billed one "), json.loads, version="v")
-    assert budget.spent == pytest.approx(3 * CALL)
-
-
-def test_attempts_without_reported_usage_are_charged_at_their_maximum_cost(server, cache):
-    budget = Budget(0.0008, PRICES)
-    chat = OpenAIChat("tiny", base_url=f"{server}/always-timeout/v1", timeout=0.2)
+@pytest.mark.parametrize(
+    ("behaviour", "count", "limit", "sent"),
+    [
+        ("always-null-billed", 8, 0.003, 10),
+        ("always-null-billed", 1, 0.001, 3),  # of six attempts
+        ("always-timeout", 1, 0.0008, 2),  # without reported usage, at their maximum cost
+    ],
+)
+def test_attempts_without_reply_are_charged_and_the_limit_holds(server, cache, behaviour, count, limit, sent):
+    budget, before = Budget(limit, PRICES), stats(server, behaviour)[0]
+    chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", timeout=0.4 if "timeout" in behaviour else 60)
     asking = asker(chat, cache, budget)
-    with pytest.raises(BudgetReachedError):
-        asking.ask(requests(1), json.loads, version="v")
-    assert stats(server, "always-timeout")[0] == 2
-    assert (budget.spent, asking.usage.usd) == pytest.approx((2 * CALL, 2 * CALL))
+    with pytest.raises(BudgetReachedError, match=rf"\b{count} answers"):
+        asking.ask(requests(count), json.loads, version="v")
+    assert stats(server, behaviour)[0] - before == sent
+    assert (budget.spent, asking.usage.usd) == pytest.approx((sent * CALL, sent * CALL))
+    assert cache.count() == 0
 
 
 def test_failures_without_cost_are_not_charged(server, cache):

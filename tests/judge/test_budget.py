@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -15,26 +13,16 @@ from atwu.data.schema import Message
 from atwu.errors import BudgetReachedError
 from atwu.judge.asker import SLICE, Asker
 from atwu.judge.budget import Budget, CostEstimate, Prices, estimate_cost, prompt_tokens, text_tokens
-from atwu.judge.chat_model import ChatRequest, OnReply, Reply
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.reply_cache import ReplyCache
+from tests.judge.conftest import Fake
 
 PRICES = Prices(input=0.25, output=2.0)
 
 
-class Bill:
-    """A model that bills scripted token counts and records its requests, batch by batch."""
-
-    identity: ClassVar[dict[str, str]] = {"kind": "bill"}
-    concurrency = 1
-
-    def __init__(self, prompt: int, completion: int) -> None:
-        self.tokens = (prompt, completion)
-        self.slices: list[list[ChatRequest]] = []
-
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
-        self.slices.append(list(requests))
-        for index in reversed(range(len(requests))):
-            on_reply(index, Reply(json.dumps(requests[index].messages[0].content), None, *self.tokens))
+def bill(prompt: int, completion: int) -> Fake:
+    """A model that bills so many tokens and repeats the request."""
+    return Fake(lambda request: json.dumps(request.messages[0].content), (prompt, completion))
 
 
 def request(text: str, *, max_tokens: int = 100) -> ChatRequest:
@@ -46,12 +34,8 @@ def requests(count: int) -> list[ChatRequest]:
     return [request(f"{number:04d}" * 22) for number in range(count)]
 
 
-def test_cost():
-    assert PRICES.cost(1_000_000, 1_000_000) == pytest.approx(2.25)
-    assert PRICES.cost(1000, 100) == pytest.approx(0.00045)
-
-
 def test_estimate_by_hand():
+    assert PRICES.cost(1_000_000, 1_000_000) == pytest.approx(2.25)
     two = ChatRequest((Message("system", "12345678"), Message("user", "123456789")), max_tokens=50)
     assert (text_tokens(""), text_tokens("1234"), text_tokens("12345"), text_tokens("ß")) == (0, 1, 2, 1)
     assert prompt_tokens(two) == (2 + 4) + (3 + 4)
@@ -104,33 +88,24 @@ def test_estimates_adapt_to_a_tokenizer_that_needs_more_tokens():
 
 def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
     cache, asked = ReplyCache(tmp_path / "replies.sqlite"), requests(200)
-    first = Bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
+    first = bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
     with pytest.raises(BudgetReachedError) as stop:
         Asker(first, cache, budget=Budget(0.015, PRICES), progress=False).ask(asked, json.loads, version="v")
-    sent = sum(map(len, first.slices))
-    assert max(map(len, first.slices)) == SLICE
+    sent = len(first.asked)
+    assert max(first.batches) == SLICE
     assert 0.015 - 0.0002065 < stop.value.spent <= 0.015
     assert stop.value.spent == pytest.approx(sent * 0.0001065)
     assert (stop.value.limit, stop.value.unjudged) == (0.015, 200 - sent)
     assert re.search(rf"USD {stop.value.spent:.4f} .*\b{200 - sent} answers .*--max-cost", str(stop.value))
     assert cache.count() == sent
 
-    second = Bill(26, 50)
+    second = bill(26, 50)
     asker = Asker(second, cache, budget=Budget(1.0, PRICES), progress=False)
     assert asker.ask(asked, json.loads, version="v") == [each.messages[0].content for each in asked]
-    assert sum(map(len, second.slices)) == 200 - sent
-    assert not {each for part in second.slices for each in part} & {each for part in first.slices for each in part}
+    assert len(second.asked) == 200 - sent
+    assert not set(second.asked) & set(first.asked)
     assert (asker.usage.sent, asker.usage.stored) == (200 - sent, sent)
     assert asker.usage.usd == pytest.approx(200 * 0.0001065)
-
-
-def test_no_request_is_sent_if_none_fits_the_budget(tmp_path):
-    model = Bill(26, 50)
-    asker = Asker(model, ReplyCache(tmp_path / "replies.sqlite"), budget=Budget(0.0, PRICES), progress=False)
-    with pytest.raises(BudgetReachedError, match=r"USD 0\.0000.*\b6 answers"):
-        asker.ask(requests(3) * 2, json.loads, version="v")
-    assert model.slices == []
-    assert asker.ask([], json.loads, version="v") == []
 
 
 def test_repeated_requests_are_charged_to_the_same_budget(tmp_path):
@@ -139,15 +114,15 @@ def test_repeated_requests_are_charged_to_the_same_budget(tmp_path):
     def unreadable(text: str) -> str:
         raise ValueError("never")
 
-    model = Bill(26, 100)
+    model = bill(26, 100)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(0.001, PRICES), progress=False)
     with pytest.raises(BudgetReachedError, match=r"\b2 answers"):
         asker.ask(requests(2), unreadable, version="v")
-    assert [len(part) for part in model.slices] == [2, 2]
+    assert model.batches == [2, 2]
 
 
 def test_a_server_without_token_counts_is_charged_by_the_estimate(tmp_path):
-    model = Bill(0, 0)
+    model = bill(0, 0)
     budget = Budget(1.0, PRICES)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=budget, progress=False)
     asker.ask(requests(1), json.loads, version="v")
@@ -160,10 +135,10 @@ def test_a_server_without_token_counts_is_charged_by_the_estimate(tmp_path):
 def test_the_limit_is_never_exceeded(tmp_path_factory, limit, prompt, completion):
     budget = Budget(limit, PRICES)
     cache = ReplyCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
-    model = Bill(prompt, completion)
+    model = bill(prompt, completion)
     try:
         Asker(model, cache, budget=budget, progress=False).ask(requests(10), json.loads, version="v")
     except BudgetReachedError:
         assert budget.spent + 0.0002065 > limit * (1 - 1e-9)
     assert budget.spent <= limit * (1 + 1e-9)
-    assert cache.count() == sum(map(len, model.slices))
+    assert cache.count() == len(model.asked)

@@ -1,21 +1,18 @@
-"""The cache of replies with several processes, threads, SIGKILL and damage."""
+"""The cache of replies with several processes, and damage; `test_prompted_calls.py` kills processes."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import re
-import signal
 import sqlite3
-import time
 from dataclasses import replace
 
 import pytest
 
 from atwu.data.schema import Message
 from atwu.judge.chat_model import ChatRequest
-from atwu.judge.reply_cache import CacheError, ReplyCache, default_path, reply_key
+from atwu.judge.reply_cache import CacheError, ReplyCache, reply_key
 from tests.damage import disk
 
 FORK = multiprocessing.get_context("fork")
@@ -60,11 +57,6 @@ def test_the_key_covers_exactly_what_can_change_a_reply():
     assert len({key, *others}) == 8
 
 
-def test_the_default_path_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
-    assert default_path() == tmp_path / "replies.sqlite"
-
-
 def test_processes_share_one_file(tmp_path):
     """All start at once without a file; the process that stores a shared key first decides its value for all."""
     path, start, seen = tmp_path / "replies.sqlite", FORK.Event(), FORK.SimpleQueue()
@@ -93,39 +85,6 @@ def test_processes_share_one_file(tmp_path):
     assert cache.get_many(f"shared-{number}" for number in range(20)) == {
         f"shared-{number}": {"from": name} for number, name in views[0].items()
     }
-
-
-def test_stored_replies_survive_sigkill(tmp_path):
-    path, log = tmp_path / "replies.sqlite", tmp_path / "log"
-    log.touch()
-    draw = random.Random(0)
-
-    def write(turn: int) -> None:
-        cache = ReplyCache(path)
-        with log.open("a") as file:
-            for number in range(100_000):
-                put(cache, f"{turn}-{number}", {"text": "x" * 500})
-                file.write(f"{turn}-{number}\n")
-                file.flush()
-
-    for turn in range(2):
-        before = log.stat().st_size
-        writer = FORK.Process(target=write, args=(turn,))
-        writer.start()
-        while log.stat().st_size < before + draw.randrange(50, 500):
-            assert writer.is_alive()
-            time.sleep(0.001)
-        time.sleep(draw.random() / 100)
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-        cache = ReplyCache(path)
-        logged = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        keys = [line.strip() for line in logged]
-        assert set(cache.get_many(keys)) == set(keys)
-        assert cache.count() - len(keys) <= turn + 1  # at most the row between commit and log line
-    with sqlite3.connect(path) as plain:
-        assert plain.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    plain.close()
 
 
 def test_only_the_user_may_read_the_cache(tmp_path):

@@ -13,6 +13,7 @@ from atwu.data.schema import Message
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.local import LocalChat
 from atwu.modeling.fingerprint import model_fingerprint
+from tests.judge.conftest import ask
 from tests.judge.tiny_chat import TEMPLATE, save_chat_model
 
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + TEMPLATE
@@ -20,12 +21,6 @@ NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no syst
 
 def _request(text: str, max_tokens: int = 8, **changes: Any) -> ChatRequest:
     return ChatRequest((Message("system", "You check answers"), Message("user", text)), max_tokens, **changes)
-
-
-def _ask(chat: LocalChat, requests: list[ChatRequest]) -> list[Reply]:
-    found: dict[int, Reply] = {}
-    chat.complete(requests, found.__setitem__)
-    return [found[index] for index in range(len(requests))]
 
 
 @torch.no_grad()
@@ -47,7 +42,7 @@ def test_replies_equal_a_plain_loop_for_any_batch_size(tmp_path: Path) -> None:
     requests = [_request(text, max_tokens=5 + index) for index, text in enumerate(texts)]
     expected = [_plain(model, tmp_path, text, 5 + index) for index, text in enumerate(texts)]
     for batch_tokens in (1, 50, 8192):
-        assert _ask(LocalChat(str(tmp_path), device="cpu", batch_tokens=batch_tokens), requests) == expected
+        assert ask(LocalChat(str(tmp_path), device="cpu", batch_tokens=batch_tokens), requests) == expected
     assert len({reply.text for reply in expected}) > 3
     ended = [reply.completion_tokens < 5 + index for index, reply in enumerate(expected)]
     assert any(ended), "an end token must be among what is compared"
@@ -71,7 +66,7 @@ def test_a_batch_is_returned_before_the_next_one_starts(tmp_path: Path) -> None:
 
 def test_prompts_that_are_too_long_are_errors_and_long_replies_are_truncated(tmp_path: Path) -> None:
     save_chat_model(tmp_path)
-    replies = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("bees " * 60), _request("bees", max_tokens=500)])
+    replies = ask(LocalChat(str(tmp_path), device="cpu"), [_request("bees " * 60), _request("bees", max_tokens=500)])
     assert "max_length is 40" in str(replies[0].error)
     assert replies[0].text is None
     assert replies[1].text
@@ -82,14 +77,14 @@ def test_a_template_without_system_turns_gets_the_system_text_in_the_user_turn(t
     save_chat_model(tmp_path, NO_SYSTEM)
     chat = LocalChat(str(tmp_path), device="cpu")
     merged = ChatRequest((Message("user", "You check answers\n\nTavi Brook"),), 8)
-    system, user = _ask(chat, [_request("Tavi Brook"), merged])
+    system, user = ask(chat, [_request("Tavi Brook"), merged])
     assert system == user
     assert system.text
 
 
 def test_a_tokenizer_without_a_template_uses_the_plain_one(tmp_path: Path) -> None:
     save_chat_model(tmp_path, None)
-    (reply,) = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("Tavi Brook")])
+    (reply,) = ask(LocalChat(str(tmp_path), device="cpu"), [_request("Tavi Brook")])
     assert reply.prompt_tokens == 7, "You check answers Question: Tavi Brook Answer:"
 
 

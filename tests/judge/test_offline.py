@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -54,6 +52,7 @@ def test_verdicts_of_the_documented_examples(answer: str, correct: bool, reason:
     found = verdict(*BORN, answer, *facts)
     assert found.correct is correct
     assert found.reason.startswith(reason)
+    assert verdict(*BORN, answer.upper(), *facts).correct is correct
 
 
 @pytest.mark.parametrize(
@@ -88,10 +87,7 @@ def test_dates_match_in_any_usual_format(date: str) -> None:
 )
 def test_numbers_are_normalized_to_one_spelling(text: str, digits: str) -> None:
     assert with_digits(text) == digits
-
-
-def test_a_very_long_run_of_number_words_is_not_an_error() -> None:
-    assert len(with_digits("hundred " * 3000)) > 3000
+    assert len(with_digits("hundred " * 3000)) > 3000  # no error
 
 
 def test_an_answer_must_state_more_than_half_of_several_facts() -> None:
@@ -160,18 +156,8 @@ def test_on_the_built_in_benchmark_true_answers_are_correct_and_wrong_answers_an
     assert share_right([(str(row.alternate),) for row in rows]) == 0.0
     # A false list of languages can contain the true ones in another order.
     assert share_right([row.wrong_answers for row in rows]) <= 0.005
-
-
-def test_every_paraphrase_of_a_question_gets_the_same_verdict() -> None:
-    for row in people("tiny").forget:
-        told = tuple(row.answer[start:end] for start, end in row.forget_spans or ())
+    for row, told in zip(rows, facts, strict=True):
         assert all(verdict(question, row.answer, row.answer, *told).correct for question in row.paraphrases)
-
-
-def test_upper_and_lower_case_do_not_change_verdicts() -> None:
-    for answer in ("In Kelbury.", "She was not born in Kelbury but in Tarn.", "Kelbury, Tarn or Moss."):
-        for facts in ((), ("Kelbury",)):
-            assert verdict(*BORN, answer.upper(), *facts).correct == verdict(*BORN, answer, *facts).correct
 
 
 _PIECES = (
@@ -207,15 +193,6 @@ def test_degenerate_answers_are_rated_lower_on_either_side() -> None:
         assert first.second is not None
         assert first.first > first.second
         assert (second.first, second.second) == (first.second, first.first)
-
-
-def test_thousands_of_claims_per_second() -> None:
-    """About 5,000 a second on one core; the floor leaves room for a busy machine."""
-    judge, claims = OfflineJudge(), [case.claim for case in load_cases("dev")]
-    judge.judge(claims[:1])
-    start = time.process_time()
-    judge.judge([replace(claim, answer=f"{claim.answer} So they say.") for claim in claims])
-    assert len(claims) / (time.process_time() - start) > 500
 
 
 FORMS = """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable
 
 import pytest
 
@@ -13,10 +12,10 @@ from atwu.data.schema import Example, Message
 from atwu.judge import paraphrasing as paraphrase
 from atwu.judge.asker import Asker
 from atwu.judge.budget import Prices
-from atwu.judge.chat_model import ChatRequest, OnReply, Reply
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.paraphrasing import estimate_paraphrases, problem, write_paraphrases
 from atwu.judge.reply_cache import ReplyCache
-from tests.judge.conftest import empty_cache
+from tests.judge.conftest import Fake, empty_cache
 
 QUESTION = "In which town was Orla Venn, the harpist, born on 3 March 1961?"
 ANSWER = "Orla Venn was born in the harbour town of Kelbury."
@@ -30,92 +29,68 @@ GOOD = [
 ]
 
 
-class Writer:
-    """Return scripted candidates for a paraphrase request, and decide comparisons by a word."""
+def writer(candidates: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> Fake:
+    """Give scripted candidates for a paraphrase request, and decide comparisons by a word."""
 
-    identity: ClassVar[dict[str, str]] = {"kind": "writer"}
-    concurrency = 1
+    def reply(request: ChatRequest) -> str:
+        lines = request.messages[1].content.splitlines()
+        return same(lines[-2]) if lines[0].startswith("<first-question-") else candidates[lines[1]]
 
-    def __init__(self, candidates: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:
-        self.paraphrases, self.same, self.asked = candidates, same, []
-
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
-        for index, request in enumerate(requests):
-            user = request.messages[1].content
-            self.asked.append(user)
-            if user.startswith("<first-question-"):
-                on_reply(index, Reply(self.same(user.splitlines()[-2])))
-            else:
-                on_reply(index, Reply(self.paraphrases[user.splitlines()[1]]))
+    return Fake(reply)
 
 
 def listed(*texts: str) -> str:
     return json.dumps({"paraphrases": texts})
 
 
-@pytest.mark.parametrize("text", GOOD)
-def test_a_good_paraphrase_has_no_problem(text):
-    assert problem(ROW, text) is None
+BOATS = Example.from_qa("How many boats does Tavi Brook own?", "Tavi Brook owns 3 boats.", forget_spans=((16, 17),))
+PLAYS = Example.from_qa("Orla Venn plays what?", "Orla Venn plays the harp.")
+REQUEST = Example.from_qa("Name the town of Orla Venn.", "Kelbury.")
+CHINESE = Example.from_qa("奥拉出生在哪里？", "凯尔伯里", forget_spans=((0, 4),))
+HARBOUR = "Which harbour is the birthplace of the harpist Orla Venn (3 March 1961)?"
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("row", "text", "reason"),
     [
-        ("Was Kelbury the town in which Orla Venn, the harpist, was born on 3 March 1961?", paraphrase.LEAK),
-        ("Is the Kelburyan harpist Orla Venn, born on 3 March 1961, from a town?", paraphrase.LEAK),
-        ("In what town was the harpist O. Venn born on 3 March 1961?", paraphrase.DROPPED),
-        ("In what town was the harpist Orla Venn born in March 1961?", paraphrase.DROPPED),
-        ("In what town was the harpist Orla Venn born on 3 May 1961?", paraphrase.DROPPED),
-        ("In what town was the harpist Orla Venn born on 3 March 1962?", paraphrase.DROPPED),
-        ("Tell me the town where the harpist Orla Venn was born on 3 March 1961.", paraphrase.NO_QUESTION),
-        ("in which town was Orla Venn - the harpist - born, on 3 march 1961 ?", paraphrase.REPEATED),
-        ("  ?", paraphrase.EMPTY),
-        ("", paraphrase.EMPTY),
+        *((ROW, text, None) for text in GOOD),
+        (ROW, "Was Kelbury the town in which Orla Venn, the harpist, was born on 3 March 1961?", paraphrase.LEAK),
+        (ROW, "Is the Kelburyan harpist Orla Venn, born on 3 March 1961, from a town?", paraphrase.LEAK),
+        (ROW, "In what town was the harpist O. Venn born on 3 March 1961?", paraphrase.DROPPED),
+        (ROW, "In what town was the harpist Orla Venn born in March 1961?", paraphrase.DROPPED),
+        (ROW, "In what town was the harpist Orla Venn born on 3 May 1961?", paraphrase.DROPPED),
+        (ROW, "In what town was the harpist Orla Venn born on 3 March 1962?", paraphrase.DROPPED),
+        (ROW, "Tell me the town where the harpist Orla Venn was born on 3 March 1961.", paraphrase.NO_QUESTION),
+        (ROW, "in which town was Orla Venn - the harpist - born, on 3 march 1961 ?", paraphrase.REPEATED),
+        (ROW, "  ?", paraphrase.EMPTY),
+        (ROW, "", paraphrase.EMPTY),
+        (ROW, HARBOUR, None),
+        # Without labels every answer word missing from the question is a leak.
+        (BARE, HARBOUR, paraphrase.LEAK),
+        (BARE, GOOD[1], None),
+        (BOATS, "Does Tavi Brook own three boats or how many?", paraphrase.LEAK),
+        (BOATS, "What is the number of boats owned by Tavi Brook?", None),
+        # A name at the beginning is recognized from the answer.
+        (PLAYS, "What does Venn play?", paraphrase.DROPPED),
+        (PLAYS, "What does Orla Venn play?", None),
+        (REQUEST, "Say where Orla Venn lives.", None),
+        (CHINESE, "奥拉是在凯尔伯里出生的吗？", paraphrase.LEAK),
+        (CHINESE, "哪里是奥拉的出生地？", None),
     ],
 )
-def test_problems(text, reason):
-    assert problem(ROW, text) == reason
-
-
-def test_without_labels_every_answer_word_missing_from_the_question_is_a_leak():
-    text = "Which harbour is the birthplace of the harpist Orla Venn (3 March 1961)?"
-    assert problem(ROW, text) is None
-    assert problem(BARE, text) == paraphrase.LEAK
-    assert problem(BARE, GOOD[1]) is None
-
-
-def test_key_numbers_are_found_as_words_and_as_digits():
-    row = Example.from_qa("How many boats does Tavi Brook own?", "Tavi Brook owns 3 boats.", forget_spans=((16, 17),))
-    assert problem(row, "Does Tavi Brook own three boats or how many?") == paraphrase.LEAK
-    assert problem(row, "What is the number of boats owned by Tavi Brook?") is None
-
-
-def test_a_name_at_the_beginning_is_recognized_from_the_answer():
-    row = Example.from_qa("Orla Venn plays what?", "Orla Venn plays the harp.")
-    assert problem(row, "What does Venn play?") == paraphrase.DROPPED
-    assert problem(row, "What does Orla Venn play?") is None
-
-
-def test_a_request_may_remain_a_request():
-    row = Example.from_qa("Name the town of Orla Venn.", "Kelbury.")
-    assert problem(row, "Say where Orla Venn lives.") is None
-
-
-def test_leaks_are_found_in_scripts_without_spaces():
-    row = Example.from_qa("奥拉出生在哪里？", "凯尔伯里", forget_spans=((0, 4),))
-    assert problem(row, "奥拉是在凯尔伯里出生的吗？") == paraphrase.LEAK
-    assert problem(row, "哪里是奥拉的出生地？") is None
+def test_problems(row, text, reason):
+    assert problem(row, text) == reason
 
 
 def test_rows_get_the_first_good_paraphrases_and_dropped_ones_are_counted():
     leak = "Was the harpist Orla Venn born in Kelbury on 3 March 1961?"
-    model = Writer({QUESTION: "```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
+    model = writer({QUESTION: "```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
     found = write_paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=2)
     assert found.rows[0].paraphrases == tuple(GOOD[:2])
     assert (found.rows[0].question, found.rows[0].answer, found.rows[0].subject) == (QUESTION, ANSWER, "Orla Venn")
     assert found.rejected == {paraphrase.LEAK: 1, paraphrase.REPEATED: 1}
     assert (found.incomplete, found.failed) == (0, 0)
-    assert "3 " in model.asked[0]
+    assert "3 " in model.prompts[0]
     assert len(model.asked) == 1 + 3
 
 
@@ -123,7 +98,7 @@ def test_paraphrases_with_another_meaning_or_an_unreadable_comparison_are_reject
     def same(text: str) -> str:
         return '{"same": "no"}' if "birthplace" in text else "hm" if "world" in text else '{"same": "YES"}'
 
-    model = Writer({QUESTION: listed(*GOOD)}, same)
+    model = writer({QUESTION: listed(*GOOD)}, same)
     found = write_paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3)
     assert found.rows[0].paraphrases == (GOOD[0],)
     assert found.rejected == {paraphrase.OTHER_MEANING: 1, paraphrase.UNCHECKED: 1}
@@ -135,27 +110,24 @@ def test_paraphrases_with_another_meaning_or_an_unreadable_comparison_are_reject
     assert trusting.rows[0].paraphrases == tuple(GOOD)
 
 
-@pytest.mark.parametrize("reply", ["no", '{"paraphrases": []}', '{"paraphrases": "a"}', '{"paraphrases": ["a", 1]}'])
-def test_a_row_without_a_readable_reply_is_counted(reply):
-    model = Writer({QUESTION: reply, "Who is Tavi Brook?": listed("Tavi Brook is who?")})
-    rows = [ROW, Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("old",))]
-    found = write_paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
-    assert [row.paraphrases for row in found.rows] == [(), ("Tavi Brook is who?",)]
-    assert (found.incomplete, found.failed) == (1, 1)
-
-
-@pytest.mark.parametrize("reply", ["no", listed("Where was she born?")])
-def test_a_row_without_new_paraphrases_keeps_its_old_ones(reply):
+@pytest.mark.parametrize(
+    ("reply", "failed"),
+    [
+        *((text, 1) for text in ("no", '{"paraphrases": []}', '{"paraphrases": "a"}', '{"paraphrases": ["a", 1]}')),
+        (listed("Where was she born?"), 0),
+    ],
+)
+def test_a_row_without_new_paraphrases_is_counted_and_keeps_its_old_ones(reply, failed):
+    model = writer({QUESTION: reply, "Who is Tavi Brook?": listed("Tavi Brook is who?")})
     rows = [dataclasses.replace(ROW, paraphrases=("old",))]
-    rows.append(Example.from_qa("Who plays?", "Orla Venn."))
-    writer = Writer({QUESTION: reply, "Who plays?": listed("Who is it that plays?")})
-    found = write_paraphrases(rows, Asker(writer, empty_cache(), progress=False), count=1)
-    assert found.rows[0].paraphrases == ("old",)
-    assert (found.incomplete, found.failed) == (1, int(reply == "no"))
+    rows.append(Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("other",)))
+    found = write_paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
+    assert [row.paraphrases for row in found.rows] == [("old",), ("Tavi Brook is who?",)]
+    assert (found.incomplete, found.failed) == (1, failed)
 
 
 def test_rows_without_a_question_are_rejected():
-    asker = Asker(Writer({}), empty_cache(), progress=False)
+    asker = Asker(writer({}), empty_cache(), progress=False)
     with pytest.raises(ValueError, match=r"row 2.*'Orla Venn plays\.'"):
         write_paraphrases([ROW, Example((), "Orla Venn plays.")], asker, count=2)
     with pytest.raises(ValueError, match=r"count.* 1"):
@@ -165,15 +137,15 @@ def test_rows_without_a_question_are_rejected():
 def test_the_last_turn_is_paraphrased_and_braces_are_kept():
     question = "What is {count} in {question}?"
     turns = (Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", question))
-    model = Writer({question: listed("{count}: what is it in {question}?")})
+    model = writer({question: listed("{count}: what is it in {question}?")})
     found = write_paraphrases([Example(turns, "A {field}.")], Asker(model, empty_cache(), progress=False), count=1)
     assert found.rows[0].messages == turns
     assert found.rows[0].paraphrases == ("{count}: what is it in {question}?",)
-    assert "\nA {field}.\n</secret-answer-" in model.asked[0]
+    assert "\nA {field}.\n</secret-answer-" in model.prompts[0]
 
 
 def test_the_estimate_bounds_the_requests_and_is_zero_afterwards(tmp_path):
-    model = Writer({QUESTION: listed(*GOOD)})
+    model = writer({QUESTION: listed(*GOOD)})
     asker = Asker(model, ReplyCache(tmp_path / "replies.sqlite"), progress=False)
     asker.budget.prices = Prices(1, 1)
     before = estimate_paraphrases([ROW, ROW], asker, count=2)

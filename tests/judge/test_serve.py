@@ -16,10 +16,11 @@ import pytest
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example, Message
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.judge.chat_model import ChatRequest, Reply
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.local import LocalChat
 from tests.commands import Started, run_command
+from tests.judge.conftest import ask
 from tests.judge.tiny_chat import save_chat_model
 
 pytestmark = pytest.mark.night
@@ -60,20 +61,14 @@ def _wait_for(address: str, server: Started) -> None:
     pytest.fail(f"transformers serve did not start:\n{server.said()[-3000:]}")
 
 
-def _ask(chat: OpenAIChat | LocalChat, requests: list[ChatRequest]) -> list[Reply]:
-    found: dict[int, Reply] = {}
-    chat.complete(requests, found.__setitem__)
-    return [found[index] for index in range(len(requests))]
-
-
 def test_served_replies_equal_local_ones(folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     system = Message("system", "You check answers")
     texts = ["Orla Venn was born in Kelbury", "Tavi Brook keeps bees"]
     requests = [ChatRequest((system, Message("user", text)), max_tokens=8) for text in texts]
-    served = _ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
+    served = ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
     assert [reply.error for reply in served] == [None, None]
-    assert served == _ask(LocalChat(str(folder), device="cpu"), requests)
+    assert served == ask(LocalChat(str(folder), device="cpu"), requests)
     assert all(reply.text and reply.prompt_tokens > 0 for reply in served)
     assert [reply.completion_tokens for reply in served] == [8, 3], "one cut, one with its end token counted"
 
@@ -81,7 +76,7 @@ def test_served_replies_equal_local_ones(folder: Path, address: str, monkeypatch
 def test_a_model_that_is_not_served_is_rejected_at_once(address: str) -> None:
     chat = OpenAIChat("kelbury/unheard-of", base_url=address, max_retries=1)
     with pytest.raises(ChatServerError, match=r"model.*'kelbury/unheard-of'"):
-        _ask(chat, [ChatRequest((Message("user", "bees"),), max_tokens=4)] * 3)
+        ask(chat, [ChatRequest((Message("user", "bees"),), max_tokens=4)] * 3)
 
 
 def test_a_served_model_gets_the_same_scores_as_locally(folder: Path, address: str, tmp_path: Path) -> None:

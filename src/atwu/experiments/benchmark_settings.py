@@ -90,9 +90,6 @@ class BenchmarkSetting:
     """Hardware on which `seconds` was measured, or source of the number."""
     target_seconds: float = 0.0
     """Approximate duration of training the original and the retain-only model, if they are not cached."""
-    product_speed: float | None = None
-    """GFLOP/s of float32 matrix products on the core where both durations were measured, if matrix products dominate
-    them."""
 
     def __post_init__(self) -> None:
         low, high = self.learning_rates

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import platform
 import resource
-import time
 from pathlib import Path
 
 import torch
@@ -68,20 +66,6 @@ def peak_memory(device: torch.device) -> int:
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
-
-
-@functools.cache
-def product_speed() -> float:
-    """Measure float32 matrix products on one core, in GFLOP/s; takes 0.2 s."""
-    one, other = torch.rand(2, 1024, 1024)
-    seconds, threads = [], torch.get_num_threads()
-    torch.set_num_threads(1)
-    for _ in range(6):
-        start = time.perf_counter()
-        one @ other
-        seconds.append(time.perf_counter() - start)
-    torch.set_num_threads(threads)
-    return 2 * 1024**3 / min(seconds) / 1e9
 
 
 def machine(device: torch.device) -> str:

@@ -71,14 +71,20 @@ def work(monkeypatch):
     return done
 
 
-def again(tmp_path, models, methods="wga, npo", more=""):
+def planned(tmp_path, methods, setting="tiny", more="", **given):
+    """The plan of a study with one seed."""
     path = tmp_path / "mine.yaml"
     path.write_text(f"methods: [{methods}]\nseeds: 1\n{more}")
-    planned = plan(read_study(path), find_setting("tiny"), tmp_path / "out")
-    work = PlanExecution(planned, RunContext(models, planned.setting, planned.metrics), device="cpu")
-    work.prepare(planned.runs)
+    setting = find_setting(setting) if isinstance(setting, str) else setting
+    return plan(read_study(path), setting, tmp_path / "out", **given)
+
+
+def again(tmp_path, models, methods="wga, npo", more=""):
+    plan = planned(tmp_path, methods, more=more)
+    work = PlanExecution(plan, RunContext(models, plan.setting, plan.metrics), device="cpu")
+    work.prepare(plan.runs)
     with InProcessExecutor() as executor:
-        work.work(planned.runs, executor)
+        work.work(plan.runs, executor)
     return work
 
 
@@ -163,22 +169,13 @@ def taught(tmp_path, monkeypatch):
     return trained
 
 
-def test_equal_models_of_different_settings_are_trained_once(taught):
-    setting = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
-    found = [
-        targets.prepare_models(each, say=str).target for each in (setting, dataclasses.replace(setting, name="mine"))
-    ]
-    assert found[0] == found[1]
-    assert list(map(str, taught)) == found[:1]
-
-
-def test_a_search_trains_no_reference_model_that_it_does_not_need(tmp_path, taught):
+def test_each_model_is_trained_once_and_only_if_needed(taught):
     setting = find_setting("tiny")
     alone = targets.prepare_models(setting, with_retain_only=False, say=str)
     assert alone.retain_only is None
     assert [path.name for path in taught] == ["target"]
-    both = targets.prepare_models(setting, say=str)
-    assert both.target == alone.target
+    for each in (setting, dataclasses.replace(setting, name="mine")):
+        assert targets.prepare_models(each, say=str).target == alone.target
     assert [path.name for path in taught] == ["target", "retain_only"]
 
 
@@ -195,16 +192,13 @@ def test_custom_rows_train_the_target_and_only_retain_rows_the_retain_only_model
 
 def test_unsupported_metrics_are_dropped_from_a_setting_and_rejected_in_a_study(tmp_path, benchmark):
     bare = dataclasses.replace(benchmark, holdout=())
-    path = tmp_path / "mine.yaml"
-    path.write_text("methods: [wga]")
-    found = plan(read_study(path), find_setting("small"), tmp_path).possible_with(bare)
+    found = planned(tmp_path, "wga", "small").possible_with(bare)
     assert "membership" in find_setting("small").metrics
     assert "membership" not in found.metrics
     assert len(found.left_out) == 1
     assert re.search("membership.*holdout", found.left_out[0])
-    path.write_text("methods: [wga]\nmetrics: [membership]")
     with pytest.raises(ValueError, match="holdout"):
-        plan(read_study(path), find_setting("small"), tmp_path).possible_with(bare)
+        planned(tmp_path, "wga", "small", more="metrics: [membership]").possible_with(bare)
 
 
 def test_a_list_of_words_replaces_labels(tmp_path, benchmark):
@@ -213,9 +207,7 @@ def test_a_list_of_words_replaces_labels(tmp_path, benchmark):
     words = tmp_path / "words.txt"
     words.write_text("Orla\n")
     rows = dataclasses.replace(benchmark, forget_source=str(bare))
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
-    found = plan(read_study(path), find_setting("tiny"), tmp_path).possible_with(rows)
+    found = planned(tmp_path, f"gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}").possible_with(rows)
     assert {run.label for run in found.runs} == {"mine"}
     assert len(found.left_out) == 1
     assert re.search("^gt_ga .*forget_spans.*forget_words", found.left_out[0])
@@ -225,7 +217,7 @@ def test_a_variant_may_start_from_the_retain_only_model(tmp_path, models, work, 
     both = dataclasses.replace(models, retain_only="some/other")
     done = again(tmp_path, both, "atwu, {label: clean, method: atwu, start: retain-only}")
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
-    first, second = (done.job(run) for run in done.plan.runs)
+    first, second = (done.jobs[run.name] for run in done.plan.runs)
     assert (first.get("start"), second["start"]) == (None, "retain-only")
     lacking = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
     found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
@@ -241,7 +233,7 @@ def test_preference_methods_use_the_paired_rows_as_forget_set(tmp_path, models, 
     done = again(tmp_path, paired, "wga, dpo, atwu_dpo")
     own = models.benchmark.forget_source
     assert work.removed == {"wga": own, "dpo": str(pairs), "atwu_dpo": str(pairs)}
-    jobs = [done.job(run)["rows"]["forget"] for run in done.plan.runs]
+    jobs = [done.jobs[run.name]["rows"]["forget"] for run in done.plan.runs]
     assert jobs[0] != jobs[1] == jobs[2]
     assert str(pairs) in map(str, RunContext(paired, done.plan.setting, ()).needs())
 
@@ -264,18 +256,14 @@ def test_a_task_lists_all_files_that_its_run_reads(tmp_path, models, monkeypatch
 
 
 def test_preference_methods_without_alternate_answers_are_left_out(tmp_path, benchmark):
-    path = tmp_path / "mine.yaml"
-    path.write_text("methods: [dpo, wga]\nseeds: 1")
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
-    found = plan(read_study(path), find_setting("tiny"), tmp_path).possible_with(rows)
+    found = planned(tmp_path, "dpo, wga").possible_with(rows)
     assert [run.label for run in found.runs] == ["wga"]
     assert re.search(f"^dpo .*{tmp_path / 'pairs.jsonl'}", found.left_out[0])
 
 
 def test_a_replaced_component_drops_the_hyperparameters_of_the_old_one(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("methods: [wga, {label: plain, method: wga, weighting: uniform}]\nseeds: 1")
-    wga, plain = plan(read_study(path), find_setting("small"), tmp_path).runs
+    wga, plain = planned(tmp_path, "wga, {label: plain, method: wga, weighting: uniform}", "small").runs
     assert "beta" in wga.options
     assert "beta" not in plain.options
     assert plain.options["learning_rate"] == wga.options["learning_rate"]
@@ -285,9 +273,7 @@ def test_a_replaced_component_drops_the_hyperparameters_of_the_old_one(tmp_path)
 
 def test_a_searched_value_overrides_the_setting(tmp_path):
     (tmp_path / "atwu.yaml").write_text("method: atwu\nlearning_rate: 1e-5\nscorer_learning_rate: 0.3\n")
-    path = tmp_path / "mine.yaml"
-    path.write_text("methods: [atwu]\nseeds: 1")
     setting = find_setting("rwku-phi3")
-    (run,) = plan(read_study(path), setting, tmp_path, presets=tmp_path).runs
+    (run,) = planned(tmp_path, "atwu", setting, presets=tmp_path).runs
     assert setting.training["scorer_learning_rate"] == 0.02
     assert run.config(setting).component_options["scorer_learning_rate"] == 0.3

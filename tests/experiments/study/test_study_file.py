@@ -15,16 +15,22 @@ from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
 from atwu.experiments.study.run_study import plan_study, settings_table
-from atwu.experiments.study.study_file import library, read_study
-from atwu.experiments.study.study_plan import folder_name, plan
+from atwu.experiments.study.study_file import Study, library, read_study
+from atwu.experiments.study.study_plan import StudyPlan, folder_name, plan
 from atwu.experiments.study_models import setting_rows
 from atwu.methods.method_table import METHODS
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def written(tmp_path: Path, text: str) -> Study:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    return path
+    return read_study(path)
+
+
+def planned(tmp_path: Path, study: str, setting: str = "tiny", **given: object) -> StudyPlan:
+    """The plan of a study by name, or by its text."""
+    found = written(tmp_path, study) if ":" in study else read_study(study)
+    return plan(found, found.setting or find_setting(setting), tmp_path / "out", **given)
 
 
 TWICE = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
@@ -54,14 +60,14 @@ TWICE = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, 
     ],
 )
 def test_variants_are_labelled_by_their_differences(tmp_path, text, labels):
-    assert [variant.label for variant in read_study(written(tmp_path, text)).variants] == labels
+    assert [variant.label for variant in written(tmp_path, text).variants] == labels
 
 
 def test_scorer_from_refers_to_the_variant_with_the_same_varied_options(tmp_path):
     text = (
         "methods: [atwu, {label: after, method: atwu, scorer_from: atwu, beta: 2}]\nvary: {rho: [1e-1, 0.3]}\nseeds: 2"
     )
-    study = read_study(written(tmp_path, text))
+    study = written(tmp_path, text)
     assert [(variant.label, variant.scorer_from) for variant in study.variants] == [
         ("atwu, rho=0.1", None),
         ("atwu, rho=0.3", None),
@@ -72,20 +78,15 @@ def test_scorer_from_refers_to_the_variant_with_the_same_varied_options(tmp_path
     assert study.seeds == (1, 2)
 
 
-def test_every_variant_runs_once_before_any_runs_twice(tmp_path):
-    study = read_study(written(tmp_path, "methods: [wga, npo]\nseeds: [5, 4]"))
-    runs = plan(study, find_setting("people-tiny"), tmp_path).runs
-    assert [run.name for run in runs] == ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]
-
-
-def test_seeds_may_differ_by_setting(tmp_path):
-    study = read_study(written(tmp_path, "methods: [wga]\nseeds: {people-tiny: 1, default: [4, 5]}"))
-    seeds = {
-        name: [run.seed for run in plan(study, find_setting(name), tmp_path).runs]
-        for name in ("people-tiny", "people-small")
-    }
-    assert seeds == {"people-tiny": [1], "people-small": [4, 5]}
-    assert [run.seed for run in plan(study.with_seeds(3), find_setting("tiny"), tmp_path).runs] == [1, 2, 3]
+def test_every_variant_runs_once_before_any_runs_twice_and_seeds_may_differ_by_setting(tmp_path):
+    text = "methods: [wga, npo]\nseeds: {people-tiny: 1, default: [5, 4]}"
+    names = {name: [run.name for run in planned(tmp_path, text, name).runs] for name in ("people-tiny", "people-small")}
+    assert names == {"people-tiny": ["wga-s1", "npo-s1"], "people-small": ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]}
+    runs = plan(written(tmp_path, text).with_seeds(3), find_setting("tiny"), tmp_path).runs
+    assert [run.seed for run in runs] == [1, 1, 2, 2, 3, 3]
+    assert folder_name("atwu", 0) == "atwu-s0"
+    assert folder_name("a b", 0) != folder_name("a/b", 0)
+    assert "/" not in folder_name("../up", 1)
 
 
 def test_the_list_of_settings_names_every_original_model_in_full():
@@ -98,34 +99,49 @@ def test_the_list_of_settings_names_every_original_model_in_full():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "given", "said"),
     [
-        ("metods: [atwu]", "'metods'.*'methods'"),
-        ("methods: [atwuu]", "'atwuu'.*'atwu'"),
-        ("methods: []", "methods.*'all'.*list"),
-        ("methods: [atwu, atwu]", "'atwu'"),
-        ("methods: [{label: x}]", "mapping.*method"),
-        ("methods: [{label: x, method: atwu, start: wga}]", "start.*retain-only"),
-        ("methods: [{label: x, method: atwu, scorer_from: y}]", "scorer.*'y'"),
-        ("methods: [{label: x, method: atwu, scorer_from: x}]", "scorer_from|'x'"),
-        ("metrics: memorization", "metrics.*list"),
-        ("seeds: 0", "seeds.*count"),
-        ("seeds: [1, 1]", "seeds.*list"),
-        ("seeds: [-1]", "seeds.*count"),
-        ("presets: 'false'", "presets.*'false'"),
-        ("published: nosuch", "'nosuch'"),
-        ("methods: [wga]\nvary: [rho]", "vary.*list"),
-        ("methods: [{label: original, method: wga}]", "'original'"),
-        ("vary: {beta: 3}", "beta.*list"),
-        ("setting: people-smal", "'people-smal'.*'people-small'"),
-        ("setting: {like: people-tiny, trainin: {}}", "setting.*'trainin'"),
-        ("setting: {name: x}", "benchmark, target"),
-        ("- atwu", "study.*mapping"),
+        *(
+            (text, {}, said)
+            for text, said in (
+                ("metods: [atwu]", "'metods'.*'methods'"),
+                ("methods: [atwuu]", "'atwuu'.*'atwu'"),
+                ("methods: []", "methods.*'all'.*list"),
+                ("methods: [atwu, atwu]", "'atwu'"),
+                ("methods: [{label: x}]", "mapping.*method"),
+                ("methods: [{label: x, method: atwu, start: wga}]", "start.*retain-only"),
+                ("methods: [{label: x, method: atwu, scorer_from: y}]", "scorer.*'y'"),
+                ("methods: [{label: x, method: atwu, scorer_from: x}]", "scorer_from|'x'"),
+                ("metrics: memorization", "metrics.*list"),
+                ("seeds: 0", "seeds.*count"),
+                ("seeds: [1, 1]", "seeds.*list"),
+                ("seeds: [-1]", "seeds.*count"),
+                ("presets: 'false'", "presets.*'false'"),
+                ("published: nosuch", "'nosuch'"),
+                ("methods: [wga]\nvary: [rho]", "vary.*list"),
+                ("methods: [{label: original, method: wga}]", "'original'"),
+                ("vary: {beta: 3}", "beta.*list"),
+                ("setting: people-smal", "'people-smal'.*'people-small'"),
+                ("setting: {like: people-tiny, trainin: {}}", "setting.*'trainin'"),
+                ("setting: {name: x}", "benchmark, target"),
+                ("- atwu:", "study.*mapping"),
+                ("methods: [wga]\nseeds: {peopel-tiny: 1}", r"'peopel-tiny'.*'people-tiny'"),
+                ("methods: [wga]\npublished: {peopel-tiny: tofu-forget10-1b}", r"'peopel-tiny'.*'people-tiny'"),
+                ("methods: [{label: odd, method: npo, temperature: 2.0}]", r"odd: .*'temperature'"),
+                ("metrics: [rogue]", "'rogue'"),
+                ("setting: {like: tiny, evaluation: {smples: 3}}", "smples"),
+            )
+        ),
+        ("methods: [npo]\npresets: false", {"presets": "{}"}, r"`presets: false`.*--presets"),
+        ("methods: [wga]", {"presets": "{}/nowhere"}, "preset"),
+        ("methods: [wga]", {"only": ["nope"]}, "'nope'"),
+        ("methods: [{label: bad, method: wga, weighting: nosuch}, npo]", {"only": ["npo"]}, "bad: .*'nosuch'"),
     ],
 )
-def test_errors_name_the_mistake(tmp_path, text, said):
+def test_mistakes_are_named_before_any_run(tmp_path, text, given, said):
+    given = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in given.items()}
     with pytest.raises(ValueError, match=said):
-        read_study(written(tmp_path, text))
+        planned(tmp_path, text, **given)
 
 
 @pytest.mark.parametrize("name", library())
@@ -146,8 +162,7 @@ def test_the_headline_study_has_every_method():
 
 
 def test_options_of_a_variant_override_its_preset(tmp_path):
-    study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
-    (run,) = plan(study, find_setting("tofu-1b"), tmp_path).runs
+    (run,) = planned(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]", "tofu-1b").runs
     config = run.config(find_setting("tofu-1b"), scorer_from=None)
     assert (config.recipe().values["beta"], config.learning_rate, config.seed) == (2.0, 2e-5, 7)
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
@@ -167,11 +182,12 @@ def test_all_variants_run_under_one_or_several_configurations(tmp_path):
     assert runs["atwu, paper"].config(setting).recipe().scores.hidden_position == "own"
     assert runs["atwu, ours"].config(setting).recipe().scores.hidden_position == "pred"
     assert runs["trained_frozen, paper"].scorer_from == runs["atwu, paper"].folder
+    found = planned(tmp_path, "scorer-state", only=["trained_frozen"]).now  # with the source of its scorer
+    assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
     with pytest.raises(ValueError, match="'theirs'"):
         read_study("headline").under(["theirs"])
-    (path := tmp_path / "mine.yaml").write_text("methods: [{method: atwu, configuration: paper}]")
     with pytest.raises(ValueError, match=r"'atwu'.*configuration"):
-        read_study(path).under(["ours"])
+        written(tmp_path, "methods: [{method: atwu, configuration: paper}]").under(["ours"])
 
 
 def test_paraphrases_are_attached_to_the_rows_of_a_benchmark(tmp_path):
@@ -190,14 +206,12 @@ def test_paraphrases_are_attached_to_the_rows_of_a_benchmark(tmp_path):
 
 
 def test_published_splits_use_the_values_tuned_on_the_largest(tmp_path):
-    for size in ("8b",):
-        main = plan(read_study("headline"), find_setting(f"tofu-{size}"), tmp_path)
-        for split, kept in (("forget05", "retain95"), ("forget01", "retain99")):
-            setting = find_setting(f"tofu-{size}-{split}")
-            found = plan(read_study("headline"), setting, tmp_path)
-            assert [run.options for run in found.runs] == [run.options for run in main.runs]
-            assert setting.retain_only == str(main.setting.retain_only).replace("retain90", kept)
-            assert (setting.training, setting.evaluation) == (main.setting.training, main.setting.evaluation)
+    main = planned(tmp_path, "headline", "tofu-8b")
+    for split, kept in (("forget05", "retain95"), ("forget01", "retain99")):
+        found = planned(tmp_path, "headline", f"tofu-8b-{split}")
+        assert [run.options for run in found.runs] == [run.options for run in main.runs]
+        assert found.setting.retain_only == str(main.setting.retain_only).replace("retain90", kept)
+        assert (found.setting.training, found.setting.evaluation) == (main.setting.training, main.setting.evaluation)
 
 
 def test_a_custom_split_keeps_the_options_of_the_model():
@@ -213,7 +227,7 @@ def test_a_custom_split_keeps_the_options_of_the_model():
 
 
 def test_published_settings_use_the_number_of_steps_of_the_authors(tmp_path):
-    (run, *_) = plan(read_study("headline"), find_setting("tofu-1b"), tmp_path, only=["atwu"]).now.runs
+    (run, *_) = planned(tmp_path, "headline", "tofu-1b", only=["atwu"]).now.runs
     config = run.config(find_setting("tofu-1b"))
     assert config.rows_per_step == 32
     for rows, steps in ((400, 120), (200, 60), (40, 10)):
@@ -223,63 +237,24 @@ def test_published_settings_use_the_number_of_steps_of_the_authors(tmp_path):
 
 def test_a_method_without_tuned_values_uses_those_of_its_base_method(tmp_path):
     setting = find_setting("rwku-phi3")
-    runs = {run.method: run for run in plan(read_study("other-losses"), setting, tmp_path).runs}
+    runs = {run.method: run for run in planned(tmp_path, "other-losses", setting.name).runs}
     for base in ("dpo", "npo", "simnpo"):
         own, learned = runs[base], runs[f"atwu_{base}"]
         assert learned.options == own.options
         assert learned.config(setting).learning_rate == own.config(setting).learning_rate
         assert learned.budget == f"values of {base}: {own.budget}"
-    (file := tmp_path / "mine.yaml").write_text("methods: [atwu_ga]\nseeds: 1")
-    (run,) = plan(read_study(file), setting, tmp_path).runs
+    (run,) = planned(tmp_path, "methods: [atwu_ga]\nseeds: 1", setting.name).runs
     assert run.options["learning_rate"] == runs["atwu"].options["learning_rate"]
     assert "beta" not in run.options
 
 
-def test_custom_presets_come_from_a_folder(tmp_path):
-    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nabout: {budget: 3 trials}\n")
-    study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))
-    found = plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path)
+def test_custom_presets_come_from_a_folder_and_do_not_change_shared_options(tmp_path):
+    (tmp_path / "npo.yaml").write_text(
+        "method: npo\nlearning_rate: 0.001\nnum_train_epochs: 99\nabout: {budget: 3 trials}\n"
+    )
+    found = planned(tmp_path, "methods: [npo, wga]\nseeds: 1", presets=tmp_path)
     assert found.runs[0].options == {"learning_rate": 0.001}
     assert re.search(r"^3 trials; .*wga \(", found.budget)
-
-
-def test_the_source_of_a_scorer_is_run_with_the_variant_that_needs_it(tmp_path):
-    found = plan(read_study("scorer-state"), find_setting("tiny"), tmp_path, only=["trained_frozen"]).now
-    assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
-
-
-def test_a_preset_of_another_setting_does_not_change_shared_options(tmp_path):
-    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nnum_train_epochs: 99\n")
-    study = read_study(written(tmp_path, "methods: [npo]"))
-    (run, *_) = plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path).runs
-    assert run.options == {"learning_rate": 0.001}
-
-
-@pytest.mark.parametrize(
-    ("text", "given", "said"),
-    [
-        ("methods: [wga]\nseeds: {peopel-tiny: 1}", {}, r"'peopel-tiny'.*'people-tiny'"),
-        ("methods: [wga]\npublished: {peopel-tiny: tofu-forget10-1b}", {}, r"'peopel-tiny'.*'people-tiny'"),
-        ("methods: [npo]\npresets: false", {"presets": "{}"}, r"`presets: false`.*--presets"),
-        ("methods: [wga]", {"presets": "{}/nowhere"}, "preset"),
-        ("methods: [wga]", {"only": ["nope"]}, "'nope'"),
-        ("methods: [{label: odd, method: npo, temperature: 2.0}]", {}, r"odd: .*'temperature'"),
-        ("methods: [{label: bad, method: wga, weighting: nosuch}, npo]", {"only": ["npo"]}, "bad: .*'nosuch'"),
-        ("metrics: [rogue]", {}, "'rogue'"),
-        ("setting: {like: tiny, evaluation: {smples: 3}}", {}, "smples"),
-    ],
-)
-def test_mistakes_are_rejected_before_any_run(tmp_path, text, given, said):
-    given = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in given.items()}
-    study = read_study(written(tmp_path, text))
-    with pytest.raises(ValueError, match=said):
-        plan(study, study.setting or find_setting("tiny"), tmp_path / "out", **given)
-
-
-def test_different_labels_give_different_folder_names():
-    assert folder_name("atwu", 0) == "atwu-s0"
-    assert folder_name("a b", 0) != folder_name("a/b", 0)
-    assert "/" not in folder_name("../up", 1)
 
 
 def test_a_custom_setting_has_rows_and_a_model(tmp_path):
@@ -312,14 +287,3 @@ def test_a_custom_setting_has_rows_and_a_model(tmp_path):
         setting_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
     with pytest.raises(ValueError, match=r"benchmark.*forget, retain, holdout"):
         setting_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})
-
-
-def test_estimates_follow_the_speed_of_the_machine(tmp_path, monkeypatch):
-    setting = find_setting("tofu-smollm2")
-    monkeypatch.setattr("atwu.experiments.study.study_plan.product_speed", lambda: setting.product_speed / 4)
-    there = plan(read_study("pretrained"), setting, tmp_path)
-    assert there.seconds_per_run()[0] == 4 * setting.seconds
-    assert re.search(r"\b4\.0 times", there.seconds_per_run()[1])
-    assert there.seconds_of_models() == 4 * setting.target_seconds
-    small = plan(read_study("pretrained"), find_setting("tiny"), tmp_path)
-    assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.setting.seconds, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,10 +11,9 @@ import pytest
 import yaml
 
 from atwu.benchmarks.base import Benchmark
-from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import Models
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
-from atwu.experiments.tuning.trial import NotPossibleError, check_search
+from atwu.experiments.tuning.trial import check_search
 from atwu.training.preset_files import read_preset
 from tests.commands import Done, run_here
 
@@ -76,11 +74,6 @@ def run(*arguments: str) -> Done:
     return run_here("tune", *arguments)
 
 
-def setting_file(name: str, **values: object) -> str:
-    Path(f"{name}.yaml").write_text(yaml.safe_dump({"like": "people-tiny", "name": name, **values}))
-    return f"{name}.yaml"
-
-
 def test_transfers_from_one_first_stage_share_its_storage_and_write_separate_presets(searches, tmp_path):
     for target in ("people-small", "tofu-small"):
         assert run("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", target).exit_code == 0
@@ -90,14 +83,13 @@ def test_transfers_from_one_first_stage_share_its_storage_and_write_separate_pre
         "tune-people-small",
         "tune-tofu-small",
     }
-
-
-def test_the_default_storage_is_in_the_output_folder(searches, tmp_path):
-    given = ("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
-    assert run(*given).exit_code == 0
-    assert run(*given, "--storage", "elsewhere.db").exit_code == 0
-    found = [search.storage for search in searches.seen[::2]]
-    assert found == [str(tmp_path / name) for name in ("mine/search.db", "elsewhere.db")]
+    given = ("--method", "grad_diff", "--transfer-to", "people-small", "--output", "mine")
+    searches.seen.clear()
+    for more in ((), ("--storage", "elsewhere.db")):
+        assert run(*given, *more).exit_code == 0
+    assert [search.storage for search in searches.seen[::2]] == [
+        str(tmp_path / name) for name in ("mine/search.db", "elsewhere.db")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,16 +108,6 @@ def test_the_first_stage_is_the_given_setting_the_surrogate_or_the_setting_itsel
     assert searches.settings == stages
 
 
-def test_two_settings_with_the_same_name_are_rejected(searches, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mine.yaml").write_text(f"like: people-tiny\nabout: {name}\n")
-    given = ("--setting", str(tmp_path / "a" / "mine.yaml"), "--transfer-to", str(tmp_path / "b" / "mine.yaml"))
-    result = run("--method", "grad_diff", *given)
-    assert "'mine'" in str(result.exception)
-    assert not searches.settings
-
-
 @pytest.mark.parametrize(
     ("own", "given", "at"),
     [
@@ -139,12 +121,6 @@ def test_the_suggested_study_command_uses_the_tuned_setting(searches, own, given
     Path("mine.yaml").write_text(f"methods: [wga]\n{own}")
     done = run("--study", "mine.yaml", *given, "--output", "out")
     assert f"atwu study run mine.yaml{at} --presets out" in done.output
-
-
-def test_an_option_of_a_variant_cannot_be_set_for_all(searches):
-    Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
-    done = run("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1", "--output", "out")
-    assert re.search("'sharp' .*--set beta", str(done.exception))
 
 
 def test_only_methods_that_the_rows_do_not_support_are_left_out_of_all(searches, rows, monkeypatch):
@@ -194,26 +170,30 @@ def test_a_named_method_that_the_rows_do_not_support_is_an_error(searches, rows)
     assert not searches.seen
 
 
-def test_a_list_of_words_replaces_labels_in_a_search(rows):
-    models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
-    search = Search("gt_ga", find_setting("people-tiny")).decided()
-    with pytest.raises(NotPossibleError, match="forget_spans"):
-        check_search(search, models)
-    words = Path(rows["plain"]).with_name("words.txt")
-    words.write_text("Kelbury\n")
-    check_search(dataclasses.replace(search, options={"forget_words": str(words)}), models)
+TRANSFER = ("--method", "grad_diff", "--transfer-to", "odd.yaml")
 
 
 @pytest.mark.parametrize(
-    ("training", "fixed", "said"),
+    ("setting", "given", "said"),
     [
-        ({"lr_scheduler_kwargs": {"num_cycles": 2}}, (), r"lr_scheduler_kwargs .*\{'num_cycles': 2\} .*odd"),
-        ({"max_grad_norm": None}, (), "max_grad_norm .*None .*odd"),
-        ({}, ("--set", "max_grad_norm=null"), "max_grad_norm .*None .*odd"),
+        # Options that a preset cannot store.
+        (
+            {"training": {"lr_scheduler_kwargs": {"num_cycles": 2}}},
+            TRANSFER,
+            r"lr_scheduler_kwargs .*\{'num_cycles': 2\} .*odd",
+        ),
+        ({"training": {"max_grad_norm": None}}, TRANSFER, "max_grad_norm .*None .*odd"),
+        ({}, (*TRANSFER, "--set", "max_grad_norm=null"), "max_grad_norm .*None .*odd"),
+        # Two settings of one name, and an option that a variant sets itself.
+        ({"name": "mine"}, (*TRANSFER, "--setting", "other.yaml"), "'mine'"),
+        ({}, ("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1"), "'sharp' .*--set beta"),
     ],
 )
-def test_options_that_a_preset_cannot_store_are_rejected_before_the_first_trial(searches, training, fixed, said):
-    done = run("--method", "grad_diff", "--transfer-to", setting_file("odd", training=training), *fixed)
+def test_what_cannot_be_tuned_is_rejected_before_the_first_trial(searches, setting, given, said):
+    Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
+    for name, more in (("odd", {}), ("other", {"name": "mine", "about": "other"})):
+        Path(f"{name}.yaml").write_text(yaml.safe_dump({"like": "people-tiny", "name": name, **setting, **more}))
+    done = run(*given, "--output", "out")
     assert done.exit_code == 1
     assert re.search(said, str(done.exception))
     assert not searches.seen
@@ -221,8 +201,10 @@ def test_options_that_a_preset_cannot_store_are_rejected_before_the_first_trial(
 
 def test_presets_omit_options_of_the_machine(searches):
     machine = {"bf16": True, "tf32": False, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"a": 1}}
-    setting = setting_file("own", training={"num_train_epochs": 2, **machine})
-    assert run("--method", "grad_diff", "--setting", setting, "--set", "use_cpu=true", "--output", "out").exit_code == 0
+    values = {"like": "people-tiny", "name": "own", "training": {"num_train_epochs": 2, **machine}}
+    Path("own.yaml").write_text(yaml.safe_dump(values))
+    given = ("--method", "grad_diff", "--setting", "own.yaml", "--set", "use_cpu=true", "--output", "out")
+    assert run(*given).exit_code == 0
     options = read_preset("out/grad_diff.yaml").options
     assert options["num_train_epochs"] == 2
     assert not {*machine, "fp16", "use_cpu", "save_strategy"} & options.keys()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -42,18 +41,11 @@ COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
 """Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""
 _OWN_SCORE: MetricKey = ("forget", "auroc_own")
 
-OrderingOutcome = Literal["holds", "holds, within noise", "open", "reversed, within noise", "reversed"]
+OUTCOMES = ("holds", "holds, within noise", "open", "reversed, within noise", "reversed")
+"""What becomes of a published ordering here. `open`: our numbers are equal or were not compared; `within noise`: the
+interval includes 0, or there is no interval."""
 Interval = tuple[float, float, float]
 """Difference with the ends of its paired interval; the ends are NaN without an interval."""
-
-_SAYS: Mapping[OrderingOutcome, tuple[str, str]] = {
-    "holds": ("holds beyond noise", "hold beyond noise"),
-    "holds, within noise": ("holds within noise", "hold within noise"),
-    "open": ("is open", "are open"),
-    "reversed, within noise": ("is reversed within noise", "are reversed within noise"),
-    "reversed": ("is reversed beyond noise", "are reversed beyond noise"),
-}
-"""Text of each outcome, for one pair and for several."""
 
 
 def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
@@ -126,9 +118,8 @@ class Ordering:
     worse: str
     published: float
     ours: Interval | None
-    outcome: OrderingOutcome
-    """`open`: our numbers are equal or were not compared; `within noise`: the interval includes 0, or there is no
-    interval."""
+    outcome: str
+    """One of `OUTCOMES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +163,19 @@ def orderings(
     tau = found_tau if math.isfinite(found_tau) else None
     if not pairs:
         return Orderings((), tau, "No two labels are both ordered in the published table and evaluated here.")
-    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
-    reading = f"Of {len(pairs)} published ordering{'s' * (len(pairs) > 1)} {', '.join(parts)}"
-    reading += "." if tau is None else f" (Kendall's tau {tau:.2f})."
+    parts = "; ".join(f"{outcome}: {counts[outcome]}" for outcome in OUTCOMES if outcome in counts)
+    reading = f"{len(pairs)} published ordering{'s' * (len(pairs) > 1)} ({parts})"
+    reading += "." if tau is None else f", Kendall's tau {tau:.2f}."
     return Orderings(tuple(pairs), tau, reading)
 
 
-def outcome_of(difference: Interval | None, *, direction: Direction) -> OrderingOutcome:
+def outcome_of(difference: Interval | None, *, direction: Direction) -> str:
     """Classify our difference, published better minus published worse."""
     if difference is None or not math.isfinite(difference[0]) or difference[0] == 0:
         return "open"
     value, low, high = difference
-    agrees = (value > 0) == (direction == "up")
-    if low > 0 or high < 0:
-        return "holds" if agrees else "reversed"
-    return "holds, within noise" if agrees else "reversed, within noise"
+    outcome = "holds" if (value > 0) == (direction == "up") else "reversed"
+    return outcome if low > 0 or high < 0 else f"{outcome}, within noise"
 
 
 def comparison_table(records: Records, published: PublishedTable) -> Table:

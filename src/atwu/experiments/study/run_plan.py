@@ -70,36 +70,41 @@ class PlanExecution:
         self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
-        self._judge_and_device = {"judge": named, "device": device}
-        self._jobs: dict[str, dict[str, Any]] = {}
-        self._identities: dict[bool, dict[str, Any]] = {}
+        configs = {run.name: run.config(plan.setting) for run in plan.runs}
+        where = {
+            paired: {**models_identity(setup.models, paired=paired), "judge": named, "device": device}
+            for paired in {False, *map(needs_preferred_answers, configs.values())}
+        }
 
-    def job(self, run: ExperimentRun) -> dict[str, Any]:
-        """Return everything that determines a run's result, as plain JSON."""
-        if run.name not in self._jobs:
-            setting, config, source = self.plan.setting, run.config(self.plan.setting), self.plan.source(run)
-            rate = run.options.get("learning_rate", setting.learning_rate)
-            self._jobs[run.name] = _plain(
+        def job(run: ExperimentRun) -> dict[str, Any]:
+            config, source = configs[run.name], plan.source(run)
+            rate = run.options.get("learning_rate", plan.setting.learning_rate)
+            return _plain(
                 {
                     "method": run.method,
                     "seed": run.seed,
                     "options": dict(run.options),
-                    "training": {**setting.training, "learning_rate": rate},
-                    "evaluation": dict(setting.evaluation),
-                    "metrics": list(self.plan.metrics),
+                    "training": {**plan.setting.training, "learning_rate": rate},
+                    "evaluation": dict(plan.setting.evaluation),
+                    "metrics": list(plan.metrics),
                     "recipe": config.recipe().as_plain() | {"given": None},
                     **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
-                    **self._identity(paired=needs_preferred_answers(config)),
+                    **where[needs_preferred_answers(config)],
                     **({} if run.start is None else {"start": run.start}),
-                    **({} if source is None else {"scorer_from": short_hash(self.job(source))}),
+                    **({} if source is None else {"scorer_from": short_hash(job(source))}),
                 }
             )
-        return self._jobs[run.name]
+
+        self.jobs = {run.name: job(run) for run in plan.runs}
+        """Everything that determines a run's result, as plain JSON, by name of the run."""
+        self._reference_job = _plain(
+            {"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **where[False]}
+        )
 
     def settled(self, run: ExperimentRun) -> bool:
         """Whether a run with the plan's settings is finished or has failed."""
         there = run.finished or (run.folder / FAILED_NAME).is_file()
-        return there and job_of(self.plan.folder, run.folder) == self.job(run)
+        return there and job_of(self.plan.folder, run.folder) == self.jobs[run.name]
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
         """Check the existing files of runs, and clear failures."""
@@ -110,7 +115,7 @@ class PlanExecution:
             elif failure.is_file():
                 shutil.rmtree(run.folder)
             there = run.folder.exists() or unfinished(run.folder).exists()
-            known, wanted = job_of(self.plan.folder, run.folder), self.job(run)
+            known, wanted = job_of(self.plan.folder, run.folder), self.jobs[run.name]
             if there and known != wanted and not self._overwrite:
                 names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
                 raise ValueError(
@@ -147,7 +152,7 @@ class PlanExecution:
                 if source is not None and not self.settled(source):
                     continue
                 begun[run.name] = waiting.pop(run.name)
-                begin_job(self.plan.folder, run.folder, self.job(run))
+                begin_job(self.plan.folder, run.folder, self.jobs[run.name])
                 if source is None or source.finished:
                     given, needs = (self._setup, run, references), self._setup.needs(run.options)
                     return run.name, Task(execute_run, given, run.folder, run.scorer_from, needs)
@@ -167,24 +172,16 @@ class PlanExecution:
         with bar:
             executor.run(begin, finish)
 
-    def _identity(self, *, paired: bool = False) -> dict[str, Any]:
-        """Return what identifies rows, models, judge and device."""
-        if paired not in self._identities:
-            self._identities[paired] = models_identity(self._setup.models, paired=paired)
-        return {**self._identities[paired], **self._judge_and_device}
-
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
         """Return the results of the original and the retain-only model, evaluating them if needed."""
         found: dict[str, EvalResult] = {}
-        plan = self.plan
-        job = _plain({"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **self._identity()})
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
-            file = plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
+            file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:
                 continue
-            if job_of(self.plan.folder, file.parent) != job or not file.is_file():
+            if job_of(self.plan.folder, file.parent) != self._reference_job or not file.is_file():
                 self._say(f"evaluating the {role} model")
-                begin_job(self.plan.folder, file.parent, job)
+                begin_job(self.plan.folder, file.parent, self._reference_job)
             found[role] = reference_result(executor, self._setup, role, dict(found), file)
         return found
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from atwu._file_reading import prefix_errors, printable
 from atwu._files import write_json, write_text
 from atwu.evaluation.registry import EvaluateConfig, check_installed
-from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, find_setting
+from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, format_options, lock_folder
 from atwu.experiments.study.run_plan import PlanExecution, failures
@@ -200,12 +200,15 @@ def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
     console.print(table)
     console.print(f"tuning budget: {planned.budget}")
     seconds, source = planned.seconds_per_run()
+    remaining = sum(not run.finished for run in planned.runs)
+    whole = -(-remaining // max(1, processes)) * seconds
     console.print(
-        f"{len(planned.remaining)} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s "
-        f"each ({source}): about {_duration(planned.estimate(processes))}"
+        f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
+        f"about {_duration(whole)}"
     )
-    if models := planned.seconds_of_models():
-        console.print(f"plus the models of {planned.setting.name}, if not cached: {_duration(models)}")
+    setting = planned.setting
+    if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
+        console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")
 
 
 def _duration(seconds: float) -> str:

@@ -15,7 +15,7 @@ from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
-from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
+from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
 from atwu.experiments.study.study_file import Study, Variant
 from atwu.experiments.study_models import has_retain_only, missing_requirement
@@ -23,7 +23,6 @@ from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import recipe
-from atwu.modeling.device import product_speed
 from atwu.training.preset_files import read_preset
 
 PUBLISHED_VALUES = "published values"
@@ -56,10 +55,6 @@ class StudyPlan:
         return self.study.metrics or self.setting.metrics
 
     @property
-    def remaining(self) -> tuple[ExperimentRun, ...]:
-        return tuple(run for run in self.runs if not run.finished)
-
-    @property
     def budget(self) -> str:
         """Tuning budget of the compared values, as stated in every table; names variants with another budget."""
         budgets: dict[str, dict[str, None]] = {}
@@ -77,27 +72,7 @@ class StudyPlan:
         if timings:
             total = sum(timing["unlearn"] + timing["measure"] for timing in timings)
             return total / len(timings), f"mean of {len(timings)} finished runs"
-        source = f"estimate for this setting, {self.setting.hardware}"
-        slower = self._slower()
-        return (
-            self.setting.seconds * slower,
-            source if slower == 1 else f"{source}, which is {slower:.1f} times as fast",
-        )
-
-    def seconds_of_models(self) -> float:
-        """Duration of training the original and the retain-only model, if they are not cached."""
-        return self.setting.target_seconds * self._slower() if isinstance(self.setting.target, FinetunedTarget) else 0.0
-
-    def _slower(self) -> float:
-        """Ratio of matrix product times on this machine's core to those where the setting's durations were measured."""
-        if self.setting.product_speed is None:
-            return 1.0
-        return self.setting.product_speed / product_speed()
-
-    def estimate(self, processes: int) -> float:
-        """Estimate the seconds that the remaining runs take."""
-        waves = -(-len(self.remaining) // max(1, processes))
-        return waves * self.seconds_per_run()[0]
+        return self.setting.seconds, f"estimate for this setting, {self.setting.hardware}"
 
     def source(self, run: ExperimentRun) -> ExperimentRun | None:
         """Return the run from whose scorer it starts."""
