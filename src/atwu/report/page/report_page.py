@@ -16,7 +16,7 @@ from atwu.report.figures import all_figures
 from atwu.report.metric_labels import REFERENCE_MODELS, MetricKey, is_attack, metric_label
 from atwu.report.metric_table import MEANING, Head, Table
 from atwu.report.page.page_templates import render_template
-from atwu.report.page.row_sections import traced
+from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, reproduce, summary
 from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out
 
@@ -47,6 +47,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         traced=traced(records),
         attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
         costs=cost_table(records),
+        answers=answers(records),
         warnings=_warnings(records),
         missing=left_out(records),
         reproduce=reproduce(records, command),

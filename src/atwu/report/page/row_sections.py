@@ -1,4 +1,4 @@
-"""Section about single rows: word scores during training.
+"""Sections about single rows: word scores during training, and sample answers of all models.
 
 The page shows the final scores; its script reads the other snapshots from a JSON block. Runs have snapshots at
 different steps, so the slider shows the share of training and each line its nearest snapshot.
@@ -6,20 +6,30 @@ different steps, so the slider shows the share of training and each line its nea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atwu.data.schema import Example
+from atwu.evaluation.result import EvalResult, RowValues, row_id
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures.curves import mask_note
 from atwu.report.report_records import Records
 from atwu.report.scored_row import ScoredRow, percent_of_score
 
+ANSWERS_PER_SET = 8
+"""Number of rows per set with sample answers."""
 _TRACED_SETS = {
     "forget": ("Forget rows", "Rows that the methods unlearn."),
     "holdout": ("Holdout rows", "Rows about other subjects, which no model was trained on: do the scores generalize?"),
 }
+_ANSWERED_SETS = {
+    "forget": ("Forget rows", "J_W", "leaked for some prompt", "not leaked for any prompt"),
+    "retain": ("Retain rows", "J_AVG", "right for {value:.0f} % of prompts", "wrong for every prompt"),
+}
+
 RowKey = tuple[str, str, str]
 """Set, question, answer."""
 
@@ -106,3 +116,54 @@ def _scored(row: TracedRow, label: str) -> ScoredRow:
 
 def _snapshots(row: TracedRow) -> list[list[int | None]]:
     return [[None if score is None else percent_of_score(score) for score in snapshot] for snapshot in row.scores]
+
+
+def answers(records: Records) -> list[dict[str, Any]]:
+    """Return sample answers of the first seed of every method, by set; empty if no answers were stored."""
+    rows = [row for run in records.runs if run.trace is not None for row in run.trace.rows]
+    known = {row_id(Example.from_qa(row.question, row.answer)): (row.question, row.answer) for row in rows}
+    results: dict[str, EvalResult] = {**records.references}
+    results |= {label: records.of(label)[0].result for label in records.labels}
+    found = []
+    for split in _ANSWERED_SETS:
+        models = {name: result.rows[split] for name, result in results.items() if split in result.rows}
+        models = {name: rows for name, rows in models.items() if rows.texts.get("answer")}
+        if models:
+            found.append(_answered_set(records, split, models, known))
+    return found
+
+
+def _answered_set(
+    records: Records, split: str, models: Mapping[str, RowValues], known: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    """Answers to rows that most methods have, first those whose question is known.
+
+    Args:
+        known: name of a row -> its question and answer, where traces contain them.
+    """
+    labels = [name for name in models if name in records.labels] or list(models)
+    ids = Counter(models[name].ids for name in labels).most_common(1)[0][0]
+    others = [name for name, rows in models.items() if rows.ids != ids]
+    same = {name: rows for name, rows in models.items() if rows.ids == ids}
+    first = [place for place, name in enumerate(ids) if name in known]
+    spread = [place for place in range(0, len(ids), max(1, len(ids) // ANSWERS_PER_SET)) if place not in first]
+    subjects = next(iter(same.values())).subjects
+    shown = []
+    for number, place in enumerate(sorted((first + spread)[:ANSWERS_PER_SET]), start=1):
+        name, subject = ids[place], subjects[place]
+        question, truth = known.get(name, ("", None))
+        lines = [] if truth is None else [{"who": "in the data", "kind": "truth", "said": truth, "verdict": ""}]
+        lines += [{"who": who, "kind": "model", **_answer(rows, split, place)} for who, rows in same.items()]
+        title = question or (f"About {subject}" if subject != name else f"Row {number}")
+        shown.append({"name": title, "lines": lines})
+    about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
+    return {"split": split, "title": _ANSWERED_SETS[split][0], "about": about, "rows": shown}
+
+
+def _answer(rows: RowValues, split: str, place: int) -> dict[str, str]:
+    """Return an answer and its verdict."""
+    _, metric, yes, no = _ANSWERED_SETS[split]
+    value = rows.metrics.get(metric, (None,) * len(rows.ids))[place]
+    verdict = "" if value is None else yes.format(value=value) if value > 0 else no
+    mark = ("yes leak" if split == "forget" else "yes") if value else ""
+    return {"said": rows.texts["answer"][place], "verdict": verdict, "mark": mark}
