@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks.probes import RwkuProbe
+from atwu.benchmarks.base import RwkuProbe
 from atwu.benchmarks.rwku_probes import ATTACKS, CANONICAL_FORGET, PROBES, SURROGATE_RETAIN, load_probes, rwku_tables
 
 ORLA, TAVI = "Órla Venn", "Tavi Brook"

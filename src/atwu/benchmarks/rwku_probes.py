@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from atwu.benchmarks.base import ProbeKind, Probes, RwkuProbe
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.probes import ProbeKind, RwkuProbe, RwkuProbes
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.records import Record
 
@@ -185,7 +185,7 @@ _COMPLETE = "Fill in the blank in the text below. Give only the missing words."
 _ANSWER = "Give a short answer to the question below."
 
 
-def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> RwkuProbes:
+def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> Probes:
     """Read the probes of some subjects.
 
     Args:
@@ -212,7 +212,7 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
             f"{tables.folder or 'RWKU'} has no probes about {with_close_names(unknown, known)}. It has {len(known)} subjects; "
             "a name must be spelled as in the files, with its accents, commas and capitals."
         )
-    return RwkuProbes(tuple(probes), wanted, duplicates, left_out)
+    return Probes("rwku", tuple(probes), wanted, duplicates, left_out)
 
 
 def parse_probe(kind: ProbeKind, record: Record) -> tuple[RwkuProbe, str]:

@@ -114,7 +114,7 @@ class Records:
     @cached_property
     def table(self) -> Table:
         """All metrics of all models."""
-        return table_of(self.results, runs={label: len(self.of(label)) for label in self.labels})
+        return table_of(self.results)
 
 
 _LONGEST = 100

@@ -45,8 +45,8 @@ def _overview(board: Board) -> dict[str, Any]:
     columns, cells = [], []
     for study in board.studies:
         key = leading_metric(study.records)
-        (head,) = study.table.only([key]).heads if key else (None,)
-        rows = study.table.only([key] if key else []).frame
+        (head,) = study.records.table.only([key]).heads if key else (None,)
+        rows = study.records.table.only([key] if key else []).frame
         cells.append({cell.label: cell for cell in rows.itertuples()})
         columns.append(
             {
@@ -70,13 +70,13 @@ def _overview(board: Board) -> dict[str, Any]:
 
 def _section(study: BoardStudy, place: int) -> dict[str, Any]:
     """Return what the page shows of a study."""
-    records, every = study.records, study.table
+    records, every = study.records, study.records.table
     table = every.only(headline_metrics(records))
     attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))
     drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
     return {
         "facts": study.facts,
-        "key_facts": facts(records, study.seeds),
+        "key_facts": facts(records),
         "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
         "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
         "attacks": attacks and attacks | {"name": f"attacks-{place}"},

@@ -41,7 +41,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         "page.html",
         title=records.title,
         summary=summary(records, focus=focus),
-        facts=facts(records, {label: len(records.of(label)) for label in records.labels}),
+        facts=facts(records),
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
         traced=traced(records),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atwu.data.schema import Example
-from atwu.evaluation.result import EvalResult, RowValues, row_id
+from atwu.evaluation.result import row_id
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures.curves import mask_note
@@ -27,7 +27,7 @@ _TRACED_SETS = {
 }
 _ANSWERED_SETS = {
     "forget": ("Forget rows", "J_W", "leaked for some prompt", "not leaked for any prompt"),
-    "retain": ("Retain rows", "J_AVG", "right for {value:.0f} % of prompts", "wrong for every prompt"),
+    "retain": ("Retain rows", "J_AVG", "right for {:.0f} % of prompts", "wrong for every prompt"),
 }
 
 RowKey = tuple[str, str, str]
@@ -119,51 +119,35 @@ def _snapshots(row: TracedRow) -> list[list[int | None]]:
 
 
 def answers(records: Records) -> list[dict[str, Any]]:
-    """Return sample answers of the first seed of every method, by set; empty if no answers were stored."""
-    rows = [row for run in records.runs if run.trace is not None for row in run.trace.rows]
-    known = {row_id(Example.from_qa(row.question, row.answer)): (row.question, row.answer) for row in rows}
-    results: dict[str, EvalResult] = {**records.references}
-    results |= {label: records.of(label)[0].result for label in records.labels}
+    """Sample answers of the first seed of every method, by set: rows that most methods have, known questions first."""
+    traces = [run.trace for run in records.runs if run.trace is not None]
+    known = {row_id(Example.from_qa(row.question, row.answer)): row for trace in traces for row in trace.rows}
+    results = {**records.references, **{label: records.of(label)[0].result for label in records.labels}}
     found = []
-    for split in _ANSWERED_SETS:
+    for split, (title, metric, yes, no) in _ANSWERED_SETS.items():
         models = {name: result.rows[split] for name, result in results.items() if split in result.rows}
         models = {name: rows for name, rows in models.items() if rows.texts.get("answer")}
-        if models:
-            found.append(_answered_set(records, split, models, known))
+        if not models:
+            continue
+        methods = [models[label].ids for label in records.labels if label in models]
+        ids = Counter(methods or [rows.ids for rows in models.values()]).most_common(1)[0][0]
+        others = [name for name, rows in models.items() if rows.ids != ids]
+        places = [place for place, name in enumerate(ids) if name in known]
+        places += range(0, len(ids), max(1, len(ids) // ANSWERS_PER_SET))
+        shown = []
+        for place in list(dict.fromkeys(places))[:ANSWERS_PER_SET]:
+            row, lines = known.get(ids[place]), []
+            if row is not None:
+                lines.append({"who": "in the data", "kind": "truth", "said": row.answer, "verdict": ""})
+            for who, rows in models.items():
+                if rows.ids == ids:
+                    value = rows.metrics[metric][place] if metric in rows.metrics else None
+                    verdict = "" if value is None else yes.format(value) if value > 0 else no
+                    mark = f"yes {split}" if value else ""
+                    lines.append(
+                        {"who": who, "kind": "", "said": rows.texts["answer"][place], "verdict": verdict, "mark": mark}
+                    )
+            shown.append({"name": row.question if row else f"Row {place + 1}: {ids[place]}", "lines": lines})
+        about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
+        found.append({"split": split, "title": title, "about": about, "rows": shown})
     return found
-
-
-def _answered_set(
-    records: Records, split: str, models: Mapping[str, RowValues], known: Mapping[str, tuple[str, str]]
-) -> dict[str, Any]:
-    """Answers to rows that most methods have, first those whose question is known.
-
-    Args:
-        known: name of a row -> its question and answer, where traces contain them.
-    """
-    labels = [name for name in models if name in records.labels] or list(models)
-    ids = Counter(models[name].ids for name in labels).most_common(1)[0][0]
-    others = [name for name, rows in models.items() if rows.ids != ids]
-    same = {name: rows for name, rows in models.items() if rows.ids == ids}
-    first = [place for place, name in enumerate(ids) if name in known]
-    spread = [place for place in range(0, len(ids), max(1, len(ids) // ANSWERS_PER_SET)) if place not in first]
-    subjects = next(iter(same.values())).subjects
-    shown = []
-    for number, place in enumerate(sorted((first + spread)[:ANSWERS_PER_SET]), start=1):
-        name, subject = ids[place], subjects[place]
-        question, truth = known.get(name, ("", None))
-        lines = [] if truth is None else [{"who": "in the data", "kind": "truth", "said": truth, "verdict": ""}]
-        lines += [{"who": who, "kind": "model", **_answer(rows, split, place)} for who, rows in same.items()]
-        title = question or (f"About {subject}" if subject != name else f"Row {number}")
-        shown.append({"name": title, "lines": lines})
-    about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
-    return {"split": split, "title": _ANSWERED_SETS[split][0], "about": about, "rows": shown}
-
-
-def _answer(rows: RowValues, split: str, place: int) -> dict[str, str]:
-    """Return an answer and its verdict."""
-    _, metric, yes, no = _ANSWERED_SETS[split]
-    value = rows.metrics.get(metric, (None,) * len(rows.ids))[place]
-    verdict = "" if value is None else yes.format(value=value) if value > 0 else no
-    mark = ("yes leak" if split == "forget" else "yes") if value else ""
-    return {"said": rows.texts["answer"][place], "verdict": verdict, "mark": mark}
