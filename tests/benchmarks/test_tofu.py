@@ -13,8 +13,9 @@ import pytest
 
 from atwu.benchmarks import tofu as module
 from atwu.benchmarks.dataset_files import Tables, open_tables
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.tofu import PROXY_WARNING, TOFU, TOFU_SPLITS, proxy_spans, tofu_rows
+from atwu.benchmarks.tofu import PROXY_WARNING, TOFU, TOFU_SPLITS, proxy_spans, tofu_benchmark, tofu_rows
 from atwu.data.schema import Example
 
 COUNTS = {
@@ -258,27 +259,70 @@ class TestChecks:
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", ["tofu:", "tofu:forget02", "tofu:forget01_perturbed", "tofu"])
-    def test_unknown_splits(self, copy, name):
-        with pytest.raises(ValueError, match=r"tofu:SPLIT\[:N\].* full, forget01"):
-            tofu_rows(name)
-
-    @pytest.mark.parametrize("count", ["", "0", "-1", "two", "5:5"])
-    def test_bad_counts(self, copy, count):
-        with pytest.raises(ValueError, match=r"\b1\b.* 20\b"):
-            load_rows(f"tofu:forget01:{count}")
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            *((name, r"tofu:SPLIT\[:N\].* full, forget01") for name in ("tofu:", "tofu:forget02")),
+            *((f"tofu:forget01:{count}", r"\b1\b.* 20\b") for count in ("", "0", "-1", "two", "5:5")),
+            ("tofu:full:61", r"\b1 .*\b60\b"),
+        ],
+    )
+    def test_wrong_names(self, copy, name, said):
+        with pytest.raises(ValueError, match=said):
+            load_rows(name)
 
     def test_first_rows(self, copy):
         assert load_rows("tofu:full:7").rows == load_rows("tofu:full").rows[:7]
         assert len(load_rows("tofu:full:60").rows) == 60
-        with pytest.raises(ValueError, match=r"\b1 .*\b60\b"):
-            load_rows("tofu:full:61")
-
-    def test_source(self, copy):
         loaded = load_rows("tofu:forget01", limit=3)
         assert loaded.rows == tofu_rows("tofu:forget01").rows[:3]
         assert loaded.warnings == (PROXY_WARNING,)
         assert loaded.source == "tofu:forget01"
+
+
+class TestBenchmark:
+    def test_sources_and_evaluated_rows(self, copy):
+        copy.write(real_authors=None)
+        benchmark = tofu_benchmark("tofu:forget01")
+        assert benchmark.name == benchmark.forget_source == "tofu:forget01"
+        assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain99"
+        assert benchmark.full_source == "tofu:full"
+        assert [row.question for row in benchmark.forget] == [row["question"] for row in copy.forget01]
+        assert (len(benchmark.retain), len(benchmark.pool), len(benchmark.holdout)) == (30, 40, 20)
+        assert benchmark.extra_retain == {}
+        for line in (
+            "forget01: equal to the last 20 rows of full",
+            "holdout01: none of its rows is in full",
+            "real_authors is not available: skipped",
+            "evaluated: 20 of 20 forget rows and 30 of 40 retain rows",
+        ):
+            assert line in benchmark.checked
+        copy.write(retain_perturbed=None)
+        assert len(tofu_benchmark("tofu:forget01").retain) == 40
+
+    def test_miniature(self, copy):
+        benchmark = tofu_benchmark("tofu:forget01:25")
+        assert benchmark.name == "tofu:forget01:25"
+        assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain99:25"
+        assert benchmark.full_source == "tofu:retain99:25 + tofu:forget01"
+        assert len(benchmark.retain) == len(benchmark.pool) == 25
+        with pytest.raises(ValueError, match=r"\b1 .*\b40\b"):
+            tofu_benchmark("tofu:forget01:41")
+
+    @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
+    @pytest.mark.parametrize(("name", "pool"), [("tofu:forget05", 3800), ("tofu:forget10:600", 600)])
+    def test_real(self, name, pool):
+        benchmark = load_benchmark(name)
+        assert len(benchmark.retain) == 400
+        assert len(benchmark.pool) == pool
+        assert {split: len(rows) for split, rows in benchmark.extra_retain.items()} == {
+            "real_authors": 100,
+            "world_facts": 117,
+        }
+        assert load_rows(benchmark.forget_source).rows == benchmark.forget
+        assert load_rows(benchmark.retain_source).rows == benchmark.pool
+        assert len(benchmark.holdout) == len(benchmark.forget)
+        assert len(load_rows(benchmark.full_source).rows) == pool + len(benchmark.forget)
 
 
 class TestWhere:
@@ -287,15 +331,13 @@ class TestWhere:
         monkeypatch.setenv("ATWU_DATA", str(copy.folder))
         assert open_tables(module.TOFU).folder == found.folder == copy.folder
 
-    def test_a_folder_without_tofu(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("ATWU_DATA", str(tmp_path / "nowhere"))
-        with pytest.raises(FileNotFoundError, match="nowhere/tofu"):
-            load_rows("tofu:full")
-
-    def test_a_missing_table(self, copy):
+    def test_missing_folders_and_tables(self, copy, monkeypatch):
         copy.write(holdout01=None)
         with pytest.raises(FileNotFoundError, match=r"holdout01\.jsonl.* 20 rows"):
             load_rows("tofu:holdout01")
+        monkeypatch.setenv("ATWU_DATA", str(copy.folder / "nowhere"))
+        with pytest.raises(FileNotFoundError, match="nowhere/tofu"):
+            load_rows("tofu:full")
 
     def test_rows_come_from_the_hub_if_the_data_variable_is_not_set(self, copy, monkeypatch):
         asked = []
@@ -315,12 +357,10 @@ class TestWhere:
         with pytest.raises(ValueError, match=r"locuslab/TOFU:forget01:train.* 19 rows.* 20"):
             load_rows("tofu:forget01")
 
-    def test_the_error_of_a_hub_that_does_not_answer_names_an_alternative(self, monkeypatch):
-        def load_dataset(*_, **__):
+        def unreachable(*_, **__):
             raise ConnectionError("Couldn't reach it")
 
-        monkeypatch.delenv("ATWU_DATA", raising=False)
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=unreachable))
         with pytest.raises(ValueError, match=r"ATWU_DATA.*locuslab/TOFU.*Couldn't reach it"):
             load_rows("tofu:full")
 
