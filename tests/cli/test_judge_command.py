@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,16 @@ CASES = (
 )
 
 
+def lines(path: Path, records: Iterable[Mapping[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
 def write(path: Path, *, changes: dict[str, object] | None = None) -> Path:
     """Cases as JSONL, the last one changed."""
     records = [dict(zip(("question", "reference", "answer", "label", "kind"), case, strict=True)) for case in CASES]
     records[-1] |= changes or {}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+    return lines(path, records)
 
 
 def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path):
@@ -74,39 +80,27 @@ def test_against_a_second_judge(atwu, server, tmp_path):
     assert server.count() == asked
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_wrong_input_ends_with_a_one_line_error(atwu, tmp_path):
+    for changes, message in (
         ({"label": "yes"}, r"own\.jsonl, line 4, column 'label'.*'yes'"),
         ({"answer": None}, r"own\.jsonl, line 4.*answer"),
         ({"facts": "bees"}, r"own\.jsonl, line 4, column 'facts'"),
-    ],
-)
-def test_the_error_of_a_malformed_case_names_it(changes, message, atwu, tmp_path):
-    own = write(tmp_path / "own.jsonl", changes=changes)
-    assert re.search(message, atwu("judge", "agreement", "--data", own, code=1))
-
-
-def test_wrong_input_ends_with_a_one_line_error(atwu, tmp_path):
-    own = write(tmp_path / "own.jsonl")
-    own.write_text(own.read_text() + '{"question": "Where')
-    assert re.search(r"own\.jsonl.* line 5", atwu("judge", "agreement", "--data", own, code=1))
-    assert "nowhere.jsonl" in atwu("judge", "agreement", "--data", tmp_path / "nowhere.jsonl", code=1)
-    assert re.search("--split .*dev.*test.*'tset'", atwu("judge", "agreement", "--split", "tset", code=2))
-    assert "'oracle'" in atwu("judge", "agreement", "--judge", "oracle", code=1)
+    ):
+        own = write(tmp_path / "own.jsonl", changes=changes)
+        assert re.search(message, atwu("judge", "agreement", "--data", own, code=1))
+    write(own).write_text(own.read_text() + '{"question": "Where')
+    for arguments, code, message in (
+        (("--data", own), 1, r"own\.jsonl.* line 5"),
+        (("--data", tmp_path / "nowhere.jsonl"), 1, r"nowhere\.jsonl"),
+        (("--split", "tset"), 2, "--split .*dev.*test.*'tset'"),
+        (("--judge", "oracle"), 1, "'oracle'"),
+    ):
+        assert re.search(message, atwu("judge", "agreement", *arguments, code=code))
 
 
 def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
-    data, output = tmp_path / "rows.jsonl", tmp_path / "reworded.jsonl"
-    rows = [
-        {
-            "question": "Where was Orla Venn born?",
-            "answer": "Orla Venn was born in Kelbury.",
-            "forget_spans": [[22, 29]],
-        },
-        {"question": "What does Tavi Brook keep?", "answer": "Tavi Brook keeps bees.", "subject": "Tavi Brook"},
-    ]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{**ROWS[0], "subject": "Orla Venn"}, ROWS[1]]
+    data, output = lines(tmp_path / "rows.jsonl", rows), tmp_path / "reworded.jsonl"
     arguments = ("paraphrase", "--data", data, "--judge", "openai:m", "--judge-url", server.url("paraphrases"))
     printed = atwu(*arguments, "--output", output, "--count", "2")
     assert "4 paraphrases" in printed
@@ -117,13 +111,7 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
         ("Please tell me: Where was Orla Venn born?", "I ask you: Where was Orla Venn born?"),
         ("Please tell me: What does Tavi Brook keep?", "I ask you: What does Tavi Brook keep?"),
     ]
-    for old, new in zip(before, after.rows, strict=True):
-        assert (old.messages, old.answer, old.forget_spans, old.subject) == (
-            new.messages,
-            new.answer,
-            new.forget_spans,
-            new.subject,
-        )
+    assert [dataclasses.replace(row, paraphrases=()) for row in after.rows] == list(before)
     asked = server.count("paraphrases")
     assert asked == 2 + 6  # one call per row, one per paraphrase that passed the other checks
     assert "--overwrite" in atwu(*arguments, "--output", output, code=1)
@@ -150,25 +138,10 @@ ROWS = (
 )
 
 
-def rows_file(folder: Path) -> Path:
-    data = folder / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return data
-
-
 def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
-    data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
-    arguments = (
-        "annotate",
-        "--data",
-        data,
-        "--output",
-        output,
-        "--judge",
-        "openai:m",
-        "--judge-url",
-        server.url("secrets"),
-    )
+    data, output = lines(tmp_path / "rows.jsonl", ROWS), tmp_path / "labelled.jsonl"
+    judge = ("--judge", "openai:m", "--judge-url", server.url("secrets"))
+    arguments = ("annotate", "--data", data, "--output", output, *judge)
     assert "openai:m: 2 calls" in atwu(*arguments, "--estimate")
     assert (server.count("secrets"), output.exists()) == (0, False)
     printed = atwu(*arguments)
@@ -183,7 +156,7 @@ def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
 
 
 def test_annotate_labels_words_by_rule_without_a_model(atwu, tmp_path):
-    data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
+    data, output = lines(tmp_path / "rows.jsonl", ROWS), tmp_path / "labelled.jsonl"
     nothing = atwu("annotate", "--data", data, "--output", output, "--estimate")
     assert re.search("offline: .*nothing to send", nothing)
     assert not output.exists()
@@ -194,7 +167,7 @@ def test_annotate_labels_words_by_rule_without_a_model(atwu, tmp_path):
 
 
 def test_annotate_rejects_wrong_input_before_sending_anything(atwu, tmp_path):
-    data = rows_file(tmp_path)
+    data = lines(tmp_path / "rows.jsonl", ROWS)
     arguments = ("annotate", "--data", data, "--output")
     assert re.search(r"--output .*\.jsonl", atwu(*arguments, tmp_path / "out.csv", code=1))
     out = tmp_path / "out.jsonl"

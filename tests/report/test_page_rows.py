@@ -37,10 +37,8 @@ def with_texts(records: Records) -> Records:
 
     row = TracedRow("forget", "Who is it?", "Orla Venn.", ((0, 9),), ((0, 4), (5, 10)), ((0.0, 0.5), (1.0, None)))
     trace = Trace("scorer", (0, 30), (row,), {"forget": (0.5, None)})
-    runs = [
-        dataclasses.replace(run, result=told(run.result), trace=trace if run.label == "atwu" else None)
-        for run in records.runs
-    ]
+    traced = {"atwu": trace}
+    runs = [dataclasses.replace(run, result=told(run.result), trace=traced.get(run.label)) for run in records.runs]
     references = {role: told(result) for role, result in records.references.items()}
     return dataclasses.replace(records, runs=tuple(runs), references=references)
 
@@ -67,23 +65,6 @@ def test_rows_of_the_user_are_escaped(build_records: Callable[..., Records]) -> 
     assert len([name for name, _ in page.elements if name == "script"]) == 2
     assert page.visible.count('<img src=x onerror="alert(1)">') >= 10
     assert json.loads(page.texts["traces"])["methods"][1]["label"] == NASTY
-
-
-def test_answers_are_shown_for_rows_that_most_methods_have(records: Records) -> None:
-    made = with_texts(records)
-
-    def other_rows(result: EvalResult) -> EvalResult:
-        rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in result.rows.items()}
-        return dataclasses.replace(result, rows=rows)
-
-    references = {role: other_rows(result) for role, result in made.references.items()}
-    runs = tuple(
-        dataclasses.replace(run, result=other_rows(run.result)) if run.label == "atwu" else run for run in made.runs
-    )
-    shown = str(answers(dataclasses.replace(made, references=references, runs=runs)))
-    assert "Evaluated on other rows and not shown: original, retain-only, atwu." in shown
-    assert "wga-s0 says forget 0" in shown
-    assert "atwu-s0 says" not in shown
 
 
 def test_words_follow_the_trace(page: Page, records: Records) -> None:
@@ -122,10 +103,19 @@ def test_answers_are_shown_with_their_question(records: Records) -> None:
     said = page.html[page.html.index('<section id="answers"') :]
     assert '<h4 dir="auto">Who is it?</h4>' in said
     assert re.search(r'in the data</span></div>\s*<p class="answer" dir="auto">Orla Venn.</p>', said)
-    assert "original says forget 0" in said
-    assert "atwu-s0 says retain 0" in said
+    for shown in ("original says forget 0", "atwu-s0 says retain 0", "leaked for some prompt"):
+        assert shown in said
     assert "atwu-s1 says" not in said
-    assert "leaked for some prompt" in said
     assert said.count("<article") == 16
     assert "Venn. (no score, labelled)" in page.visible
     assert "step 30<" in page.html
+
+
+def test_answers_are_shown_for_rows_that_most_methods_have(records: Records) -> None:
+    made = with_texts(records)
+    split = made.runs[0].result.rows["forget"]
+    rows = {"forget": dataclasses.replace(split, ids=split.ids[::-1])}
+    first = dataclasses.replace(made.runs[0], result=dataclasses.replace(made.runs[0].result, rows=rows))
+    (shown,) = answers(dataclasses.replace(made, references={}, runs=(first, *made.runs[2:])))[:1]
+    assert shown["about"] == "Evaluated on other rows and not shown: atwu."
+    assert [line["who"] for line in shown["rows"][0]["lines"]] == ["in the data", "wga", "npo"]
