@@ -99,7 +99,7 @@ def test_labels_give_tiers_and_their_groups(folder: Path) -> None:
     tables = suite_tables("kelbury")
     assert [one.tier for one in retain_rows(tables, "retain_train")] == ["syntactic", "semantic-4", "lexical"]
     assert [one.group for one in retain_rows(tables, "retain_eval")] == ["0", "1-10", "11-15", "general"]
-    groups = [RetainRow(f"semantic-{number}", "", "", "").group for number in (0, 1, 10, 11, 15)]
+    groups = [RetainRow(f"semantic-{number}", "", "").group for number in (0, 1, 10, 11, 15)]
     assert groups == ["0", "1-10", "1-10", "11-15", "11-15"]
 
 

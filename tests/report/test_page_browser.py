@@ -14,7 +14,7 @@ import pytest
 
 from atwu.report.board import Board, BoardStudy, StudyFacts
 from atwu.report.page.board_page import render_board
-from atwu.report.page.report_page import write_report_page
+from atwu.report.page.report_page import render_report_page
 from atwu.report.report_records import Records, leading_metric
 from atwu.report.scored_row import contrast, percent_of_score
 from tests.report.conftest import figures_left_out
@@ -51,7 +51,7 @@ def address(shown: Records, tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("page") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
-        write_report_page(shown, path, command="atwu report study")
+        path.write_text(render_report_page(shown, command="atwu report study"), encoding="utf-8")
     return path.as_uri()
 
 

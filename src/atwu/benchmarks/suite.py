@@ -149,7 +149,6 @@ class RetainRow:
 
     tier: str
     """`semantic-0` (closest) to `semantic-15`, `syntactic`, `lexical` or `general`."""
-    label: str
     question: str
     answer: str
 
@@ -334,4 +333,4 @@ def _retain(record: Record) -> RetainRow:
         raise ValueError(
             f"{where}: label {label!r} names no tier; expected Semantic-NUMBER-..., Syntax-..., Lexical-... or GK-...."
         )
-    return RetainRow(tier, label, columns["question"], columns["answer"])
+    return RetainRow(tier, columns["question"], columns["answer"])

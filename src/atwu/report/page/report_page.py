@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from atwu._files import write_text
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
@@ -24,17 +22,12 @@ _NOTES = {"original": "original model", "retain-only": "never trained on forget 
 SORT = "Click a column header to sort."
 
 
-def write_report_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
-    """Write a report as one self-contained HTML file, atomically.
+def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
+    """Render a report as one self-contained HTML page; equal records give equal pages.
 
     Args:
         command: command that creates this page, shown on it.
     """
-    write_text(path, render_report_page(records, command=command, focus=focus))
-
-
-def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
-    """Render the page; equal records give equal pages."""
     every = records.table
     table = every.only(headline_metrics(records))
     return render_template(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from atwu.data.schema import Example
@@ -32,28 +31,18 @@ _ANSWERED_SETS = {
 
 RowKey = tuple[str, str, str]
 """Set, question, answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMapLine:
-    """One line in the heat maps of every row."""
-
-    label: str
-    seed: int | None
-    trace: Trace
-    rows: Mapping[RowKey, TracedRow]
+HeatMapLine = tuple[str, int | None, Trace, Mapping[RowKey, TracedRow]]
+"""Label, seed, trace and its rows: one line in the heat maps of every row."""
 
 
 def traced(records: Records) -> dict[str, Any] | None:
     """Return introduction, rows by set, and the script's data; None without traces."""
-    lines = []
+    lines: list[HeatMapLine] = []
     for label in records.labels:
         traces = [(run.seed, run.trace) for run in records.of(label) if run.trace is not None and run.trace.steps]
         for seed, trace in traces[:1]:
-            lines.append(
-                HeatMapLine(label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows})
-            )
-    keys = list(dict.fromkeys(key for line in lines for key in line.rows))
+            lines.append((label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
+    keys = list(dict.fromkeys(key for *_, found in lines for key in found))
     if not keys:
         return None
     kinds = []
@@ -62,20 +51,18 @@ def traced(records: Records) -> dict[str, Any] | None:
         rows = [_traced_row(key, lines, place) for place, key in enumerate(keys) if key[0] == split]
         kinds.append({"split": split, "title": title, "about": about, "rows": rows})
     data = {
-        "snapshots": max(len(line.trace.steps) for line in lines),
-        "methods": [
-            {"label": line.label, "steps": line.trace.steps, "auroc": dict(line.trace.auroc)} for line in lines
-        ],
-        "rows": [[_snapshots(line.rows[key]) if key in line.rows else None for line in lines] for key in keys],
+        "snapshots": max(len(trace.steps) for _, _, trace, _ in lines),
+        "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, _, trace, _ in lines],
+        "rows": [[_snapshots(found[key]) if key in found else None for *_, found in lines] for key in keys],
     }
     return {"intro": _intro(records, lines), "kinds": kinds, "data": data}
 
 
 def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
-    without = [label for label in records.labels if label not in {line.label for line in lines}]
+    without = [label for label in records.labels if label not in {name for name, *_ in lines}]
     each = "gives" if len(without) == 1 else "give"
     note = f" Not shown: {', '.join(without)}, which {each} every word the same weight, or have no trace."
-    seeds = {line.label: line.seed for line in lines if line.seed is not None}
+    seeds = {label: seed for label, seed, *_ in lines if seed is not None}
     if len(set(seeds.values())) == 1:
         which = f", in the run with seed {next(iter(seeds.values()))}"
     else:
@@ -94,13 +81,13 @@ def _traced_row(key: RowKey, lines: Sequence[HeatMapLine], place: int) -> dict[s
     shown = [
         {
             "method": number,
-            "label": line.label,
-            "step": line.trace.steps[-1],
-            "auroc": (line.trace.auroc.get(split) or (None,))[-1],
-            "row": _scored(line.rows[key], line.label),
+            "label": label,
+            "step": trace.steps[-1],
+            "auroc": (trace.auroc.get(split) or (None,))[-1],
+            "row": _scored(found[key], label),
         }
-        for number, line in enumerate(lines)
-        if key in line.rows
+        for number, (label, _, trace, found) in enumerate(lines)
+        if key in found
     ]
     return {"place": place, "name": question or answer, "question": question, "lines": shown}
 
