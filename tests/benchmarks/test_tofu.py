@@ -95,6 +95,10 @@ def changed(rows, index, **columns):
     return [row | columns if at == index else row for at, row in enumerate(rows)]
 
 
+def at(index, **columns):
+    return lambda rows: changed(rows, index, **columns)
+
+
 class TestRows:
     def test_forget_rows_have_the_columns_of_the_perturbed_table(self, copy):
         found = read(copy, "tofu:forget01")
@@ -187,70 +191,33 @@ class TestLabels:
 
 class TestChecks:
     @pytest.mark.parametrize(
-        ("split", "table", "change", "match"),
+        ("name", "change", "match"),
         [
-            ("forget01", "forget01", lambda rows: rows[1:], r"forget01\.jsonl.* 19 rows.* 20"),
-            ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
+            ("forget01", lambda rows: rows[1:], r"forget01\.jsonl.* 19 rows.* 20"),
+            ("full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
             (
                 "holdout01",
-                "holdout01",
-                lambda rows: [{"question": row["question"], "text": "x"} for row in rows],
-                r"holdout01\.jsonl, line 1.* question, text, .*question, answer",
+                lambda rows: [{"question": "x", "text": "x"}] * 20,
+                r"line 1.* question, text, .*question, answer",
             ),
+            ("forget01_perturbed", at(5, perturbed_answer=["No."] * 4), "line 6, column 'perturbed_answer'.* 4 .* 5"),
+            ("forget01_perturbed", at(5, perturbed_answer="No."), r"'No\.'.* 5"),
+            ("real_authors_perturbed", at(0, perturbed_answer=["Book 1"]), "'perturbed_answer'.* 1 .* 3"),
+            ("forget01_perturbed", at(3, question="Who?"), r"line 4, column 'question'.*'Who\?'.*'Where was person 43"),
+            ("forget01", lambda rows: [*rows[1:], rows[0]], r"forget01\.jsonl, line 1.*full\.jsonl, line 41"),
+            ("retain99", at(39, answer="Elsewhere."), r"line 40, column 'answer'.*full\.jsonl, line 40"),
+            ("holdout01", lambda rows: [*rows[1:], pair(7)], r"holdout01\.jsonl, line 20.*full\.jsonl, line 8"),
+            ("real_authors", at(1, answer="Book 9"), "line 2, column 'answer'.*'Book 2'.*'Book 9'"),
             (
-                "forget01",
-                "forget01_perturbed",
-                lambda rows: changed(rows, 5, perturbed_answer=["No."] * 4),
-                "line 6, column 'perturbed_answer'.* 4 .* 5",
-            ),
-            ("forget01", "forget01_perturbed", lambda rows: changed(rows, 5, perturbed_answer="No."), r"'No\.'.* 5"),
-            (
-                "real_authors",
                 "real_authors_perturbed",
-                lambda rows: changed(rows, 0, perturbed_answer=["Book 1"]),
-                "'perturbed_answer'.* 1 .* 3",
-            ),
-            (
-                "forget01",
-                "forget01_perturbed",
-                lambda rows: changed(rows, 3, question="Who?"),
-                r"forget01_perturbed\.jsonl, line 4, column 'question'.*'Who\?'.*'Where was person 43",
-            ),
-            (
-                "forget01",
-                "forget01",
-                lambda rows: [*rows[1:], rows[0]],
-                r"forget01\.jsonl, line 1.*full\.jsonl, line 41",
-            ),
-            (
-                "retain99",
-                "retain99",
-                lambda rows: changed(rows, 39, answer="Elsewhere."),
-                r"retain99\.jsonl, line 40, column 'answer'.*full\.jsonl, line 40",
-            ),
-            (
-                "holdout01",
-                "holdout01",
-                lambda rows: [*rows[1:], pair(7)],
-                r"holdout01\.jsonl, line 20.*full\.jsonl, line 8",
-            ),
-            (
-                "real_authors",
-                "real_authors",
-                lambda rows: changed(rows, 1, answer="Book 9"),
-                "line 2, column 'answer'.*'Book 2'.*'Book 9'",
-            ),
-            (
-                "real_authors",
-                "real_authors_perturbed",
-                lambda rows: changed(rows, 1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
-                "line 2, column 'perturbed_answer'.*Book 5",
+                at(1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
+                "line 2, column.*Book 5",
             ),
         ],
     )
-    def test_deviations(self, copy, split, table, change, match):
+    def test_deviations(self, copy, name, change, match):
         with pytest.raises(ValueError, match=match):
-            read(copy, f"tofu:{split}", **{table: change(getattr(copy, table))})
+            read(copy, f"tofu:{name.removesuffix('_perturbed')}", **{name: change(getattr(copy, name))})
 
     def test_an_answer_must_be_an_option(self, copy):
         odd = changed(copy.real_authors, 1, answer="Book 9")
