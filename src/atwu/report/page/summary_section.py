@@ -39,12 +39,11 @@ def facts(records: Records) -> list[tuple[str, str]]:
     """Return key numbers of the evaluation."""
     results = [run.result for run in records.runs]
     seeds = [seeds_of(records.results[label]) for label in records.labels]
-    prompts = [n for each in results for n in each.settings.get("questions_per_row", {}).get("forget", ())]
     entries = [
         ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
         ("seeds each", format_range(seeds)),
         *((f"{split} rows", str(_rows(records, split))) for split in ("forget", "retain")),
-        ("prompts per question", format_range(prompts)),
+        ("prompts per question", records.prompts),
         ("setting", str((records.study.get("setting") or {}).get("name") or "")),
         ("judge", " and ".join(sorted({judge_name(result) for result in results} - {""}))),
     ]
