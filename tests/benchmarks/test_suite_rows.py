@@ -16,7 +16,6 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.suite import (
     ADVERSARIAL_KINDS,
-    FACTS,
     SUITE_TOPICS,
     RetainRow,
     forget_queries,
@@ -27,6 +26,7 @@ from atwu.benchmarks.suite import (
 )
 
 REAL = os.environ.get("ATWU_DATA")
+FACTS = 25
 
 
 def row(question: str, answer: str, label: str, **more: str) -> dict[str, str]:

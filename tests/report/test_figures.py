@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from atwu.evaluation.result import EvalResult
 from atwu.methods.recipe import recipe
 from atwu.report import figures
 from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
@@ -73,46 +72,12 @@ def test_labels_are_readable_inside_the_figure_and_do_not_overlap(name, size, re
         across = min(a.x1, b.x1) - max(a.x0, b.x0)
         along = min(a.y1, b.y1) - max(a.y0, b.y0)
         assert across < 1.5 or along < 1.5, (one, other)
-
-
-@pytest.mark.night
-def test_names_of_a_dense_cluster_overlap_neither_each_other_nor_the_marks(build_records) -> None:
-    """Many methods that are nearly alike, one that destroys and one that changes nothing."""
-    made = build_records(labels=[f"method_{number}" for number in range(24)], seeds=[0])
-    original = made.references["original"]
-
-    def moved(result: EvalResult, left: float, kept: float) -> EvalResult:
-        sets = dict(result.sets)
-        for split, value in (("forget", left), ("retain", kept)):
-            cells = {"probability": original.sets[split].get("probability"), **sets[split]}
-            cells |= {
-                name: dataclasses.replace(cells[name], value=value, low=value - 0.01, high=value + 0.01)
-                for name in ("extraction_strength", "probability")
-                if cells[name] is not None
-            }
-            sets[split] = {name: cell for name, cell in cells.items() if cell is not None}
-        sets["retain"] = {name: cell for name, cell in sets["retain"].items() if name != "J_AVG"}
-        return dataclasses.replace(result, sets=sets)
-
-    places = [(0.1 + 0.02 * (number % 8), 0.8 + 0.015 * (number // 8)) for number in range(22)]
-    places += [(0.0, 0.0), (0.95, 0.95)]
-    runs = tuple(
-        dataclasses.replace(run, result=moved(run.result, *place)) for run, place in zip(made.runs, places, strict=True)
-    )
-    found = FIGURES["trade_off"](dataclasses.replace(made, runs=runs))
-    names = [(text, box) for text, _, box in texts(found) if text.startswith("method_")]
-    assert len(names) == 23
-    assert "Not drawn" in found.caption
-    (axes,) = found.figure.axes
-    marks = [
-        axes.transData.transform((line.get_xdata()[0], line.get_ydata()[0]))
-        for line in axes.lines
-        if line.get_label().startswith("method_")
-    ]
-    for text, box in names:
-        assert not any(box.x0 < x < box.x1 and box.y0 < y < box.y1 for x, y in marks), text
-        others = [other for name, other in names if name != text]
-        assert not any(box.overlaps(other.padded(-1)) for other in others), text
+    for axes in found.figure.axes if name.startswith("trade_off") else ():
+        lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+        marks = {line.get_label(): axes.transData.transform(line.get_xydata()[0]) for line in lines}
+        for text, _, box in words:
+            covered = [mark for mark, (x, y) in marks.items() if box.x0 < x < box.x1 and box.y0 < y < box.y1]
+            assert text not in marks or not covered, text
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -87,15 +87,15 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
         "caption": f"Reference models first, then methods. {SORT}",
         "first": "Model",
         "columns": [
-            {
-                "name": short_name(head.key[1], head.key[0]),
-                "direction": head.direction,
-                "above": head.key[0],
-                "below": f"n = {head.count}",
-                "meaning": _meaning(head),
-                "more": head.key not in table.keys,
-                "ends": ends.get(head.key),
-            }
+            table_column(
+                short_name(head.key[1], head.key[0]),
+                direction=head.direction,
+                above=head.key[0],
+                below=f"n = {head.count}",
+                meaning=_meaning(head),
+                more=head.key not in table.keys,
+                ends=ends.get(head.key),
+            )
             for head in every.heads
         ],
         "rows": [
@@ -179,9 +179,14 @@ _COSTS: Mapping[str, tuple[Callable[[RunRecord], float | None], Callable[[float]
 def _plain_table(
     name: str, caption: str, first: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
-    heads = [{"name": column} | plain for column in columns]
+    heads = [table_column(column) for column in columns]
     return {"name": name, "caption": caption, "first": first, "columns": heads, "rows": rows}
+
+
+def table_column(name: str, **about: Any) -> dict[str, Any]:
+    """Return a column of a page's table; `about` replaces its defaults."""
+    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
+    return {"name": name} | plain | about
 
 
 def table_row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
