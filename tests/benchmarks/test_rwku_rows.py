@@ -1,4 +1,4 @@
-"""Rows of RWKU from a small folder of invented people: which rows are read, dropped and counted."""
+"""Rows and probes of RWKU from small folders of invented people: which are read, dropped and counted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ from typing import Any
 import pytest
 
 from atwu.benchmarks import rwku_probes as tables
+from atwu.benchmarks.base import RwkuProbe
 from atwu.benchmarks.dataset_files import DataSet
 from atwu.benchmarks.rwku import KINDS, rwku_rows
-from atwu.benchmarks.rwku_probes import CANONICAL_FORGET, SURROGATE_RETAIN, load_probes, names_one_of, subject_names
+from atwu.benchmarks.rwku_probes import (
+    ATTACKS,
+    CANONICAL_FORGET,
+    PROBES,
+    SURROGATE_RETAIN,
+    load_probes,
+    names_one_of,
+    rwku_tables,
+    subject_names,
+)
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.rwku_scores import to_prompt
 
@@ -25,12 +35,16 @@ ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"
 PEOPLE = (ORLA, TAVI, SEL)
 
 
-def probe(subject: str, query: str, answer: str, **more: str) -> dict[str, str]:
+def probe(subject: str, query: str, answer: str = "Kelbury", **more: str) -> dict[str, str]:
     return {"subject": subject, "level": "1", "query": query, "type": "cloze", "answer": answer} | more
 
 
-def near(subject: str, query: str, answer: str, neighbour: str = "Norland") -> dict[str, str]:
+def near(subject: str, query: str, answer: str = "Kelbury", neighbour: str = "Norland") -> dict[str, str]:
     return probe(subject, query, answer, neighbor=neighbour)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def pair(subject: str, made_up: str, true: str) -> dict[str, Any]:
@@ -93,8 +107,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "rwku"
     path.mkdir()
     for name, rows in TABLES.items():
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (path / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        write(path / f"{name}.jsonl", rows)
     monkeypatch.setattr(tables, "RWKU_DATA", expecting({name: len(rows) for name, rows in TABLES.items()}))
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
     return path
@@ -174,26 +187,33 @@ def test_subjects() -> None:
         SURROGATE_RETAIN[0],
         CANONICAL_FORGET[0],
     )
-    with pytest.raises(ValueError, match=r"'Orla Venn'.*Órla Venn.*accents"):
-        subject_names("Orla Venn|Tavi Brook", PEOPLE)
-    for word in ("first0", "first4"):
-        with pytest.raises(ValueError, match=rf"{word}.* 3 subjects"):
-            subject_names(word, PEOPLE)
+    for words, said in (
+        ("Orla Venn|Tavi Brook", "'Orla Venn'.*Órla Venn.*accents"),
+        ("first0", "first0.* 3 subjects"),
+        ("first4", "first4.* 3 subjects"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            subject_names(words, PEOPLE)
+    assert len(set(CANONICAL_FORGET)) == len(set(SURROGATE_RETAIN)) == 10
+    assert not set(CANONICAL_FORGET) & set(SURROGATE_RETAIN)
+
+
+SYNTAX = r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["rwku", "rwku:first1", "rwku:first1:aa"],
+    ("name", "said"),
+    [
+        ("rwku", SYNTAX),
+        ("rwku:first1", SYNTAX),
+        ("rwku:first1:aa", SYNTAX),
+        ("rwku:first1:probes:0", "rows per subject .*'0'"),
+        ("rwku:first1!b!c:probes", "no subject 'b!c'"),
+    ],
 )
-def test_malformed_names_raise_errors_that_show_the_syntax(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
+def test_wrong_names_are_rejected(folder: Path, name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
         only_rows(name)
-
-
-def test_wrong_parts_of_names_are_rejected(folder: Path) -> None:
-    for name, said in (("first1:probes:0", "rows per subject .*'0'"), ("first1!b!c:probes", "no subject 'b!c'")):
-        with pytest.raises(ValueError, match=said):
-            only_rows(f"rwku:{name}")
 
 
 def test_an_incomplete_file_is_an_error(folder: Path) -> None:
@@ -205,12 +225,6 @@ def test_an_incomplete_file_is_an_error(folder: Path) -> None:
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"passage\.jsonl .* 7 rows of train_original_passage"):
         only_rows(f"rwku:{ORLA}:passages")
-
-
-def test_the_folder_itself_may_hold_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = only_rows("rwku:first3:probes")
-    monkeypatch.setenv("ATWU_DATA", str(folder))
-    assert only_rows("rwku:first3:probes") == before
 
 
 def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
@@ -231,41 +245,93 @@ def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
 
 
 def test_a_pair_has_two_texts(folder: Path) -> None:
-    text = json.dumps({"subject": ORLA, "prompt": "Who?", "response": ["One."]}) + "\n"
-    (folder / "train_pair_llama3.jsonl").write_text(text, encoding="utf-8")
+    write(folder / "train_pair_llama3.jsonl", [{"subject": ORLA, "prompt": "Who?", "response": ["One."]}])
     with pytest.raises(ValueError, match=r"'response'.* 1 .* 2"):
         rwku_rows(f"rwku:{ORLA}:llama3_pairs")
 
 
-class TestHub:
-    @pytest.fixture
-    def asked(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-        asked = []
+def test_rows_of_the_hub_are_those_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
 
-        def load_dataset(name: str, config: str, split: str | None = None) -> dict[str, list[dict[str, Any]]]:
-            asked.append((name, config))
-            return {"test": [{**row, "id": 1} for row in TABLES[config]]}
+    def load_dataset(name: str, config: str, split: str | None = None) -> dict[str, list[dict[str, Any]]]:
+        asked.append((name, config))
+        return {"test": [{**row, "id": 1} for row in TABLES[config]]}
 
-        monkeypatch.delenv("ATWU_DATA")
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-        return asked
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    names = [f"rwku:first2:{kind}" for kind in KINDS]
+    expected = [only_rows(name) for name in names]
+    monkeypatch.delenv("ATWU_DATA")
+    assert [only_rows(name) for name in names] == expected
+    assert ("jinzhuoran/RWKU", "neighbor_level2") in asked
+    monkeypatch.setattr(tables, "RWKU_DATA", expecting(dict.fromkeys(TABLES, 3)))
+    assert rwku_rows("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
+    with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1.* 4 rows.* 3"):
+        only_rows("rwku:first2:neighbours")
 
-    def test_rows_are_read_from_the_folder(
-        self, asked: list[tuple[str, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        names = [f"rwku:first2:{kind}" for kind in KINDS]
-        found = [only_rows(name) for name in names]
-        assert ("jinzhuoran/RWKU", "neighbor_level2") in asked
-        monkeypatch.setenv("ATWU_DATA", str(folder))
-        assert found == [only_rows(name) for name in names]
 
-    def test_a_folder_may_have_any_number_of_passages(
-        self, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tables, "RWKU_DATA", expecting(dict.fromkeys(TABLES, 3)))
-        assert rwku_rows("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
-        with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1.* 4 rows.* 3"):
-            only_rows("rwku:first2:neighbours")
+def probes_of(folder: Path, subjects: list[str], *, caps: Any = tables.CAPS, **rows: list[dict[str, Any]]) -> Any:
+    """The probes of five files; those not given hold one row per subject."""
+    for kind, name in PROBES.items():
+        usual = [probe(subject, "Who?", type="role play", neighbor="Norland") for subject in (ORLA, TAVI)]
+        write(folder / f"{name}.jsonl", rows.get(kind, usual))
+    return load_probes(rwku_tables(folder), subjects=subjects, caps=caps)
+
+
+def test_probes_of_the_chosen_subjects_are_in_the_order_of_the_files(tmp_path: Path) -> None:
+    rows = {
+        "fb": [probe(TAVI, "Tavi lives in ___.", "Sel"), probe(ORLA, "Orla was born in ___.")],
+        "aa": [probe(ORLA, "¿Dónde?", type="cross-lingual (Spanish)"), probe(ORLA, "Who?", type="affirmative suffix")],
+    }
+    found = probes_of(tmp_path, [ORLA], **rows).probes
+    assert [each.kind for each in found] == ["fb", "qa", "aa", "aa", "neighbour_fb", "neighbour_qa"]
+    assert found[0] == RwkuProbe("fb", ORLA, "Orla was born in ___.", "Kelbury")
+    assert [each.attack for each in found[2:4]] == ["cross-lingual", "affirmative suffix"]
+    assert found[4].neighbour == "Norland"
+    both = probes_of(tmp_path, [ORLA, TAVI], **rows).probes
+    assert both == probes_of(tmp_path, [TAVI, unicodedata.normalize("NFD", ORLA)], **rows).probes
+    assert [each.subject for each in both if each.kind == "fb"] == [TAVI, ORLA]
+
+
+def test_probes_equal_in_every_column_are_dropped_and_counted(tmp_path: Path) -> None:
+    row, cold = probe(ORLA, "Orla was born in ___."), [near(ORLA, "___ is cold."), near(TAVI, "___ is cold.")]
+    found = probes_of(tmp_path, [ORLA, TAVI], fb=[row, row, row | {"answer": "Sel"}, row], neighbour_fb=cold)
+    assert found.duplicates == dict.fromkeys(PROBES, 0) | {"fb": 2}
+    assert [each.answer for each in found.probes if each.kind == "fb"] == ["Kelbury", "Sel"]
+
+
+def test_limits_keep_evenly_spaced_probes(tmp_path: Path) -> None:
+    rows = {
+        "qa": [probe(ORLA, f"Who {number}?") for number in range(10)],
+        "aa": [probe(ORLA, f"Why {number}?", type="reverse query") for number in range(1000)],
+    }
+    found = probes_of(tmp_path, [ORLA], caps={"qa": 4}, **rows)
+    assert [each.query for each in found.probes if each.kind == "qa"] == ["Who 0?", "Who 2?", "Who 5?", "Who 7?"]
+    assert found.left_out["qa"] == 6
+    usual = probes_of(tmp_path, [ORLA], **rows)
+    assert sum(each.kind == "aa" for each in usual.probes) == 400
+    assert usual.left_out == dict.fromkeys(PROBES, 0) | {"aa": 600}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({}, r"'Orla Venn'.*Órla Venn.*2 subjects.*accents"),
+        ({"qa": [{"subject": ORLA, "query": "Who?", "answer": 7}]}, r"forget_level2\.jsonl, line 1.*type, answer"),
+        ({"aa": [probe(ORLA, "Who?", type="bribery")]}, "line 1.*'bribery'"),
+    ],
+)
+def test_faulty_subjects_and_probes_are_named(tmp_path: Path, rows: dict[str, Any], said: str) -> None:
+    with pytest.raises(FileNotFoundError, match=r"forget_level1\.jsonl, forget_level2"):
+        rwku_tables(tmp_path)
+    with pytest.raises(ValueError, match=said):
+        probes_of(tmp_path, ["Orla Venn", TAVI], **rows)
+
+
+def test_every_spelling_of_the_attacks_has_a_family(tmp_path: Path) -> None:
+    rows = [probe(ORLA, f"{name}?", type=name) for name in (*ATTACKS, "cross lingual (German)")]
+    found = probes_of(tmp_path, [ORLA], aa=rows).probes
+    assert [each.attack for each in found if each.kind == "aa"] == [*ATTACKS.values(), "cross-lingual"]
+    assert len(ATTACKS) == 9
 
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atwu.benchmarks.base import Probes
 from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.probes import Probes
 from atwu.benchmarks.sources import load_rows
 from atwu.cli.app import run_cli
 from atwu.data.text_chunks import text_chunks
@@ -66,6 +66,7 @@ def probes_of(name) -> Probes:
     ("name", "forget", "retain", "trained", "checked"),
     [
         ("lume", 21, 21, 42, "forget: 21 rows of 3 documents"),
+        ("lume", 21, 21, 42, "forget: 21 rows instead of the 2732 published; not comparable with published numbers"),
         ("lume:2", 21, 21, 42, "members and non-members found"),
         ("muse:news", 4, 12, 28, "raw/retain1: 12 rows in 12 chunks"),
         ("muse:news:scal_2", 4, 12, 28, "knowmem/forget_qa: 22 rows"),
@@ -93,12 +94,6 @@ def test_folds_of_muse_grow_or_follow_one_another(data):
     )
     for fold, rows in enumerate(grown, start=1):
         assert [row.answer for row in rows] == [row.answer for part in one_by_one[:fold] for row in part]
-
-
-def test_copies_of_another_size_are_named(data):
-    assert "forget: 21 rows instead of the 2732 published; not comparable with published numbers" in (
-        load_benchmark("lume").checked
-    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +125,7 @@ def test_errors_of_benchmarks_say_what_is_allowed(data, name, said):
         ("knowundo:privacy:train", "unlearn_train"),
     ],
 )
-def test_errors_of_sources_say_what_is_allowed(data, source, said):
+def test_errors_of_sources_say_what_is_allowed(source, said):
     with pytest.raises(ValueError, match=said):
         load_rows(source)
 
@@ -155,10 +150,7 @@ def test_a_malformed_lume_row_is_named(tmp_path, monkeypatch, row):
         (tmp_path / f"{split}.jsonl").write_text(json.dumps(row | {"input": "a", "output": "b"}))
     with pytest.raises(ValueError, match=r"forget.jsonl, line 1.* must end in sc or qa"):
         load_benchmark("lume")
-
-
-def test_without_a_folder_lume_says_where_to_get_it(monkeypatch):
-    monkeypatch.delenv("ATWU_DATA", raising=False)
+    monkeypatch.delenv("ATWU_DATA")
     with pytest.raises(FileNotFoundError, match=r"not on the Hub.*github.com/amazon-science.*ATWU_DATA"):
         load_rows("lume:forget")
 
@@ -390,16 +382,14 @@ def test_the_hub_is_read_through_datasets(folder, tmp_path, monkeypatch):
 
 def test_the_list_says_where_data_are(data, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    run_cli(["benchmarks"])
-    printed = capsys.readouterr().out
-    for name, where in (
-        ("people:tiny", "in the package"),
-        ("lume ", f"in {data / 'lume'}"),
-        ("tofu:", "not in ATWU_DATA"),
-    ):
-        assert any(name in line and where in line for line in printed.splitlines()), name
+
+    def printed(name: str, where: str) -> bool:
+        run_cli(["benchmarks"])
+        return any(name in line and where in line for line in capsys.readouterr().out.splitlines())
+
+    assert printed("people:tiny", "in the package")
+    assert printed("lume ", f"in {data / 'lume'}")
+    assert printed("tofu:", "not in ATWU_DATA")
     monkeypatch.delenv("ATWU_DATA")
-    run_cli(["benchmarks"])
-    printed = capsys.readouterr().out
-    for name, where in (("lume ", "ATWU_DATA is not set"), ("muse:news", "Hub: muse-bench/MUSE-News")):
-        assert any(name in line and where in line for line in printed.splitlines()), name
+    assert printed("lume ", "ATWU_DATA is not set")
+    assert printed("muse:news", "Hub: muse-bench/MUSE-News")

@@ -36,167 +36,129 @@ def save(folder: Path, name: str, data: bytes) -> Path:
     return path
 
 
-class TestJsonl:
-    @pytest.mark.parametrize(
-        "data",
-        [
-            jsonl(ROWS),
-            jsonl(ROWS, end="\r\n"),
-            b"\xef\xbb\xbf" + jsonl(ROWS),
-            b"\n  \n" + jsonl(ROWS, end="\n\n"),
-            jsonl(ROWS).removesuffix(b"\n"),
-        ],
-        ids=["plain", "crlf", "bom", "blank lines", "no last newline"],
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.jsonl", jsonl(ROWS)),
+        ("a.jsonl", jsonl(ROWS, end="\r\n")),
+        ("a.jsonl", b"\xef\xbb\xbf" + jsonl(ROWS)),
+        ("a.jsonl", b"\n  \n" + jsonl(ROWS, end="\n\n")),
+        ("a.jsonl", jsonl(ROWS).removesuffix(b"\n")),
+        ("a.json", b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode()),
+    ],
+    ids=["plain", "crlf", "bom", "blank lines", "no last newline", "list"],
+)
+def test_accepted_files(tmp_path, name, data):
+    path = save(tmp_path, name, data)
+    loaded = load_rows(path)
+    assert loaded.rows == EXPECTED
+    assert loaded.warnings == ()
+    assert loaded.source == str(path)
+    assert load_rows(str(path)) == loaded
+
+
+@pytest.mark.parametrize("char", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c"])
+def test_other_line_separators_never_split_a_line(tmp_path, char):
+    row = {"question": "Who?", "answer": f"Pella{char}Oduya"}
+    escaped = char < "\x20"  # JSON wants control characters escaped
+    data = json.dumps(row, ensure_ascii=escaped).encode() + b"\n"
+    assert load_rows(save(tmp_path, "a.jsonl", data)).rows[0].answer == f"Pella{char}Oduya"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "match"),
+    [
+        ("a.jsonl", b"", "rows"),
+        ("a.jsonl", b"\xef\xbb\xbf\n\r\n", "rows"),
+        ("a.jsonl", jsonl(ROWS) + b'{"question": "Who?" "answer"}\n', r"a\.jsonl, line 3, column 21.*JSON"),
+        ("a.jsonl", jsonl(ROWS) + b'\n{"text": "caf\xe9"}\n', r"a\.jsonl, line 4.*UTF-8.*0xe9"),
+        ("a.jsonl", "text".encode("utf-16"), "line 1.*UTF-8"),
+        ("a.jsonl", b'["a"]\n', r"row 1.*object"),
+        ("a.jsonl", jsonl(ROWS) + b'{"question": "Who?", "answer": ""}\n', r"a\.jsonl, line 3, column 'answer'.*empty"),
+        ("a.jsonl", b'{"text": "abc", "forget_spans": [[0, 9]]}\n', r"line 1, column 'forget_spans'.*3 characters"),
+        ("a.json", b'{"data": [{"text": "a"}]}', r"a\.json, line 1: no usable columns.*data"),
+        ("a.json", b'{\n"data": [{"text": "a"}]}', "one JSON object per line, or one list of objects"),
+        ("a.json", b'"a"', "expected an object"),
+        ("a.json", b"[]", "rows"),
+        ("a.json", b"", "rows"),
+        ("a.json", b'[{"text": "a"}, 3]', r"a\.json, row 2.*object"),
+        ("a.json", b'[{"text": "a"},\n {"text": }]', r"a\.json, line 2, column 11.*JSON"),
+        ("a.json", b'[{"text": "a"},\n {"text": "\xff"}]', "line 2.*UTF-8"),
+        ("a.json", b'[{"text": "a"}, {"text": "", "id": 1}]', r"a\.json, row 2, column 'text'"),
+        ("a.csv", b"", "rows"),
+        ("a.csv", b"question,answer\n", "rows"),
+        ("a.csv", b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer'"),
+        ("a.csv", b"question,answer\nWho?,Pella,Oduya\n", r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)"),
+        ("a.csv", b"question,question\nWho?,Pella\n", "column 'question'"),
+        ("a.csv", b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\).*CSV"),
+        ("a.csv", b"text\nPella\ncaf\xe9\n", "line 3.*UTF-8"),
+        ("a.csv", b'text,forget_spans\nPella,"[[0]]"\n', r"a\.csv, row 1, column 'forget_spans'"),
+        ("a.parquet", b"PAR0 nothing here", "Parquet"),
+        ("a.arrow", b"ARROW1 nothing here", r"a\.arrow, .*row 0.*Arrow"),
+        ("a.txt", b"Pella", r"'\.txt'.*\.jsonl, \.json, \.csv.*\.parquet"),
+    ],
+)
+def test_errors_name_file_and_place(tmp_path, name, data, match):
+    with pytest.raises(ValueError, match=match):
+        load_rows(save(tmp_path, name, data))
+
+
+def test_duplicates_and_ignored_columns_are_counted_in_warnings(tmp_path):
+    loaded = load_rows(save(tmp_path, "a.jsonl", jsonl([*ROWS, ROWS[0], ROWS[0]])))
+    assert len(loaded.rows) == 4
+    assert len(loaded.warnings) == 1
+    assert re.search(r"\b2 of 4\b", loaded.warnings[0])
+    turns = [{"role": "user", "content": "Who?", "name": "x"}, {"role": "assistant", "content": "Pella."}]
+    rows = [{**ROWS[0], "zeta": 1, "id": 2}, {**ROWS[1], "id": 3}, {"messages": turns}]
+    loaded = load_rows(save(tmp_path, "a.jsonl", jsonl(rows)))
+    assert len(loaded.warnings) == 1
+    assert loaded.warnings[0].endswith(": id, messages.name, zeta")
+
+
+def test_limit_stops_before_the_rows_after_it(tmp_path):
+    path = save(tmp_path, "a.jsonl", jsonl(ROWS) + b"broken\n")
+    assert load_rows(path, limit=2).rows == EXPECTED
+    assert load_rows(path, limit=1).rows == EXPECTED[:1]
+    with pytest.raises(ValueError, match=r"limit.* 1"):
+        load_rows(path, limit=0)
+
+
+def test_fingerprint_depends_on_content_not_on_the_file(tmp_path):
+    first = load_rows(save(tmp_path, "a.jsonl", jsonl(ROWS)))
+    assert first.fingerprint == load_rows(save(tmp_path, "b.json", json.dumps(ROWS).encode())).fingerprint
+    assert first.fingerprint != load_rows(tmp_path / "a.jsonl", limit=1).fingerprint
+
+
+def test_csv_with_quotes_newlines_and_json_cells(tmp_path):
+    data = (
+        "\ufeffquestion,answer,forget_spans,paraphrases,subject\r\n"
+        '"Who, exactly?","Pella\nOduya\u2028.","[[0, 5]]","[""Whose bees?""]",Pella\r\n'
+        "\r\n"
+        "Where?,Karsund,,,\r\n"
     )
-    def test_accepted(self, tmp_path, data):
-        loaded = load_rows(save(tmp_path, "a.jsonl", data))
-        assert loaded.rows == EXPECTED
-        assert loaded.warnings == ()
-        assert loaded.source == str(tmp_path / "a.jsonl")
-
-    @pytest.mark.parametrize("char", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c"])
-    def test_other_line_separators_never_split_a_line(self, tmp_path, char):
-        row = {"question": "Who?", "answer": f"Pella{char}Oduya"}
-        escaped = char < "\x20"  # JSON wants control characters escaped
-        data = json.dumps(row, ensure_ascii=escaped).encode() + b"\n"
-        assert load_rows(save(tmp_path, "a.jsonl", data)).rows[0].answer == f"Pella{char}Oduya"
-
-    def test_path_and_string_give_the_same(self, tmp_path):
-        path = save(tmp_path, "a.jsonl", jsonl(ROWS))
-        assert load_rows(str(path)) == load_rows(path)
-
-    @pytest.mark.parametrize(
-        ("data", "match"),
-        [
-            (b"", "rows"),
-            (b"\xef\xbb\xbf\n\r\n", "rows"),
-            (jsonl(ROWS) + b'{"question": "Who?" "answer"}\n', r"a\.jsonl, line 3, column 21.*JSON"),
-            (jsonl(ROWS) + b'\n{"text": "caf\xe9"}\n', r"a\.jsonl, line 4.*UTF-8.*0xe9"),
-            ("text".encode("utf-16"), "line 1.*UTF-8"),
-            (b'["a"]\n', r"row 1.*object"),
-            (jsonl(ROWS) + b'{"question": "Who?", "answer": ""}\n', r"a\.jsonl, line 3, column 'answer'.*empty"),
-            (b'{"text": "abc", "forget_spans": [[0, 9]]}\n', r"a\.jsonl, line 1, column 'forget_spans'.*3 characters"),
-        ],
+    more = {"forget_spans": ((0, 5),), "paraphrases": ("Whose bees?",), "subject": "Pella"}
+    assert load_rows(save(tmp_path, "a.csv", data.encode())).rows == (
+        Example.from_qa("Who, exactly?", "Pella\nOduya\u2028.", **more),
+        Example.from_qa("Where?", "Karsund"),
     )
-    def test_errors_name_file_and_line(self, tmp_path, data, match):
-        with pytest.raises(ValueError, match=match):
-            load_rows(save(tmp_path, "a.jsonl", data))
-
-    def test_duplicates_are_kept_and_counted(self, tmp_path):
-        loaded = load_rows(save(tmp_path, "a.jsonl", jsonl([*ROWS, ROWS[0], ROWS[0]])))
-        assert len(loaded.rows) == 4
-        assert len(loaded.warnings) == 1
-        assert re.search(r"\b2 of 4\b", loaded.warnings[0])
-
-    def test_ignored_columns_are_reported_once(self, tmp_path):
-        turns = [{"role": "user", "content": "Who?", "name": "x"}, {"role": "assistant", "content": "Pella."}]
-        rows = [{**ROWS[0], "zeta": 1, "id": 2}, {**ROWS[1], "id": 3}, {"messages": turns}]
-        loaded = load_rows(save(tmp_path, "a.jsonl", jsonl(rows)))
-        assert len(loaded.warnings) == 1
-        assert loaded.warnings[0].endswith(": id, messages.name, zeta")
-
-    def test_limit_stops_before_the_rows_after_it(self, tmp_path):
-        path = save(tmp_path, "a.jsonl", jsonl(ROWS) + b"broken\n")
-        assert load_rows(path, limit=2).rows == EXPECTED
-        assert load_rows(path, limit=1).rows == EXPECTED[:1]
-        with pytest.raises(ValueError, match=r"limit.* 1"):
-            load_rows(path, limit=0)
-
-    def test_fingerprint_depends_on_content_not_on_the_file(self, tmp_path):
-        first = load_rows(save(tmp_path, "a.jsonl", jsonl(ROWS)))
-        second = load_rows(save(tmp_path, "b.json", json.dumps(ROWS).encode()))
-        assert first.fingerprint == second.fingerprint
-        assert first.fingerprint != load_rows(tmp_path / "a.jsonl", limit=1).fingerprint
 
 
-class TestJson:
-    def test_list_of_objects(self, tmp_path):
-        data = b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode()
-        assert load_rows(save(tmp_path, "a.json", data)).rows == EXPECTED
+def test_parquet_with_lists_and_nulls(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
 
-    @pytest.mark.parametrize(
-        ("data", "match"),
-        [
-            (b'{"data": [{"text": "a"}]}', r"a\.json, line 1: no usable columns.*data"),
-            (b'{\n"data": [{"text": "a"}]}', "one JSON object per line, or one list of objects"),
-            (b'"a"', "expected an object"),
-            (b"[]", "rows"),
-            (b"", "rows"),
-            (b'[{"text": "a"}, 3]', r"a\.json, row 2.*object"),
-            (b'[{"text": "a"},\n {"text": }]', r"a\.json, line 2, column 11.*JSON"),
-            (b'[{"text": "a"},\n {"text": "\xff"}]', "line 2.*UTF-8"),
-            (b'[{"text": "a"}, {"text": "", "id": 1}]', r"a\.json, row 2, column 'text'"),
-        ],
-    )
-    def test_errors(self, tmp_path, data, match):
-        with pytest.raises(ValueError, match=match):
-            load_rows(save(tmp_path, "a.json", data))
+    def load(rows):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+        return load_rows(tmp_path / "a.parquet")
 
-
-class TestCsv:
-    def test_quotes_newlines_and_json_cells(self, tmp_path):
-        data = (
-            "\ufeffquestion,answer,forget_spans,paraphrases,subject\r\n"
-            '"Who, exactly?","Pella\nOduya\u2028.","[[0, 5]]","[""Whose bees?""]",Pella\r\n'
-            "\r\n"
-            "Where?,Karsund,,,\r\n"
-        )
-        loaded = load_rows(save(tmp_path, "a.csv", data.encode()))
-        assert loaded.rows == (
-            Example.from_qa(
-                "Who, exactly?",
-                "Pella\nOduya\u2028.",
-                forget_spans=((0, 5),),
-                paraphrases=("Whose bees?",),
-                subject="Pella",
-            ),
-            Example.from_qa("Where?", "Karsund"),
-        )
-
-    @pytest.mark.parametrize(
-        ("data", "match"),
-        [
-            (b"", "rows"),
-            (b"question,answer\n", "rows"),
-            (b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer'"),
-            (b"question,answer\nWho?,Pella,Oduya\n", r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)"),
-            (b"question,question\nWho?,Pella\n", "column 'question'"),
-            (b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\).*CSV"),
-            (b"text\nPella\ncaf\xe9\n", "line 3.*UTF-8"),
-            (b'text,forget_spans\nPella,"[[0]]"\n', r"a\.csv, row 1, column 'forget_spans'"),
-        ],
-    )
-    def test_errors_name_the_row(self, tmp_path, data, match):
-        with pytest.raises(ValueError, match=match):
-            load_rows(save(tmp_path, "a.csv", data))
-
-
-class TestParquet:
-    def write(self, path, rows):
-        arrow = pytest.importorskip("pyarrow")
-        importlib.import_module("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), path)
-        return path
-
-    def test_rows_with_lists_and_nulls(self, tmp_path):
-        rows = [
-            {**ROWS[0], "forget_spans": [[0, 5]], "paraphrases": ["Whose bees?"], "text": None},
-            {**ROWS[1], "forget_spans": None, "paraphrases": None, "text": None},
-        ]
-        loaded = load_rows(self.write(tmp_path / "a.parquet", rows))
-        assert loaded.rows[0].forget_spans == ((0, 5),)
-        assert loaded.rows[0].paraphrases == ("Whose bees?",)
-        assert loaded.rows[1] == EXPECTED[1]
-        assert loaded.warnings == ()
-
-    def test_errors_name_the_row(self, tmp_path):
-        path = self.write(tmp_path / "a.parquet", [ROWS[0], {"question": "Who?", "answer": ""}])
-        with pytest.raises(ValueError, match=r"a\.parquet, row 2, column 'answer'"):
-            load_rows(path)
-
-    def test_not_parquet(self, tmp_path):
-        pytest.importorskip("pyarrow")
-        with pytest.raises(ValueError, match="Parquet"):
-            load_rows(save(tmp_path, "a.parquet", b"PAR0 nothing here"))
+    lists = {"forget_spans": [[0, 5]], "paraphrases": ["Whose bees?"], "text": None}
+    loaded = load([ROWS[0] | lists, ROWS[1] | dict.fromkeys(lists)])
+    assert loaded.rows[0].forget_spans == ((0, 5),)
+    assert loaded.rows[0].paraphrases == ("Whose bees?",)
+    assert loaded.rows[1] == EXPECTED[1]
+    assert loaded.warnings == ()
+    with pytest.raises(ValueError, match=r"a\.parquet, row 2, column 'answer'"):
+        load([ROWS[0], {"question": "Who?", "answer": ""}])
 
 
 @pytest.mark.parametrize("form", ["file", "stream"])
@@ -207,10 +169,6 @@ def test_arrow(tmp_path, form):
     with (ipc.new_file if form == "file" else ipc.new_stream)(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=1)
     assert load_rows(path).rows == load_rows(save(tmp_path, "a.json", json.dumps(ROWS).encode())).rows
-    cut = path.with_name("b.arrow")
-    cut.write_bytes(b"ARROW1 nothing here")
-    with pytest.raises(ValueError, match=r"b\.arrow, .*row 0.*Arrow"):
-        load_rows(cut)
 
 
 class TestNames:
@@ -222,22 +180,23 @@ class TestNames:
         with pytest.raises(FileNotFoundError, match="folder"):
             load_rows(tmp_path / "nowhere" / "forget.jsonl")
 
-    def test_folder_and_unknown_suffix(self, tmp_path):
-        path = save(tmp_path, "a.txt", b"Pella")
-        save(tmp_path, "a.jsonl", b"")
-        with pytest.raises(ValueError, match=r"'\.txt'.*\.jsonl, \.json, \.csv.*\.parquet"):
-            load_rows(path)
-        with pytest.raises(ValueError, match=r"folder.*a\.jsonl"):
+        with pytest.raises(ValueError, match=r"folder.*forget10\.jsonl"):
             load_rows(tmp_path)
 
-    @pytest.mark.parametrize("name", ["forget10", "org/name:a:b:c", "org/name:", "a/b/c", ""])
-    def test_unknown_names(self, name):
-        with pytest.raises(ValueError, match="source"):
-            load_rows(name)
-
-    @pytest.mark.parametrize("name", ["people:tiny", "people:tiny:train", "people:tiny:train:3"])
-    def test_people_source_names_are_checked(self, name):
-        with pytest.raises(ValueError, match=r"people:SIZE:SPLIT\[:N\].*forget, retain, full.*holdout"):
+    @pytest.mark.parametrize(
+        ("name", "match"),
+        [
+            *((name, "source") for name in ("forget10", "org/name:a:b:c", "org/name:", "a/b/c", "")),
+            *((name, "source.*missing") for name in ("people:tiny:forget + ", " + people:tiny:forget", "a + ")),
+            *(
+                (f"people:tiny{rest}", r"people:SIZE:SPLIT\[:N\].*forget, retain, full.*holdout")
+                for rest in ("", ":train", ":train:3")
+            ),
+            *((f"people:tiny:retain:{count}", r"\b1 .*\b72\b") for count in ("0", "73", "x", "", "1:2")),
+        ],
+    )
+    def test_wrong_names(self, name, match):
+        with pytest.raises(ValueError, match=match):
             load_rows(name)
 
     def test_people(self):
@@ -245,11 +204,6 @@ class TestNames:
 
         assert load_rows("people:tiny:forget", limit=3).rows == people("tiny").forget[:3]
         assert load_rows("people:tiny:retain:5").rows == people("tiny").retain[:5]
-
-    @pytest.mark.parametrize("count", ["0", "73", "x", "", "1:2"])
-    def test_a_row_limit_above_the_number_of_people_rows_is_an_error(self, count):
-        with pytest.raises(ValueError, match=r"\b1 .*\b72\b"):
-            load_rows(f"people:tiny:retain:{count}")
 
 
 class TestJoined:
@@ -290,54 +244,38 @@ class TestJoined:
         with pytest.raises(ValueError, match=r"empty\.jsonl"):
             load_rows(f"{path} + {empty}")
 
-    @pytest.mark.parametrize("name", ["people:tiny:forget + ", " + people:tiny:forget", "a + "])
-    def test_a_missing_source_next_to_the_join_sign_is_an_error(self, name):
-        with pytest.raises(ValueError, match=r"source.*missing"):
-            load_rows(name)
-
     def test_a_very_long_name_is_not_taken_for_a_file(self):
         assert len(load_rows(" + ".join(["people:tiny:forget"] * 300), limit=5).rows) == 5
 
 
-class TestHub:
-    @pytest.fixture
-    def asked(self, monkeypatch):
-        asked = []
+HUB = [
+    ("org/bees", ("org/bees", None, None)),
+    ("org/bees:forget10", ("org/bees", "forget10", None)),
+    ("org/bees:two:test", ("org/bees", "two", "test")),
+]
 
-        def load_dataset(name, config, split=None):
-            asked.append((name, config, split))
-            if split is not None:
-                return ROWS
-            return {"train": ROWS, "test": ROWS} if config == "two" else {"train": ROWS}
 
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-        return asked
+def test_hub_names_have_config_and_split(monkeypatch):
+    asked = []
 
-    @pytest.mark.parametrize(
-        ("name", "call"),
-        [
-            ("org/bees", ("org/bees", None, None)),
-            ("org/bees:forget10", ("org/bees", "forget10", None)),
-            ("org/bees:two:test", ("org/bees", "two", "test")),
-        ],
-    )
-    def test_name_config_split(self, asked, name, call):
+    def load_dataset(name, config, split=None):
+        asked.append((name, config, split))
+        return ROWS if split is not None else dict.fromkeys(("train", "test") if config == "two" else ("train",), ROWS)
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    for name, call in HUB:
         loaded = load_rows(name)
-        assert loaded.rows == EXPECTED
-        assert loaded.source == name
-        assert asked == [call]
+        assert (loaded.rows, loaded.source) == (EXPECTED, name)
+        assert asked.pop() == call
+    with pytest.raises(ValueError, match=r"train, test.*org/bees:two:train"):
+        load_rows("org/bees:two")
 
-    def test_a_data_set_with_several_splits_requires_a_choice(self, asked):
-        with pytest.raises(ValueError, match=r"train, test.*org/bees:two:train"):
-            load_rows("org/bees:two")
+    def unreachable(*_, **__):
+        raise ConnectionError("Couldn't reach 'org/bees'")
 
-    def test_a_hub_that_does_not_answer_is_one_error(self, monkeypatch):
-        def load_dataset(*_, **__):
-            raise ConnectionError("Couldn't reach 'org/bees'")
-
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-        with pytest.raises(ValueError, match=r"'org/bees' is not a local file, .*Hub data set: Couldn't reach"):
-            load_rows("org/bees")
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=unreachable))
+    with pytest.raises(ValueError, match=r"'org/bees' is not a local file, .*Hub data set: Couldn't reach"):
+        load_rows("org/bees")
 
 
 def test_require_distinguishes_missing_from_broken_packages(tmp_path, monkeypatch):

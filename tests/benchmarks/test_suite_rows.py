@@ -16,7 +16,6 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.suite import (
     ADVERSARIAL_KINDS,
-    FACTS,
     SUITE_TOPICS,
     RetainRow,
     forget_queries,
@@ -27,6 +26,7 @@ from atwu.benchmarks.suite import (
 )
 
 REAL = os.environ.get("ATWU_DATA")
+FACTS = 25
 
 
 def row(question: str, answer: str, label: str, **more: str) -> dict[str, str]:
@@ -99,29 +99,16 @@ def test_labels_give_tiers_and_their_groups(folder: Path) -> None:
     tables = suite_tables("kelbury")
     assert [one.tier for one in retain_rows(tables, "retain_train")] == ["syntactic", "semantic-4", "lexical"]
     assert [one.group for one in retain_rows(tables, "retain_eval")] == ["0", "1-10", "11-15", "general"]
-    groups = [RetainRow(f"semantic-{number}", "", "", "").group for number in (0, 1, 10, 11, 15)]
+    groups = [RetainRow(f"semantic-{number}", "", "").group for number in (0, 1, 10, 11, 15)]
     assert groups == ["0", "1-10", "1-10", "11-15", "11-15"]
-
-
-def test_paired_tables_of_different_length_are_rejected(folder: Path) -> None:
-    (folder / "retain_train.jsonl").write_text(json.dumps(FILES["retain_train"][0]) + "\n")
-    with pytest.raises(ValueError, match="3 and 1 rows"):
-        forget_train(suite_tables("kelbury"))
 
 
 def test_every_paraphrase_of_a_fact_is_a_question(folder: Path) -> None:
     queries = forget_queries(suite_tables("kelbury"))
     counts = Counter((query.fact, query.modality, query.wording) for query in queries)
-    assert counts == {
-        ("M1", "direct", "original"): 1,
-        ("M1", "direct", "paraphrase"): 1,
-        ("M1", "direct", "blank"): 1,
-        ("M1", "indirect", "original"): 1,
-        ("M1", "indirect", "paraphrase"): 1,
-        ("K1", "direct", "original"): 1,
-        ("K1", "reverse", "original"): 1,
-        ("M1", "direct", "adversarial"): 10,
-    }
+    once = ("M1 direct original", "M1 direct paraphrase", "M1 direct blank", "M1 indirect original")
+    once += ("M1 indirect paraphrase", "K1 direct original", "K1 reverse original")
+    assert counts == {tuple(each.split()): 1 for each in once} | {("M1", "direct", "adversarial"): 10}
     assert {query.answer for query in queries if query.modality == "reverse"} == {"Kelbury mill"}
 
 
@@ -132,22 +119,12 @@ def test_a_copy_without_adversarial_questions_is_read(folder: Path) -> None:
         suite_rows("suite:kelbury:adversarial")
 
 
-def test_an_adversarial_row_needs_every_kind(folder: Path) -> None:
-    broken = [{name: text for name, text in ADVERSARIAL[0].items() if name != "q_riddle"}]
-    (folder / "adversarial.json").write_text(json.dumps(broken))
-    with pytest.raises(ValueError, match="no column 'q_riddle'"):
-        forget_queries(suite_tables("kelbury"))
-
-
 @pytest.mark.parametrize(("split", "rows"), [("forget_train", 3), ("forget_direct", 2), ("forget_queries", 17)])
 def test_sources_have_the_fact_as_subject(folder: Path, split: str, rows: int) -> None:
     loaded = load_rows(f"suite:kelbury:{split}")
     assert len(loaded.rows) == rows
     assert {one.subject for one in loaded.rows} == {"M1", "K1"}
-
-
-def test_a_source_accepts_a_row_limit(folder: Path) -> None:
-    (only,) = load_rows("suite:kelbury:retain_train:1").rows
+    (only,) = load_rows("suite:kelbury:retain_train:1").rows  # a limit
     assert (only.question, only.answer, only.subject) == ("Who founded the Tarn bridge?", "Sel Marrow", "syntactic")
 
 
@@ -165,13 +142,10 @@ def test_the_benchmark_fine_tunes_on_the_facts_that_the_evaluation_asks_about(fo
     }
 
 
-@pytest.mark.parametrize("name", ["suite", "suite:kelbury", "suite:kelbury:nothing"])
-def test_malformed_sources_are_rejected(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="suite:TOPIC:SPLIT"):
-        suite_rows(name)
-
-
-def test_unknown_topics_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_sources_and_unknown_topics_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("suite", "suite:kelbury", "suite:kelbury:nothing"):
+        with pytest.raises(ValueError, match="suite:TOPIC:SPLIT"):
+            suite_rows(name)
     with pytest.raises(FileNotFoundError, match="no forget_train"):
         load_benchmark("suite:kelburry")
     monkeypatch.delenv("ATWU_DATA")
@@ -180,18 +154,28 @@ def test_unknown_topics_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("table", "columns", "message"),
+    ("table", "rows", "message"),
     [
-        ("forget_train", {"label": "M1"}, "FACT-MODALITY"),
-        ("retain_train", {"label": "Nothing"}, "names no tier"),
-        ("retain_train", {"answer": 3}, "nothing in answer"),
+        (
+            "forget_train.jsonl",
+            [FILES["forget_train"][0] | {"label": "M1"}, *FILES["forget_train"][1:]],
+            "FACT-MODALITY",
+        ),
+        (
+            "retain_train.jsonl",
+            [FILES["retain_train"][0] | {"label": "Nothing"}, *FILES["retain_train"][1:]],
+            "no tier",
+        ),
+        ("retain_train.jsonl", [FILES["retain_train"][0] | {"answer": 3}], "nothing in answer"),
+        ("retain_train.jsonl", FILES["retain_train"][:1], "3 and 1 rows"),
+        ("adversarial.jsonl", [ADVERSARIAL[0] | {"q_riddle": ""}], "no column 'q_riddle'"),
     ],
 )
 def test_rows_that_differ_from_the_published_ones_are_rejected(
-    folder: Path, table: str, columns: dict[str, Any], message: str
+    folder: Path, table: str, rows: list[dict[str, Any]], message: str
 ) -> None:
-    rows = [FILES[table][0] | columns, *FILES[table][1:]]
-    (folder / f"{table}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    (folder / "adversarial.json").rename(folder / "adversarial.jsonl")
+    (folder / table).write_text("".join(json.dumps(one) + "\n" for one in rows))
     with pytest.raises(ValueError, match=message):
         load_benchmark("suite:kelbury")
 

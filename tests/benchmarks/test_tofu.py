@@ -13,8 +13,9 @@ import pytest
 
 from atwu.benchmarks import tofu as module
 from atwu.benchmarks.dataset_files import Tables, open_tables
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.tofu import PROXY_WARNING, TOFU, TOFU_SPLITS, proxy_spans, tofu_rows
+from atwu.benchmarks.tofu import PROXY_WARNING, TOFU, TOFU_SPLITS, proxy_spans, tofu_benchmark, tofu_rows
 from atwu.data.schema import Example
 
 COUNTS = {
@@ -92,6 +93,10 @@ def read(copy, name, **changes):
 
 def changed(rows, index, **columns):
     return [row | columns if at == index else row for at, row in enumerate(rows)]
+
+
+def at(index, **columns):
+    return lambda rows: changed(rows, index, **columns)
 
 
 class TestRows:
@@ -186,70 +191,33 @@ class TestLabels:
 
 class TestChecks:
     @pytest.mark.parametrize(
-        ("split", "table", "change", "match"),
+        ("name", "change", "match"),
         [
-            ("forget01", "forget01", lambda rows: rows[1:], r"forget01\.jsonl.* 19 rows.* 20"),
-            ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
+            ("forget01", lambda rows: rows[1:], r"forget01\.jsonl.* 19 rows.* 20"),
+            ("full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
             (
                 "holdout01",
-                "holdout01",
-                lambda rows: [{"question": row["question"], "text": "x"} for row in rows],
-                r"holdout01\.jsonl, line 1.* question, text, .*question, answer",
+                lambda rows: [{"question": "x", "text": "x"}] * 20,
+                r"line 1.* question, text, .*question, answer",
             ),
+            ("forget01_perturbed", at(5, perturbed_answer=["No."] * 4), "line 6, column 'perturbed_answer'.* 4 .* 5"),
+            ("forget01_perturbed", at(5, perturbed_answer="No."), r"'No\.'.* 5"),
+            ("real_authors_perturbed", at(0, perturbed_answer=["Book 1"]), "'perturbed_answer'.* 1 .* 3"),
+            ("forget01_perturbed", at(3, question="Who?"), r"line 4, column 'question'.*'Who\?'.*'Where was person 43"),
+            ("forget01", lambda rows: [*rows[1:], rows[0]], r"forget01\.jsonl, line 1.*full\.jsonl, line 41"),
+            ("retain99", at(39, answer="Elsewhere."), r"line 40, column 'answer'.*full\.jsonl, line 40"),
+            ("holdout01", lambda rows: [*rows[1:], pair(7)], r"holdout01\.jsonl, line 20.*full\.jsonl, line 8"),
+            ("real_authors", at(1, answer="Book 9"), "line 2, column 'answer'.*'Book 2'.*'Book 9'"),
             (
-                "forget01",
-                "forget01_perturbed",
-                lambda rows: changed(rows, 5, perturbed_answer=["No."] * 4),
-                "line 6, column 'perturbed_answer'.* 4 .* 5",
-            ),
-            ("forget01", "forget01_perturbed", lambda rows: changed(rows, 5, perturbed_answer="No."), r"'No\.'.* 5"),
-            (
-                "real_authors",
                 "real_authors_perturbed",
-                lambda rows: changed(rows, 0, perturbed_answer=["Book 1"]),
-                "'perturbed_answer'.* 1 .* 3",
-            ),
-            (
-                "forget01",
-                "forget01_perturbed",
-                lambda rows: changed(rows, 3, question="Who?"),
-                r"forget01_perturbed\.jsonl, line 4, column 'question'.*'Who\?'.*'Where was person 43",
-            ),
-            (
-                "forget01",
-                "forget01",
-                lambda rows: [*rows[1:], rows[0]],
-                r"forget01\.jsonl, line 1.*full\.jsonl, line 41",
-            ),
-            (
-                "retain99",
-                "retain99",
-                lambda rows: changed(rows, 39, answer="Elsewhere."),
-                r"retain99\.jsonl, line 40, column 'answer'.*full\.jsonl, line 40",
-            ),
-            (
-                "holdout01",
-                "holdout01",
-                lambda rows: [*rows[1:], pair(7)],
-                r"holdout01\.jsonl, line 20.*full\.jsonl, line 8",
-            ),
-            (
-                "real_authors",
-                "real_authors",
-                lambda rows: changed(rows, 1, answer="Book 9"),
-                "line 2, column 'answer'.*'Book 2'.*'Book 9'",
-            ),
-            (
-                "real_authors",
-                "real_authors_perturbed",
-                lambda rows: changed(rows, 1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
-                "line 2, column 'perturbed_answer'.*Book 5",
+                at(1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
+                "line 2, column.*Book 5",
             ),
         ],
     )
-    def test_deviations(self, copy, split, table, change, match):
+    def test_deviations(self, copy, name, change, match):
         with pytest.raises(ValueError, match=match):
-            read(copy, f"tofu:{split}", **{table: change(getattr(copy, table))})
+            read(copy, f"tofu:{name.removesuffix('_perturbed')}", **{name: change(getattr(copy, name))})
 
     def test_an_answer_must_be_an_option(self, copy):
         odd = changed(copy.real_authors, 1, answer="Book 9")
@@ -258,27 +226,70 @@ class TestChecks:
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", ["tofu:", "tofu:forget02", "tofu:forget01_perturbed", "tofu"])
-    def test_unknown_splits(self, copy, name):
-        with pytest.raises(ValueError, match=r"tofu:SPLIT\[:N\].* full, forget01"):
-            tofu_rows(name)
-
-    @pytest.mark.parametrize("count", ["", "0", "-1", "two", "5:5"])
-    def test_bad_counts(self, copy, count):
-        with pytest.raises(ValueError, match=r"\b1\b.* 20\b"):
-            load_rows(f"tofu:forget01:{count}")
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            *((name, r"tofu:SPLIT\[:N\].* full, forget01") for name in ("tofu:", "tofu:forget02")),
+            *((f"tofu:forget01:{count}", r"\b1\b.* 20\b") for count in ("", "0", "-1", "two", "5:5")),
+            ("tofu:full:61", r"\b1 .*\b60\b"),
+        ],
+    )
+    def test_wrong_names(self, copy, name, said):
+        with pytest.raises(ValueError, match=said):
+            load_rows(name)
 
     def test_first_rows(self, copy):
         assert load_rows("tofu:full:7").rows == load_rows("tofu:full").rows[:7]
         assert len(load_rows("tofu:full:60").rows) == 60
-        with pytest.raises(ValueError, match=r"\b1 .*\b60\b"):
-            load_rows("tofu:full:61")
-
-    def test_source(self, copy):
         loaded = load_rows("tofu:forget01", limit=3)
         assert loaded.rows == tofu_rows("tofu:forget01").rows[:3]
         assert loaded.warnings == (PROXY_WARNING,)
         assert loaded.source == "tofu:forget01"
+
+
+class TestBenchmark:
+    def test_sources_and_evaluated_rows(self, copy):
+        copy.write(real_authors=None)
+        benchmark = tofu_benchmark("tofu:forget01")
+        assert benchmark.name == benchmark.forget_source == "tofu:forget01"
+        assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain99"
+        assert benchmark.full_source == "tofu:full"
+        assert [row.question for row in benchmark.forget] == [row["question"] for row in copy.forget01]
+        assert (len(benchmark.retain), len(benchmark.pool), len(benchmark.holdout)) == (30, 40, 20)
+        assert benchmark.extra_retain == {}
+        for line in (
+            "forget01: equal to the last 20 rows of full",
+            "holdout01: none of its rows is in full",
+            "real_authors is not available: skipped",
+            "evaluated: 20 of 20 forget rows and 30 of 40 retain rows",
+        ):
+            assert line in benchmark.checked
+        copy.write(retain_perturbed=None)
+        assert len(tofu_benchmark("tofu:forget01").retain) == 40
+
+    def test_miniature(self, copy):
+        benchmark = tofu_benchmark("tofu:forget01:25")
+        assert benchmark.name == "tofu:forget01:25"
+        assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain99:25"
+        assert benchmark.full_source == "tofu:retain99:25 + tofu:forget01"
+        assert len(benchmark.retain) == len(benchmark.pool) == 25
+        with pytest.raises(ValueError, match=r"\b1 .*\b40\b"):
+            tofu_benchmark("tofu:forget01:41")
+
+    @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
+    @pytest.mark.parametrize(("name", "pool"), [("tofu:forget05", 3800), ("tofu:forget10:600", 600)])
+    def test_real(self, name, pool):
+        benchmark = load_benchmark(name)
+        assert len(benchmark.retain) == 400
+        assert len(benchmark.pool) == pool
+        assert {split: len(rows) for split, rows in benchmark.extra_retain.items()} == {
+            "real_authors": 100,
+            "world_facts": 117,
+        }
+        assert load_rows(benchmark.forget_source).rows == benchmark.forget
+        assert load_rows(benchmark.retain_source).rows == benchmark.pool
+        assert len(benchmark.holdout) == len(benchmark.forget)
+        assert len(load_rows(benchmark.full_source).rows) == pool + len(benchmark.forget)
 
 
 class TestWhere:
@@ -287,15 +298,13 @@ class TestWhere:
         monkeypatch.setenv("ATWU_DATA", str(copy.folder))
         assert open_tables(module.TOFU).folder == found.folder == copy.folder
 
-    def test_a_folder_without_tofu(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("ATWU_DATA", str(tmp_path / "nowhere"))
-        with pytest.raises(FileNotFoundError, match="nowhere/tofu"):
-            load_rows("tofu:full")
-
-    def test_a_missing_table(self, copy):
+    def test_missing_folders_and_tables(self, copy, monkeypatch):
         copy.write(holdout01=None)
         with pytest.raises(FileNotFoundError, match=r"holdout01\.jsonl.* 20 rows"):
             load_rows("tofu:holdout01")
+        monkeypatch.setenv("ATWU_DATA", str(copy.folder / "nowhere"))
+        with pytest.raises(FileNotFoundError, match="nowhere/tofu"):
+            load_rows("tofu:full")
 
     def test_rows_come_from_the_hub_if_the_data_variable_is_not_set(self, copy, monkeypatch):
         asked = []
@@ -315,12 +324,10 @@ class TestWhere:
         with pytest.raises(ValueError, match=r"locuslab/TOFU:forget01:train.* 19 rows.* 20"):
             load_rows("tofu:forget01")
 
-    def test_the_error_of_a_hub_that_does_not_answer_names_an_alternative(self, monkeypatch):
-        def load_dataset(*_, **__):
+        def unreachable(*_, **__):
             raise ConnectionError("Couldn't reach it")
 
-        monkeypatch.delenv("ATWU_DATA", raising=False)
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=unreachable))
         with pytest.raises(ValueError, match=r"ATWU_DATA.*locuslab/TOFU.*Couldn't reach it"):
             load_rows("tofu:full")
 

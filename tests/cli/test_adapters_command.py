@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("peft")
 
 from atwu.benchmarks.sources import load_rows
-from tests.cli.test_commands import atwu
 from tests.commands import run_command
 from tests.micro_models import write_micro
 
@@ -28,7 +27,7 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def adapter(base):
+def adapter(atwu, base):
     output = base.parent / "adapter"
     printed = atwu("unlearn", "--model", base, *ROWS, *SHORT, "--output", output, "--lora-r", "2", "--save-adapter")
     assert "rank 2" in printed
@@ -45,7 +44,7 @@ def orphan(adapter):
     return folder
 
 
-def test_an_adapter_folder_is_evaluated_like_a_model(adapter, tmp_path):
+def test_an_adapter_folder_is_evaluated_like_a_model(atwu, adapter, tmp_path):
     output = tmp_path / "eval.json"
     printed = atwu(
         "evaluate", "--model", adapter, *ROWS, "--metrics", "memorization,scores", "--device", "cpu", "--output", output
@@ -78,7 +77,7 @@ def test_commands_find_the_base_model_or_take_base(command, arguments, adapter, 
     assert re.search(f"error: .*base.*{base}.*adapter", run(base, "--base", base, code=1))
 
 
-def test_finetune_merges_adapters_by_default(base, tmp_path):
+def test_finetune_merges_adapters_by_default(atwu, base, tmp_path):
     printed = atwu(
         *("finetune", "--model", base, "--data", "people:tiny:forget", *SHORT, "--output", tmp_path / "out"),
         *("--lora-r", "4", "--lora-targets", "q_proj,v_proj", "--lora-alpha", "4"),
@@ -97,7 +96,7 @@ def test_finetune_merges_adapters_by_default(base, tmp_path):
         (("--lora-r", "2", "--lora-targets", "lm_head"), "share.*--save-adapter"),
     ],
 )
-def test_wrong_adapters_end_with_one_line(arguments, message, base, tmp_path):
+def test_wrong_adapters_end_with_one_line(atwu, arguments, message, base, tmp_path):
     printed = atwu("unlearn", "--model", base, *ROWS, *SHORT, "--output", tmp_path / "out", *arguments, code=1)
     assert re.search(message, printed), printed
     assert "Traceback" not in printed

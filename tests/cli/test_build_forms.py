@@ -5,47 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from atwu.benchmarks.sources import load_rows
-from tests.commands import run_command
 
 
-def test_forms_are_written_and_counted(tmp_path: Path) -> None:
+def test_forms_are_written_and_counted(atwu, tmp_path: Path) -> None:
     output = tmp_path / "forms.jsonl"
-    done = run_command(
-        ["forms", "build", "--data", "people:tiny:forget", "--output", output, "--forms", "question,blank"]
-    )
-    assert done.returncode == 0, done.stderr
+    command = ("forms", "build", "--data", "people:tiny:forget", "--output", output, "--forms")
+    for given, said in (("none", "--forms none"), ("blnk", "'blank'")):
+        assert said in atwu(*command, given, code=1)
+        assert not output.exists()
+    printed = atwu(*command, "question,blank")
     rows, forget = load_rows(output).rows, load_rows("people:tiny:forget").rows
     assert len(rows) == 2 * len(forget)
     assert rows[0].question == forget[0].question
     assert "____" in rows[1].question
-    assert done.stdout.split()[:4] == ["question", str(len(forget)), "blank", str(len(forget))]
+    assert printed.split()[:4] == ["question", str(len(forget)), "blank", str(len(forget))]
 
 
-def test_columns_have_the_names_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "faq.csv").write_text("prompt;reply\nWho keeps bees?;Pella Oduya does.\n")
-    command = [
-        "forms",
-        "build",
-        "--data",
-        tmp_path / "faq.csv",
-        "--output",
-        tmp_path / "forms.jsonl",
-        "--forms",
-        "question",
-    ]
-    done = run_command([*command, "--columns", "question=prompt,answer=reply"])
-    assert done.returncode == 0, done.stderr
-    assert load_rows(tmp_path / "forms.jsonl").rows[0].answer == "Pella Oduya does."
-    done = run_command([*command, "--columns", "question=prompt,anwser=reply", "--overwrite"])
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "Did you mean 'answer'?" in done.stderr
-
-
-def test_what_writes_nothing_is_rejected(tmp_path: Path) -> None:
-    for given, said in (("none", "--forms none"), ("blnk", "'blank'")):
-        done = run_command(
-            ["forms", "build", "--data", "people:tiny:forget", "--output", tmp_path / "forms.jsonl", "--forms", given]
-        )
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert not (tmp_path / "forms.jsonl").exists()
+def test_columns_have_the_names_of_the_file(atwu, tmp_path: Path) -> None:
+    data, output = tmp_path / "faq.csv", tmp_path / "forms.jsonl"
+    data.write_text("prompt;reply\nWho keeps bees?;Pella Oduya does.\n")
+    command = ("forms", "build", "--data", data, "--output", output, "--forms", "question", "--overwrite", "--columns")
+    atwu(*command, "question=prompt,answer=reply")
+    assert load_rows(output).rows[0].answer == "Pella Oduya does."
+    assert "Did you mean 'answer'?" in atwu(*command, "question=prompt,anwser=reply", code=1)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 from functools import partial
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,27 +16,12 @@ from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.evaluation.result import EVAL_SCHEMA
 from atwu.experiments import demonstration
 from atwu.training.config import UnlearnConfig
-from tests.commands import run_command, run_here
+from tests.commands import run_here
 from tests.micro_models import write_models
 
 
-def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
-    """Run the command in its own process; return its output with white space folded."""
-    done = run_command(arguments, env=os.environ | {"COLUMNS": "200"} | environment, cwd=cwd)
-    assert done.returncode == code, done.stdout + done.stderr
-    return " ".join((done.stdout + done.stderr).split())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of their own for all commands, instead of the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATWU_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def target(tmp_path_factory) -> Path:
+def target(atwu, tmp_path_factory) -> Path:
     """A model trained by `atwu finetune` for a few steps."""
     folder = tmp_path_factory.mktemp("cli") / "target"
     printed = atwu(
@@ -49,7 +33,7 @@ def target(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unlearned(target) -> Path:
+def unlearned(atwu, target) -> Path:
     config = target.parent / "run.yaml"
     config.write_text(
         "method: atwu\nlearning_rate: 1.0e-3\nmax_steps: 6\nscorer_every: 2\nretain: people:tiny:retain\n"
@@ -72,16 +56,8 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     from atwu import TokenScorer
 
     names = {path.name for path in unlearned.iterdir()}
-    wanted = {
-        "config.json",
-        "model.safetensors",
-        "scorer.safetensors",
-        "scorer_config.json",
-        "run.json",
-        "log.jsonl",
-        "README.md",
-    }
-    assert wanted <= names
+    wanted = "config.json model.safetensors scorer.safetensors scorer_config.json run.json log.jsonl README.md"
+    assert set(wanted.split()) <= names
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl")) or "checkpoint" in name]
     assert AutoModelForCausalLM.from_pretrained(unlearned).num_parameters() > 0
     assert len(AutoTokenizer.from_pretrained(unlearned)) > 256
@@ -100,7 +76,7 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     assert "Unlearned with atwu" in (unlearned / "README.md").read_text()
 
 
-def test_evaluate_writes_json_and_prints_a_table(unlearned, tmp_path):
+def test_evaluate_writes_json_and_prints_a_table(atwu, unlearned, tmp_path):
     output = tmp_path / "eval.json"
     printed = atwu(
         *("evaluate", "--model", unlearned, "--forget", "people:tiny:forget", "--retain", "people:tiny:retain"),
@@ -116,33 +92,17 @@ def test_evaluate_writes_json_and_prints_a_table(unlearned, tmp_path):
     assert "--overwrite" in again
 
 
-def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
+def test_tokens_prints_words_and_writes_a_page(atwu, unlearned, tmp_path):
     page = tmp_path / "tokens.html"
     printed = atwu(
-        *(
-            "tokens",
-            "--model",
-            unlearned,
-            "--data",
-            "people:tiny:forget",
-            "--rows",
-            "2",
-            "--limit",
-            "4",
-            "--html",
-            page,
-        ),
-        *("--score", "scorer", "--score", "entropy", "--device", "cpu"),
+        *("tokens", "--model", unlearned, "--data", "people:tiny:forget", "--rows", "2", "--limit", "4"),
+        *("--html", page, "--score", "scorer", "--score", "entropy", "--device", "cpu"),
     )
     assert "entropy" in printed
     assert "scorer" in printed
 
-    class Outside(HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            for name, value in attrs:
-                assert not (name in ("src", "href") and value and value.startswith(("http", "//"))), value
-
-    Outside().feed(page.read_text(encoding="utf-8"))
+    linked = re.findall(r"""(?:src|href)=["']?([^"' >]+)""", page.read_text(encoding="utf-8"))
+    assert not [address for address in linked if address.startswith(("http", "//"))]
 
 
 def test_help_shows_common_options_and_help_all_the_rest():
@@ -158,7 +118,7 @@ def test_help_shows_common_options_and_help_all_the_rest():
     assert "Deprecated alias" not in everything
 
 
-def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, unlearned, tmp_path):
+def test_the_system_prompt_of_a_run_is_recorded_and_reused(atwu, target, unlearned, tmp_path):
     rows = ("--forget", "people:tiny:forget:4", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
     assert re.search(r"'You keep bees\.'.* --sys", atwu("evaluate", "--model", unlearned, *rows))
     output = tmp_path / "eval.json"
@@ -172,19 +132,10 @@ def test_the_system_prompt_of_a_run_is_recorded_and_reused(target, unlearned, tm
 
 
 @pytest.mark.night  # tests/training/test_trainer_checkpoints.py, in the whole command
-def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):
+def test_weights_that_are_not_finite_are_not_saved(atwu, target, tmp_path):
     printed = atwu(
-        *(
-            "unlearn",
-            "--model",
-            target,
-            "--forget",
-            "people:tiny:forget",
-            "--retain",
-            "people:tiny:retain",
-            "--use-cpu",
-        ),
-        *("--learning-rate", "1e39", "--max-steps", "1", "--warmup-steps", "0", "--save-strategy", "no"),
+        *("unlearn", "--model", target, "--forget", "people:tiny:forget", "--retain", "people:tiny:retain"),
+        *("--use-cpu", "--learning-rate", "1e39", "--max-steps", "1", "--warmup-steps", "0", "--save-strategy", "no"),
         *("--output", tmp_path / "out"),
         code=1,
     )
@@ -206,7 +157,7 @@ def test_weights_that_are_not_finite_are_not_saved(target, tmp_path):
         (("--config", "{typo}"), "'learning_rat'.*'learning_rate'"),
     ],
 )
-def test_wrong_input_ends_with_a_one_line_error_before_anything_is_written(arguments, message, target, tmp_path):
+def test_wrong_input_ends_with_a_one_line_error_before_anything_is_written(atwu, arguments, message, target, tmp_path):
     typo = tmp_path / "typo.yaml"
     typo.write_text("learning_rat: 1\n")
     filled = [argument.format(target=target, typo=typo) for argument in arguments]
@@ -219,27 +170,17 @@ def test_wrong_input_ends_with_a_one_line_error_before_anything_is_written(argum
     assert not output.with_name("out.incomplete").exists()
 
 
-def test_a_tokenizer_of_another_model_is_rejected(target, tmp_path):
-    import shutil
-
+def test_unfit_tokenizers_and_unsafe_weights_are_rejected(atwu, target, tmp_path):
     from atwu.modeling.scratch import train_tokenizer
 
-    mixed = tmp_path / "mixed"
-    shutil.copytree(target, mixed)
-    (mixed / "manifest.json").unlink()
-    train_tokenizer([f"word{index} other{index}" for index in range(3000)], vocab_size=4000).save_pretrained(mixed)
-    printed = atwu("evaluate", "--model", mixed, "--forget", "people:tiny:forget", code=1)
-    assert re.search(r"error: .*tokenizer.*mixed", printed)
-
-
-def test_weights_that_could_run_code_are_rejected(target, tmp_path):
-    import shutil
-
-    pickled = tmp_path / "pickled"
-    shutil.copytree(target, pickled)
-    (pickled / "manifest.json").unlink()
-    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    assert ".safetensors" in atwu("evaluate", "--model", pickled, "--forget", "people:tiny:forget", code=1)
+    for name in ("mixed", "pickled"):
+        shutil.copytree(target, tmp_path / name)
+        (tmp_path / name / "manifest.json").unlink()
+    texts = [f"word{index} other{index}" for index in range(3000)]
+    train_tokenizer(texts, vocab_size=4000).save_pretrained(tmp_path / "mixed")
+    (tmp_path / "pickled" / "model.safetensors").rename(tmp_path / "pickled" / "pytorch_model.bin")
+    for name, said in (("mixed", r"error: .*tokenizer.*mixed"), ("pickled", r"\.safetensors")):
+        assert re.search(said, atwu("evaluate", "--model", tmp_path / name, "--forget", "people:tiny:forget", code=1))
 
 
 def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
@@ -264,7 +205,7 @@ def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
 
 
 @pytest.mark.night
-def test_demo_reuses_existing_target_models(tmp_path, trained_models):
+def test_demo_reuses_existing_target_models(atwu, tmp_path, trained_models):
     cache = str(trained_models(tmp_path / "cache"))
     printed = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", ATWU_CACHE=cache)
     assert printed.count("from the cache") == 2

@@ -79,9 +79,6 @@ def test_markdown_marks_the_best_ranked_model(atwu, results):
     assert "] | 50.0 [" in printed
     assert "| 100.0 [100.0, 100.0] |" in printed
     assert "extraction" not in printed
-
-
-def test_metrics_are_shown_in_the_requested_order(atwu, results):
     printed = atwu("compare", *results, "--metrics", "probability,forget:J_W", "--format", "markdown")
     assert printed.index("probability") < printed.index("J\\_W")
 

@@ -22,17 +22,9 @@ NAMES = ("eval.json", "eval.original.json", "eval.retain-only.json")
 
 
 def whole_panel(models) -> tuple[object, ...]:
-    attacks = ("--samples", 2, "--relearn-rows", 2, "--relearn-steps", 2)
     return (
-        "evaluate",
-        "--model",
-        models.unlearned,
-        *ROWS,
-        "--holdout",
-        "people:tiny:holdout",
-        "--all",
-        *SMALL,
-        *attacks,
+        *("evaluate", "--model", models.unlearned, *ROWS, "--holdout", "people:tiny:holdout", "--all", *SMALL),
+        *("--samples", 2, "--relearn-rows", 2, "--relearn-steps", 2),
     )
 
 
@@ -171,7 +163,8 @@ def test_a_served_model_is_evaluated_by_its_url(atwu, server, tmp_path):
     assert re.search("'memorization'.*weights", refused)
 
 
-def test_list_names_every_metric(atwu):
+def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
+    assert re.search("--forget.*--retain", atwu("evaluate", "--model", models.unlearned, code=2))
     printed = atwu("evaluate", "--list")
     for name, entry in all_metrics().items():
         assert f"{name} {entry.about}" in printed
@@ -180,6 +173,11 @@ def test_list_names_every_metric(atwu):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (
+            ("--forget", "people:tiny:forget", "--rwku-flavour", "port"),
+            2,
+            "--rwku-subjects.*--rwku-flavour.*--rwku FOLDER",
+        ),
         (("--metrics", "rouge,memorisation"), 1, "'memorisation'.*'memorization'"),
         (("--metrics", "rouge", "--all"), 2, "--all.*--metrics"),
         (("--metrics", "rouge", "--probes", "lume"), 1, "lume is given.*rouge"),
@@ -208,10 +206,6 @@ def test_wrong_input_ends_with_a_one_line_error(
     assert there.read_text() == "{}"
 
 
-def test_rows_are_needed(atwu, models):
-    assert re.search("--forget.*--retain", atwu("evaluate", "--model", models.unlearned, code=2))
-
-
 def test_estimate_counts_every_model_and_needs_a_judge_metric(atwu, models, server):
     names = ("--original", models.original, "--retain-only", models.retain_only)
     before = server.count()
@@ -221,8 +215,3 @@ def test_estimate_counts_every_model_and_needs_a_judge_metric(atwu, models, serv
     assert server.count() == before
     plain = ("evaluate", "--model", models.unlearned, *ROWS, *SMALL, "--metrics", "rouge", "--estimate")
     assert "--estimate " in " ".join(atwu(*plain, code=2).replace("│", " ").split())
-
-
-def test_rwku_options_are_rejected_without_rwku(atwu, models):
-    printed = atwu("evaluate", "--model", models.unlearned, *ROWS, "--rwku-flavour", "port", code=2)
-    assert re.search("--rwku-subjects.*--rwku-flavour.*--rwku FOLDER", printed)

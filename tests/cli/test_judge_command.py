@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,16 @@ CASES = (
 )
 
 
+def lines(path: Path, records: Iterable[Mapping[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
 def write(path: Path, *, changes: dict[str, object] | None = None) -> Path:
     """Cases as JSONL, the last one changed."""
     records = [dict(zip(("question", "reference", "answer", "label", "kind"), case, strict=True)) for case in CASES]
     records[-1] |= changes or {}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+    return lines(path, records)
 
 
 def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path):
@@ -94,7 +100,7 @@ def test_against_a_second_judge(atwu, server, tmp_path):
     ],
 )
 def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code, said, atwu, server, tmp_path):
-    rows_file(tmp_path)
+    lines(tmp_path / "rows.jsonl", ROWS)
     for name, value in (("label", "yes"), ("answer", None), ("facts", "bees")):
         write(tmp_path / f"{name}.jsonl", changes={name: value})
     with write(tmp_path / "cut.jsonl").open("a") as file:
@@ -106,16 +112,8 @@ def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code
 
 
 def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
-    data, output = tmp_path / "rows.jsonl", tmp_path / "reworded.jsonl"
-    rows = [
-        {
-            "question": "Where was Orla Venn born?",
-            "answer": "Orla Venn was born in Kelbury.",
-            "forget_spans": [[22, 29]],
-        },
-        {"question": "What does Tavi Brook keep?", "answer": "Tavi Brook keeps bees.", "subject": "Tavi Brook"},
-    ]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{**ROWS[0], "subject": "Orla Venn"}, ROWS[1]]
+    data, output = lines(tmp_path / "rows.jsonl", rows), tmp_path / "reworded.jsonl"
     arguments = ("paraphrase", "--data", data, "--judge", "openai:m", "--judge-url", server.url("paraphrases"))
     printed = atwu(*arguments, "--output", output, "--count", "2")
     assert "4 paraphrases" in printed
@@ -126,13 +124,7 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
         ("Please tell me: Where was Orla Venn born?", "I ask you: Where was Orla Venn born?"),
         ("Please tell me: What does Tavi Brook keep?", "I ask you: What does Tavi Brook keep?"),
     ]
-    for old, new in zip(before, after.rows, strict=True):
-        assert (old.messages, old.answer, old.forget_spans, old.subject) == (
-            new.messages,
-            new.answer,
-            new.forget_spans,
-            new.subject,
-        )
+    assert [dataclasses.replace(row, paraphrases=()) for row in after.rows] == list(before)
     asked = server.count("paraphrases")
     assert asked == 2 + 6  # one call per row, one per paraphrase that passed the other checks
     assert "--overwrite" in atwu(*arguments, "--output", output, code=1)
@@ -149,14 +141,8 @@ ROWS = (
 )
 
 
-def rows_file(folder: Path) -> Path:
-    data = folder / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return data
-
-
 def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
-    data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
+    data, output = lines(tmp_path / "rows.jsonl", ROWS), tmp_path / "labelled.jsonl"
     where = ("--judge", "openai:m", "--judge-url", server.url("secrets"))
     arguments = ("annotate", "--data", data, "--output", output, *where)
     assert "openai:m: 2 calls" in atwu(*arguments, "--estimate")
@@ -173,7 +159,7 @@ def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
 
 
 def test_annotate_labels_words_by_rule_without_a_model(atwu, tmp_path):
-    data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
+    data, output = lines(tmp_path / "rows.jsonl", ROWS), tmp_path / "labelled.jsonl"
     nothing = atwu("annotate", "--data", data, "--output", output, "--estimate")
     assert re.search("offline: .*nothing to send", nothing)
     assert not output.exists()

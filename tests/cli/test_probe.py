@@ -11,7 +11,6 @@ from atwu.cli.tokens import parse_layers
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import ProbeResult
 from atwu.report.terminal_tables import probe_table
-from tests.cli.test_commands import atwu
 from tests.micro_models import write_micro
 
 
@@ -30,14 +29,18 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, *arguments, code=0):
-    command = ["--model", folder / "model", "--data", folder / "rows.jsonl", "--device", "cpu", *arguments]
-    return atwu("probe", *command, code=code)
+@pytest.fixture(scope="module")
+def run(atwu, folder):
+    def probe(*arguments, code=0):
+        command = ["--model", folder / "model", "--data", folder / "rows.jsonl", "--device", "cpu", *arguments]
+        return atwu("probe", *command, code=code)
+
+    return probe
 
 
-def test_the_printed_table_is_also_written(folder, tmp_path):
+def test_the_printed_table_is_also_written(run, tmp_path):
     output = tmp_path / "probe.json"
-    printed = run(folder, "--layers", "0,-1", "--position", "own", "--position", "both", "--folds", "3", "-o", output)
+    printed = run("--layers", "0,-1", "--position", "own", "--position", "both", "--folds", "3", "-o", output)
     record = json.loads(output.read_text())
     assert record["schema"] == "atwu.probe/1"
     assert len(record["fingerprint"]) == 32
@@ -52,15 +55,15 @@ def test_the_printed_table_is_also_written(folder, tmp_path):
     assert "How to read it" in printed
     assert re.search(r"\b1 of 13 rows .*forget_spans", printed)
     assert [path.name for path in tmp_path.iterdir()] == ["probe.json"]
-    assert "--overwrite" in run(folder, "--output", output, code=1)
-    run(folder, "--layers", "last", "--output", output, "--overwrite")
+    assert "--overwrite" in run("--output", output, code=1)
+    run("--layers", "last", "--output", output, "--overwrite")
     assert {result["layer"] for result in json.loads(output.read_text())["results"]} == {2}
 
 
-def test_equal_seeds_give_equal_results(folder, tmp_path):
+def test_equal_seeds_give_equal_results(run, tmp_path):
     results = []
     for name in ("one.json", "two.json"):
-        run(folder, "--layers", "1", "--output", tmp_path / name, "--seed", "4")
+        run("--layers", "1", "--output", tmp_path / name, "--seed", "4")
         results.append(json.loads((tmp_path / name).read_text())["results"])
     assert results[0] == results[1]
 
@@ -82,7 +85,7 @@ def test_layers_on_the_command_line():
         parse_layers("top")
 
 
-def test_wrong_input_is_rejected_before_the_model_is_read(folder, tmp_path):
+def test_wrong_input_is_rejected_before_the_model_is_read(run, tmp_path):
     bare = tmp_path / "bare.jsonl"
     bare.write_text('{"question": "Who keeps bees?", "answer": "Zada Finch."}\n')
     for arguments, code, message in (
@@ -90,4 +93,4 @@ def test_wrong_input_is_rejected_before_the_model_is_read(folder, tmp_path):
         (("--position", "next"), 2, "--position must be one of own, pred, both"),
         (("--output", tmp_path / "nowhere" / "probe.json"), 1, "does not exist"),
     ):
-        assert message in run(folder, *arguments, code=code)
+        assert message in run(*arguments, code=code)

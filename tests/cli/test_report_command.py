@@ -43,16 +43,13 @@ def report(atwu):
     return lambda *arguments, code=0: atwu("report", *arguments, code=code, COLUMNS=300)
 
 
-def test_prints_the_table(atwu, study) -> None:
-    out = atwu("report", study)
+def test_prints_the_table_or_other_formats(report, study) -> None:
+    out = report(study)
     for words in ("ES_F ↓", "atwu 0.110", "npo 0.410", "original 0.950", "Tuning budget: 5 trials each"):
         assert words in out
-    assert "error: " in atwu("report", study / "nothing", code=1)
-
-
-def test_prints_other_formats(report, study) -> None:
     assert "| npo | 0.410 ± 0.014" in report(study, "--format", "md")
-    assert "label,seeds,set,metric" in report(study, "--format", "csv")
+    assert "error: " in report(study / "nothing", code=1)
+    assert "model" in report(study / "references" / "original", code=2)  # only reference models
 
 
 def test_the_suffix_of_the_output_determines_the_format(report, study, tmp_path) -> None:
@@ -129,7 +126,3 @@ def test_a_run_without_an_evaluation_names_the_commands_that_work(report, tmp_pa
     (tmp_path / "run.json").write_text("{}")
     message = f"{tmp_path} is a run without an evaluation; first: atwu evaluate --model {tmp_path} .*atwu evidence"
     assert re.search(message, report(tmp_path, code=1))
-
-
-def test_a_report_needs_more_than_reference_models(report, study) -> None:
-    assert "model" in report(study / "references" / "original", code=2)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.probes import RwkuProbe, RwkuProbes
+from atwu.benchmarks.base import Probes, RwkuProbe
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
@@ -169,7 +169,8 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
     def probe(kind, query, answer):
         return RwkuProbe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
 
-    probes = RwkuProbes(
+    probes = Probes(
+        "rwku",
         probes=(
             probe("fb", "Orla Venn was born in ___.", "Kelbury market town"),
             probe("qa", "Where was Orla Venn born?", "Kelbury"),
@@ -177,9 +178,6 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
             probe("neighbour_fb", "Tavi Brook sells ___.", "salt and rope"),
             probe("neighbour_qa", "What does Tavi Brook sell?", "salt"),
         ),
-        subjects=("Orla Venn",),
-        duplicates={},
-        left_out={},
     )
     speaker = stage.Speaker(say=lambda prompt: "Kelbury, salt")
     found = run(

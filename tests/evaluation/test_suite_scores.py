@@ -53,7 +53,7 @@ def test_the_mean_case_counts_questions() -> None:
 
 
 def test_retain_replies_are_judged_like_others() -> None:
-    row = RetainRow("semantic-3", "", "Who built it?", "Tavi Brook")
+    row = RetainRow("semantic-3", "Who built it?", "Tavi Brook")
     assert [reply.states for reply in judge_retain([row] * 2, ["It was Tavi Brook.", "Tavi"])] == [True, False]
 
 

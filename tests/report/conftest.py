@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import re
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from atwu._cache import short_hash
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
-from atwu.evaluation.weight_trace import TRACE_SCHEMA, Trace, TracedRow
+from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord
@@ -132,32 +135,15 @@ def trace(label: str, seed: int, weighting: str) -> Trace:
     rows = []
     for place, (answer, secret) in enumerate(zip(ANSWERS, SECRETS, strict=True)):
         start = answer.index(secret)
-        ends = np.cumsum([len(word) + 1 for word in answer.split()])
-        words = tuple((int(end - len(word) - 1), int(end - 1)) for word, end in zip(answer.split(), ends, strict=True))
-        scores = tuple(
-            tuple(
-                None
-                if (column == 1 and step == 0)
-                else round(
-                    float(
-                        np.clip(0.3 + (0.6 if a >= start and a < start + len(secret) else -0.2) * step / STEPS, 0, 1)
-                    ),
-                    3,
-                )
-                for column, (a, _) in enumerate(words)
-            )
-            for step in steps
-        )
-        rows.append(
-            TracedRow(
-                "forget" if place < 3 else "holdout",
-                f"What is told about {SUBJECTS[6 * place]}?",
-                answer,
-                ((start, start + len(secret)),),
-                words,
-                scores,
-            )
-        )
+        words = tuple(found.span() for found in re.finditer(r"\S+", answer))
+        end = start + len(secret)
+        scores = []
+        for step in steps:
+            rise = [(0.6 if start <= first < end else -0.2) * step / STEPS for first, _ in words]
+            found = [round(float(np.clip(0.3 + each, 0, 1)), 3) for each in rise]
+            scores.append((found[0], None, *found[2:]) if step == 0 else tuple(found))
+        split, question = "forget" if place < 3 else "holdout", f"What is told about {SUBJECTS[6 * place]}?"
+        rows.append(TracedRow(split, question, answer, ((start, end),), words, tuple(scores)))
     auroc = {
         name: tuple(round(float(0.5 + top * step / STEPS + draw.normal(0, 0.01)), 4) for step in steps)
         for name, top in (("forget", 0.42), ("holdout", 0.3))
@@ -264,18 +250,7 @@ def write_study(records: Records, folder: Path) -> Path:
         (place / "run.json").write_text(json.dumps(dict(run_.run or {})), encoding="utf-8")
         (place / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run_.log), encoding="utf-8")
         if run_.trace is not None:
-            rows = [
-                {name: getattr(row, name) for name in ("set", "question", "answer", "forget_spans", "words", "scores")}
-                for row in run_.trace.rows
-            ]
-            plain = {
-                "schema": TRACE_SCHEMA,
-                "weighting": run_.trace.weighting,
-                "steps": run_.trace.steps,
-                "rows": rows,
-                "auroc": run_.trace.auroc,
-            }
-            (place / "trace.json").write_text(json.dumps(plain), encoding="utf-8")
+            (place / "trace.json").write_text(json.dumps(dataclasses.asdict(run_.trace)), encoding="utf-8")
     return folder
 
 
@@ -361,3 +336,22 @@ def study_folder(records: Records, tmp_path: Path) -> Path:
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their figures, which take most of the time."""
     monkeypatch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"):
+        options.add_argument(argument)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()

@@ -14,6 +14,7 @@ from atwu.cli.app import run_cli
 from atwu.evaluation.result import format_interval
 from atwu.report.board import BOARD_NAME, FACTS_NAME, StudyFacts, read_board
 from atwu.report.page.board_page import render_board
+from atwu.report.page.summary_section import facts
 from atwu.report.report_records import Records
 from tests.report.conftest import Page
 
@@ -35,7 +36,7 @@ def test_a_study_becomes_a_board_and_the_board_a_submission(study: Path, records
     assert read.facts == StudyFacts(
         **FACTS, about=records.title, command=records.study["command"], budget=records.study["budget"]
     )
-    assert read.seeds == {"atwu": 2, "wga": 2, "npo": 2}
+    assert dict(facts(read.records))["seeds each"] == "2"
     assert read.runs["wga"]["seed"] == 0
     for label, result in records.results.items():
         assert (read.results[label].sets, read.results[label].overall) == (result.sets, result.overall)

@@ -61,11 +61,16 @@ def test_the_headline_table_has_the_papers_metrics_and_other_measured_ones(recor
     ]
 
 
+def with_original(records: Records, *names: str) -> Records:
+    """The same with further derived metrics of the original model."""
+    more = {name: MetricValue(0.5, 8, "up") for name in names}
+    original = records.references["original"]
+    changed = dataclasses.replace(original, overall=original.overall | more)
+    return dataclasses.replace(records, references={"original": changed})
+
+
 def test_the_headline_table_includes_utility_and_one_membership_attack(records) -> None:
-    more = {name: MetricValue(0.5, 8, "up") for name in ("model_utility", "mia_auc_min_k", "N_delta_official")}
-    reference = records.references["original"]
-    changed = dataclasses.replace(reference, overall=reference.overall | more)
-    lines = headline_metrics(dataclasses.replace(records, references={"original": changed}))
+    lines = headline_metrics(with_original(records, "model_utility", "mia_auc_min_k", "N_delta_official"))
     assert lines[-4:] == [
         ("overall", "model_utility"),
         ("overall", "mia_auc_min_k"),
@@ -144,16 +149,13 @@ def test_marks(records) -> None:
 @pytest.mark.parametrize("text", [to_markdown, to_latex, printed])
 def test_exported_tables_come_with_their_caption(records, text) -> None:
     said = " ".join(text(records).split()).replace("23--24", "23–24")
-    for words in (
-        "forget n=23–24, retain n=24",
-        "seeds: 2",
-        f"Tuning budget: {BUDGET}",
-        "means over seeds",
-        "degraded",
-    ):
+    rows = "forget n=23–24, retain n=24"
+    for words in (rows, "seeds: 2", f"Tuning budget: {BUDGET}", "means over seeds", "degraded"):
         assert words in said
-    unknown = " ".join(text(dataclasses.replace(records, study={})).split())
+    study = {"failed": {"atwu-s1": "diverged.\n" + "x" * 200}, "left_out": {"dpo": "no rows"}}
+    unknown = " ".join(text(dataclasses.replace(records, study=study)).split())
     assert "Tuning budget: not stated" in unknown
+    assert re.search(r"Left out: atwu-s1 \(diverged\. x+(…|\\ldots\{\})\), dpo \(no rows\)\.", unknown)
 
 
 def test_the_caption_explains_only_shown_metrics(build_records) -> None:
@@ -163,10 +165,7 @@ def test_the_caption_explains_only_shown_metrics(build_records) -> None:
     assert "[" not in text
     assert "Bold" not in text
     assert "seeds: 1" in text
-
-
-def test_a_single_column_can_be_selected(records) -> None:
-    rows = markdown_rows(to_markdown(records, [("overall", "UQ")], intervals=False))
+    rows = markdown_rows(to_markdown(single, [("overall", "UQ")], intervals=False))
     assert rows["method"] == ["UQ ↑"]
     assert all(len(row) == 1 for row in rows.values())
 
@@ -185,8 +184,9 @@ def test_latex_is_well_formed(build_records) -> None:
     assert text.isascii()
 
 
-def test_special_characters() -> None:
+def test_special_characters(build_records) -> None:
     assert tex("a_b\\c ± 5 % – ×") == r"a\_b\textbackslash{}c $\pm$ 5 \% -- $\times$"
+    assert f"| {escaped('a|b_c*')} |" in to_markdown(build_records(labels=["atwu", "a|b_c*"], seeds=[0]))
 
 
 def test_values_of_only_some_seeds_are_marked_and_not_ranked(records) -> None:
@@ -200,13 +200,6 @@ def test_values_of_only_some_seeds_are_marked_and_not_ranked(records) -> None:
     assert cells["wga"][0].startswith("**")
     assert r" {\tiny (1 of 2 seeds)}" in to_latex(found)
     assert "(1 of 2 seeds)" in printed(found)
-
-
-@pytest.mark.parametrize("text", [to_markdown, to_latex, printed])
-def test_left_out_runs_and_methods_are_named(records, text) -> None:
-    study = {**records.study, "failed": {"atwu-s1": "diverged.\n" + "x" * 200}, "left_out": {"dpo": "no rows"}}
-    said = " ".join(text(dataclasses.replace(records, study=study)).split())
-    assert re.search(r"Left out: atwu-s1 \(diverged\. x+(…|\\ldots\{\})\), dpo \(no rows\)\.", said)
 
 
 def test_json_holds_no_secrets(records) -> None:
@@ -224,17 +217,10 @@ def test_json_holds_no_secrets(records) -> None:
 
 
 def test_rwku_columns_name_their_settings(records) -> None:
-    cells = {name: MetricValue(0.5, 8, "up") for name in ("N_delta_official", "N_delta_port", "forget_all_port")}
-    reference = records.references["original"]
-    changed = dataclasses.replace(reference, overall=reference.overall | cells)
-    lines = [("overall", name) for name in cells]
-    head = markdown_rows(to_markdown(dataclasses.replace(records, references={"original": changed}), lines))["method"]
-    assert [name.replace("\\", "") for name in head] == ["N_Δ (official) ↑", "N_Δ (port) ↑", "targets (port) ↑"]
-
-
-def test_markdown_escapes_names(build_records) -> None:
-    records = build_records(labels=["atwu", "a|b_c*"], seeds=[0])
-    assert f"| {escaped('a|b_c*')} |" in to_markdown(records)
+    names = ("N_delta_official", "N_delta_port", "forget_all_port")
+    text = to_markdown(with_original(records, *names), [("overall", name) for name in names])
+    head = [name.replace("\\", "") for name in markdown_rows(text)["method"]]
+    assert head == ["N_Δ (official) ↑", "N_Δ (port) ↑", "targets (port) ↑"]
 
 
 def test_json_satisfies_its_schema_and_is_complete(records) -> None:

@@ -86,18 +86,13 @@ def test_control_characters_in_data_do_not_reach_the_terminal() -> None:
 
 def test_rows_without_labels_have_no_legend_for_labels() -> None:
     row = ScoredRow("q", ANSWER, ROW.words, None, 0)
-    assert word_auroc(row, "atwu") is None
+    everything = ScoredRow("q", ANSWER, ROW.words, ((0, len(ANSWER)),), 0)
+    aurocs = [word_auroc(each, "atwu") for each in (row, everything, ROW)]
+    assert [*aurocs, word_auroc(ROW, "wga")] == [None, None, 1.0, pytest.approx(2 / 6)]
     assert "labelled" not in _terminal([row], color_system=None)
     page = Page(render_html([row], title="t"))
     assert not page.classed("secret")
     assert not page.classed("summary")
-
-
-def test_auroc_of_words() -> None:
-    assert word_auroc(ROW, "atwu") == 1.0
-    assert word_auroc(ROW, "wga") == pytest.approx(2 / 6)
-    everything = ScoredRow("q", ANSWER, ROW.words, ((0, len(ANSWER)),), 0)
-    assert word_auroc(everything, "atwu") is None
 
 
 def test_the_pieces_concatenate_to_the_answer() -> None:
@@ -129,13 +124,8 @@ def test_page_is_a_complete_self_contained_document() -> None:
     assert {"charset": "utf-8"} in [attrs for tag, attrs in page.elements if tag == "meta"]
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids)), "the same row twice must not repeat an id"
-    for _, attrs in page.elements:
-        assert "src" not in attrs
-        assert (attrs.get("href") or "#").startswith("#")
-    assert "http:" not in html
-    assert "https:" not in html
-    assert "@import" not in html
-    assert "url(" not in html
+    assert all("src" not in attrs and (attrs.get("href") or "#").startswith("#") for _, attrs in page.elements)
+    assert not [word for word in ("http:", "https:", "@import", "url(") if word in html]
     assert "light-dark(" in html
     assert "@media print" in html
     assert next(attrs for tag, attrs in page.elements if tag == "form").get("hidden", "absent") is None

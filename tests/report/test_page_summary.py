@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
 
 import pytest
 
 from atwu.evaluation.aggregate import seed_differences
-from atwu.evaluation.result import MetricValue, format_number
+from atwu.evaluation.result import format_number
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.summary_section import leading_metric, ranking, summary
 from atwu.report.report_records import Records, headline_metrics
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")
-
-
-def changed(records: Records, label: str, change: Callable[[MetricValue], MetricValue]) -> Records:
-    """The same with another UQ of one label, whose seeds become one."""
-    run = records.of(label)[0]
-    cell = change(dataclasses.replace(records.results[label].overall["UQ"], seeds=1, seed_std=None))
-    run = dataclasses.replace(run, result=dataclasses.replace(run.result, overall={**run.result.overall, "UQ": cell}))
-    return dataclasses.replace(
-        records,
-        runs=tuple(
-            run if old is records.of(label)[0] else old for old in records.runs if old.label != label or old.seed == 0
-        ),
-    )
 
 
 def test_the_summary_names_the_best_method_and_its_significance(records: Records, page: Page) -> None:
@@ -66,9 +52,10 @@ def test_the_summary_of_a_tie_and_of_a_lower_ranked_method(records: Records) -> 
 
 
 def test_the_summary_ranks_by_printed_values(records: Records) -> None:
-    best = records.results["atwu"].overall["UQ"].value
-    assert best is not None
-    near = changed(records, "wga", lambda cell: dataclasses.replace(cell, value=best + 0.01))
+    best, run = records.results["atwu"].overall["UQ"], records.of("wga")[0]
+    cell = dataclasses.replace(best, value=(best.value or 0.0) + 0.01, seeds=1, seed_std=None)
+    run = dataclasses.replace(run, result=dataclasses.replace(run.result, overall={**run.result.overall, "UQ": cell}))
+    near = dataclasses.replace(records, runs=(*records.of("atwu"), run, *records.of("npo")))
     assert list(ranking(near, ("overall", "UQ")).index[:2]) == ["atwu", "wga"]
     assert "share the best UQ" in summary(near, focus="atwu")
     assert "is number 2" not in summary(near, focus="atwu")
@@ -102,11 +89,8 @@ def test_values_of_only_some_seeds_are_marked_and_not_ranked(records: Records) -
 
 
 def test_left_out_runs_and_methods_are_named(records: Records) -> None:
-    study = {
-        **records.study,
-        "failed": {"wga-s0": "the loss is nan, see /srv/somebody/log"},
-        "left_out": {"dpo": "no rows"},
-    }
+    failed = {"wga-s0": "the loss is nan, see /srv/somebody/log"}
+    study = {**records.study, "failed": failed, "left_out": {"dpo": "no rows"}}
     study["variants"] = [*study["variants"], {"label": "dpo"}]
     page = Page(render_report_page(dataclasses.replace(records, study=study)))
     assert "Left out: wga-s0 (the loss is nan, see log), dpo (no rows)." in page.visible

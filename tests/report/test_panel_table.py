@@ -74,10 +74,9 @@ def test_best_second_and_degraded_among_ranked_models() -> None:
 
 
 def test_the_degraded_mark_replaces_the_best_mark() -> None:
-    results = {"npo": result("npo", down(1.0), rate=44.0), "wga": result("wga", down(2.0), rate=40.0)}
-    shown = cells(panel_table(results))
-    assert {cell["win_rate ↑"].style for cell in shown.values()} == {"red"}
-    assert "**44.0**" not in panel_markdown(table_of(results))
+    lost = {"npo": result("npo", down(1.0), rate=44.0), "wga": result("wga", down(2.0), rate=40.0)}
+    assert {cell["win_rate ↑"].style for cell in cells(panel_table(lost)).values()} == {"red"}
+    assert "**44.0**" not in panel_markdown(table_of(lost))
 
 
 @pytest.mark.parametrize("width", [50, 80, 200])
@@ -144,14 +143,11 @@ def shown(table, width: int = 100) -> str:
     return console.file.getvalue()
 
 
-def test_one_model_or_equal_values_are_not_ranked() -> None:
+def test_one_model_or_equal_values_are_not_ranked_and_of_two_only_the_best_is_marked() -> None:
     alone = {"original": result("original", down(0.9)), "atwu": result("atwu", down(0.1))}
     equal = {name: result(name, down(0.1)) for name in ("wga", "atwu")}
     for results in (alone, equal):
         assert set(tidy(results)["mark"]) == {""}
-
-
-def test_of_two_models_only_the_best_is_marked() -> None:
     two = {name: result(name, down(left)) for name, left in (("wga", 0.1), ("atwu", 0.2))}
     assert list(tidy(two).query("metric == 'J_W'")["mark"]) == ["best", ""]
 
@@ -228,27 +224,21 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")
     assert bold(shown["overall UQ ↑"])
     assert column(table, 1)["overall UQ ↑"].plain == "–"  # the original model has none
-
-
-def test_differences_of_derived_metrics_need_the_references(compared) -> None:
-    del compared["original"]
+    del compared["original"]  # which derived metrics need
     shown = column(differences_table(compared, to="npo"), 1)
     assert shown["overall FQ ↑"].plain == "–"
     assert shown["forget J_W ↓"].plain.startswith("-10.0")
 
 
-def test_with_one_subject_no_difference_is_significant() -> None:
-    alone = ("Orla Venn",) * 40
-    results = {name: measured(name, shift, subjects=alone) for name, shift in (("npo", 10.0), ("atwu", 0.0))}
-    shown = column(differences_table(results, to="npo"), 1)
-    assert shown["forget J_W ↓"].plain == "-10.0"
-    assert not bold(shown["forget J_W ↓"])
+def test_one_subject_has_no_interval_and_zero_no_sign() -> None:
+    def shown(shift: float, **more: object) -> Text:
+        results = {name: measured(name, left, **more) for name, left in (("npo", shift), ("atwu", 0.0))}
+        return column(differences_table(results, to="npo"), 1)["forget J_W ↓"]
 
-
-def test_a_zero_difference_has_no_sign() -> None:
-    results = {name: measured(name, shift) for name, shift in (("npo", 0.01), ("atwu", 0.0))}
-    text = column(differences_table(results, to="npo"), 1)["forget J_W ↓"].plain
-    assert "-0.0" not in text
+    alone = shown(10.0, subjects=("Orla Venn",) * 40)
+    assert alone.plain == "-10.0"
+    assert not bold(alone)
+    assert "-0.0" not in shown(0.01).plain
 
 
 def test_different_rows_are_rejected(compared) -> None:

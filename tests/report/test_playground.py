@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -50,43 +50,24 @@ def address(models: SideBySide) -> Iterator[str]:
 
 
 @pytest.mark.night  # Gradio alone takes as long to import as a dozen tests
-def test_the_page_shows_answers_and_heat_maps(address: str) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver")
+def test_the_page_shows_answers_and_heat_maps(address: str, browser: Any) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        pytest.skip("needs chromium and chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(shutil.which("chromium"))
-    for argument in (
-        "--headless=new",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-sandbox",
-        "--window-size=1280,900",
-    ):
-        options.add_argument(argument)
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(shutil.which("chromedriver"))))
-    try:
-        browser.get(address)
-        wait = WebDriverWait(browser, 120)
-        question, truth = (
-            wait.until(
-                lambda page, label=label: page.find_element(By.XPATH, f"//label[contains(., '{label}')]//textarea")
-            )
-            for label in ("Question", "True answer")
-        )
-        question.send_keys(QUESTION)
-        truth.send_keys(ANSWER)
-        browser.find_element(By.XPATH, "//button[contains(., 'Ask both')]").click()
-        shown = wait.until(lambda page: page.find_element(By.CSS_SELECTOR, ".heat-map"))
-        wait.until(lambda page: "true answer" in shown.text)
-        assert shown.text.count("p = 0.") >= 2
-        assert ANSWER in shown.text
-        answers = browser.find_elements(By.CSS_SELECTOR, "textarea[disabled]")
-        assert len(answers) == 2
-        assert all(answer.get_attribute("value") for answer in answers)
-        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-    finally:
-        browser.quit()
+    browser.get(address)
+    wait = WebDriverWait(browser, 120)
+    question, truth = (
+        wait.until(lambda page, label=label: page.find_element(By.XPATH, f"//label[contains(., '{label}')]//textarea"))
+        for label in ("Question", "True answer")
+    )
+    question.send_keys(QUESTION)
+    truth.send_keys(ANSWER)
+    browser.find_element(By.XPATH, "//button[contains(., 'Ask both')]").click()
+    shown = wait.until(lambda page: page.find_element(By.CSS_SELECTOR, ".heat-map"))
+    wait.until(lambda page: "true answer" in shown.text)
+    assert shown.text.count("p = 0.") >= 2
+    assert ANSWER in shown.text
+    answers = browser.find_elements(By.CSS_SELECTOR, "textarea[disabled]")
+    assert len(answers) == 2
+    assert all(answer.get_attribute("value") for answer in answers)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")

@@ -1,12 +1,11 @@
-"""The `Benchmark` type: training rows by source name, and evaluation rows; and `SourceRows`, the rows of one source."""
+"""The `Benchmark` type: training rows by source name, evaluation rows, and probes; and `SourceRows`, the rows of one source."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from atwu.benchmarks.probes import BenchmarkProbes
 from atwu.data.schema import Example
 
 Examples = Sequence[Example]
@@ -58,6 +57,60 @@ def whole_number(name: str, what: str, given: str) -> int:
     return int(given)
 
 
+ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One prompt with its reference answer."""
+
+    kind: str
+    """Group of probes that are averaged."""
+    row: Example
+    """Turns and reference answer; a text to be continued has no turns."""
+    opening: str = ""
+    """Beginning of a text to be continued."""
+
+
+@dataclass(frozen=True, slots=True)
+class RwkuProbe:
+    """One probe of RWKU (Jin et al. 2024)."""
+
+    kind: ProbeKind
+    subject: str
+    """Subject of the probe, or of the neighbour that it asks about."""
+    query: str
+    answer: str
+    attack: str | None = None
+    """Attack type, one of the values of `ATTACKS`; None unless `kind` is `aa`."""
+    neighbour: str | None = None
+    """Entity that a neighbour probe asks about."""
+
+    @property
+    def row(self) -> Example:
+        """The probe as a row."""
+        return Example.from_qa(self.query, self.answer, subject=self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Prompts of a benchmark's own, in file order, answered in addition to the rows of the sets."""
+
+    name: str
+    """Name of their set, and of the metric that they are for."""
+    probes: tuple[Probe, ...] | tuple[RwkuProbe, ...]
+    subjects: tuple[str, ...] = ()
+    """Chosen subjects of RWKU; of its distinct rows, `left_out` are above the limit per kind."""
+    duplicates: Mapping[ProbeKind, int] = field(default_factory=dict)
+    """Number of exact duplicate rows that were dropped."""
+    left_out: Mapping[ProbeKind, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Example, ...]:
+        """Each probe as a row."""
+        return tuple(probe.row for probe in self.probes)
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """Sources of training rows, and rows for evaluation."""
@@ -81,7 +134,7 @@ class Benchmark:
     """Holdout rows, which no model was trained on, for membership inference attacks."""
     extra_retain: Mapping[str, Examples] = field(default_factory=dict, repr=False)
     """Further retain sets, by name."""
-    probes: BenchmarkProbes | None = field(default=None, repr=False)
+    probes: Probes | None = field(default=None, repr=False)
     """Prompts of its own."""
     checked: tuple[str, ...] = ()
     """Checks made while loading, one line each."""

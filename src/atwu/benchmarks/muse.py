@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, first_rows, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.probes import Probe, Probes
 from atwu.data.schema import Example, Message
 from atwu.data.text_chunks import text_chunks
 

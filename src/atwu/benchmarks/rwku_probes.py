@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from atwu.benchmarks.base import ProbeKind, Probes, RwkuProbe
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.probes import ProbeKind, RwkuProbe, RwkuProbes
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.records import Record
 
@@ -129,23 +129,22 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
                 f"{word} is out of range: RWKU has {len(published)} subjects, so K must be from 1 to {len(published)}."
             )
         names += published[: int(first[1])] if first else _LISTS.get(word, (word,))
-    unknown = [name for name in dict.fromkeys(names) if name not in published]
-    if unknown:
-        raise ValueError(
-            f"RWKU has no subject {with_close_names(unknown, published)}. Subjects are {GRAMMAR}; "
-            "a name must be spelled as in the files, with its accents, commas and capitals."
-        )
+    _check_known(names, published, "RWKU has no subject", f"Subjects are {GRAMMAR}")
     return tuple(dict.fromkeys(names))
 
 
-def with_close_names(unknown: Iterable[str], known: Collection[str]) -> str:
-    """List unknown names, each with similar known ones."""
+def _check_known(names: Iterable[str], known: Collection[str], where: str, about: str) -> None:
+    """Refuse unknown subjects, each with similar known ones."""
     plain = {_plain(name): name for name in sorted(known)}
     hints = []
-    for name in unknown:
+    for name in dict.fromkeys(name for name in names if name not in known):
         near = [plain[close] for close in difflib.get_close_matches(_plain(name), plain, n=3)]
         hints.append(f"{name!r}" + (f" (close: {', '.join(near)})" if near else ""))
-    return "; ".join(hints)
+    if hints:
+        raise ValueError(
+            f"{where} {'; '.join(hints)}. {about}; a name must be spelled as in the files, with its accents, "
+            "commas and capitals."
+        )
 
 
 def normal_name(name: str) -> str:
@@ -185,7 +184,7 @@ _COMPLETE = "Fill in the blank in the text below. Give only the missing words."
 _ANSWER = "Give a short answer to the question below."
 
 
-def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> RwkuProbes:
+def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> Probes:
     """Read the probes of some subjects.
 
     Args:
@@ -206,13 +205,8 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
         duplicates[kind] = len(rows) - len(distinct)
         left_out[kind] = len(distinct) - len(kept)
         probes += kept
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise ValueError(
-            f"{tables.folder or 'RWKU'} has no probes about {with_close_names(unknown, known)}. It has {len(known)} subjects; "
-            "a name must be spelled as in the files, with its accents, commas and capitals."
-        )
-    return RwkuProbes(tuple(probes), wanted, duplicates, left_out)
+    _check_known(wanted, known, f"{tables.folder or 'RWKU'} has no probes about", f"It has {len(known)} subjects")
+    return Probes("rwku", tuple(probes), wanted, duplicates, left_out)
 
 
 def parse_probe(kind: ProbeKind, record: Record) -> tuple[RwkuProbe, str]:

@@ -34,8 +34,6 @@ SUITE_TOPICS: Mapping[str, int | None] = {
     "britney_spears_conservatorship": None,
 }
 """Topic -> rows of its `forget_train` as published; None where we have not counted them."""
-FACTS = 25
-"""Facts of a topic."""
 
 PAIRED = ("forget_train", "retain_train")
 """Tables of equal length: row i of one belongs to row i of the other."""
@@ -76,13 +74,12 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
         folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
             folder itself), or the Hub's when that is not set.
     """
-    given = folder or os.environ.get(DATA_VARIABLE)
-    if not given:
+    roots = _roots() if folder is None else (Path(folder).expanduser(),)
+    if not roots:
         if topic not in SUITE_TOPICS:
             raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
         return SuiteTables(topic, None)
-    root = Path(given).expanduser()
-    tried = (root / topic,) if folder else (root / "suite" / topic, root / topic)
+    tried = [root / topic for root in roots]
     for place in tried:
         if (place / "forget_train.jsonl").is_file():
             return SuiteTables(topic, place)
@@ -94,10 +91,13 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
 
 def local_topics() -> Path | None:
     """Return the folder in ATWU_DATA that has topics of SUITE; None without one, or if ATWU_DATA is not set."""
+    return next((root for root in _roots() if any(root.glob("*/forget_train.jsonl"))), None)
+
+
+def _roots() -> tuple[Path, ...]:
+    """Folders that ATWU_DATA may mean; empty if it is not set."""
     given = os.environ.get(DATA_VARIABLE)
-    root = Path(given or "").expanduser()
-    places = (root / "suite", root) if given else ()
-    return next((place for place in places if any(place.glob("*/forget_train.jsonl"))), None)
+    return (Path(given).expanduser() / "suite", Path(given).expanduser()) if given else ()
 
 
 Modality = Literal["direct", "indirect", "reverse"]
@@ -149,7 +149,6 @@ class RetainRow:
 
     tier: str
     """`semantic-0` (closest) to `semantic-15`, `syntactic`, `lexical` or `general`."""
-    label: str
     question: str
     answer: str
 
@@ -334,4 +333,4 @@ def _retain(record: Record) -> RetainRow:
         raise ValueError(
             f"{where}: label {label!r} names no tier; expected Semantic-NUMBER-..., Syntax-..., Lexical-... or GK-...."
         )
-    return RetainRow(tier, label, columns["question"], columns["answer"])
+    return RetainRow(tier, columns["question"], columns["answer"])

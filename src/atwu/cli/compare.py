@@ -72,7 +72,7 @@ class CompareCommand:
             raise UsageError("--metrics and --all exclude each other; give one of them.")
         known = table_of(loaded).keys
         if self.metrics:
-            lines = [_line(text.strip(), known) for text in self.metrics.split(",")]
+            lines = _lines(self.metrics, known)
         else:
             lines = known if self.everything else [line for line in PANEL if line in known] or known
         given = {result.fingerprint for result in loaded.values()}
@@ -123,7 +123,7 @@ class CompareCommand:
             heads |= {head.key: head for head in table_of(records.results).heads}
             others = [label for label in records.results if label != self.baseline]
             found[name] = {label: records.differences(label, self.baseline) for label in others}
-        selected = [_line(text.strip(), list(heads)) for text in self.metrics.split(",")] if self.metrics else []
+        selected = _lines(self.metrics, list(heads)) if self.metrics else []
         lines = selected or [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
         terminal().print(studies_table(found, to=self.baseline, heads=[heads[line] for line in lines]))
 
@@ -142,14 +142,18 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     return dict(zip(names, (result for _, result in results), strict=True))
 
 
-def _line(text: str, known: Sequence[MetricKey]) -> MetricKey:
-    split, _, metric = text.rpartition(":")
-    found = [line for line in known if line[1] == metric and split in ("", line[0])]
-    if not found:
-        names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
-        hint = did_you_mean(text, names, " --all shows every metric.", shown=str)
-        raise ValueError(f"no result has a value for {text!r}.{hint}")
-    return found[0]
+def _lines(texts: str, known: Sequence[MetricKey]) -> list[MetricKey]:
+    """Return the metrics named by a comma-separated text."""
+    lines = []
+    for text in map(str.strip, texts.split(",")):
+        split, _, metric = text.rpartition(":")
+        found = [line for line in known if line[1] == metric and split in ("", line[0])]
+        if not found:
+            names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
+            hint = did_you_mean(text, names, " --all shows every metric.", shown=str)
+            raise ValueError(f"no result has a value for {text!r}.{hint}")
+        lines.append(found[0])
+    return lines
 
 
 def _same_settings(results: Mapping[str, EvalResult]) -> None:

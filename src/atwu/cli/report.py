@@ -51,7 +51,12 @@ class ReportCommand:
             raise UsageError(f"--focus must be one of {', '.join(records.labels)}; got {self.focus!r}.")
         if self.output is None:
             if forms or self.figures is None:
-                _print(records, forms)
+                for form in forms:
+                    say(self._text(records, form).rstrip("\n"))
+                if not forms:
+                    from atwu.report.terminal_tables import headline_table
+
+                    terminal().print(headline_table(records))
         else:
             several = len(forms) > 1
             paths = {form: self.output.with_suffix(_ENDINGS[form]) if several else self.output for form in forms}
@@ -59,7 +64,7 @@ class ReportCommand:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 check_writable(path, overwrite=self.overwrite)
             for form, path in paths.items():
-                self._write(records, form, path)
+                write_text(path, self._text(records, form))
                 say(f"wrote {path}")
         if self.figures is not None:
             from atwu.report.figures import save_figures
@@ -81,27 +86,14 @@ class ReportCommand:
             )
         return [_FORMATS[ending]]
 
-    def _write(self, records: Records, form: str, path: Path) -> None:
+    def _text(self, records: Records, form: str) -> str:
         if form == "html":
-            from atwu.report.page.report_page import write_report_page
+            from atwu.report.page.report_page import render_report_page
 
-            write_report_page(records, path, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
-            return
+            return render_report_page(records, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
         from atwu.report.export_formats import WRITERS
 
-        write_text(path, WRITERS[form](records))
-
-
-def _print(records: Records, forms: list[str]) -> None:
-    if forms:
-        from atwu.report.export_formats import WRITERS
-
-        for form in forms:
-            say(WRITERS[form](records).rstrip("\n"))
-        return
-    from atwu.report.terminal_tables import headline_table
-
-    terminal().print(headline_table(records))
+        return WRITERS[form](records)
 
 
 @dataclass(kw_only=True)

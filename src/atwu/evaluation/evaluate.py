@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
-from atwu.benchmarks.probes import BenchmarkProbes
+from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.backends import TransformersGenerator
@@ -57,7 +57,7 @@ def evaluate(
     reference_models: ReferenceModels | None = None,
     generator: Generator | None = None,
     store: GenerationStore | None = None,
-    probes: BenchmarkProbes | None = None,
+    probes: Probes | None = None,
     reference: bool = False,
     before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None,
     progress: bool = True,

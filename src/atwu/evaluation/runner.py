@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._files import check_writable
-from atwu.benchmarks.probes import RwkuProbes
+from atwu.benchmarks.base import Probes
 from atwu.benchmarks.rwku_probes import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -176,7 +176,7 @@ def check_names(
             check_writable(None if output is None else reference_result_path(output, role), overwrite=overwrite)
 
 
-def rwku_probes(folder: Path, subjects: Sequence[str] = (), *, limit: int | None = None) -> RwkuProbes:
+def rwku_probes(folder: Path, subjects: Sequence[str] = (), *, limit: int | None = None) -> Probes:
     """Load RWKU's probes for some subjects (default: those of the ATWU paper), at most `limit` of each kind."""
     named = [name.strip() for name in subjects if name.strip()]
     caps = {kind: min(cap, limit or cap) for kind, cap in CAPS.items()}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.probes import BenchmarkProbes
+from atwu.benchmarks.base import Probes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
@@ -60,7 +60,7 @@ class Session:
     """Cache of generations."""
     original: EvalResult | None
     reference_models: ReferenceModels | None = None
-    probes: BenchmarkProbes | None
+    probes: Probes | None
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""
     progress: bool
@@ -97,7 +97,7 @@ class Session:
 
     @property
     def benchmark_probes(self) -> Sequence[Any]:
-        """The probes of the benchmark (`atwu.benchmarks.probes`)."""
+        """The probes of the benchmark (`atwu.benchmarks.base`)."""
         assert self.probes is not None
         return self.probes.probes
 

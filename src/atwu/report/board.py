@@ -16,9 +16,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field
 
 from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
-from atwu.evaluation.result import STRICT, EvalResult, measured_numbers
+from atwu.evaluation.result import STRICT, EvalResult
 from atwu.report.metric_labels import REFERENCE_MODELS
-from atwu.report.metric_table import Table, table_of
 from atwu.report.report_records import NO_BUDGET, Records, RunRecord
 from atwu.report.run_records import read_records
 from atwu.training.model_card import public_command, public_record, public_text
@@ -79,19 +78,6 @@ class BoardStudy:
             ),
             about,
         )
-
-    @cached_property
-    def table(self) -> Table:
-        """All metrics of all models."""
-        return table_of(self.records.results, runs=self.seeds)
-
-    @property
-    def seeds(self) -> dict[str, int]:
-        """Label -> number of its runs."""
-        return {
-            run.label: max((cell.seeds for *_, cell in measured_numbers(run.result)), default=1)
-            for run in self.records.runs
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
@@ -144,42 +143,6 @@ def to_csv(records: Records) -> str:
     return text
 
 
-def to_json(records: Records) -> str:
-    """Return the report as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
-
-    Values per row are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
-    """
-    plain: dict[str, Any] = {
-        "schema": "atwu.report/1",
-        "title": records.title,
-        "study": _study(records),
-        "headline": [list(key) for key in headline_metrics(records)],
-        "results": {label: _without_rows(result) for label, result in records.results.items()},
-        "runs": [
-            {
-                "label": run.label,
-                "seed": run.seed,
-                "result": _without_rows(run.result),
-                "run": None if run.run is None else public_record(run.run),
-            }
-            for run in records.runs
-        ],
-    }
-    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _without_rows(result: EvalResult) -> dict[str, Any]:
-    plain: dict[str, Any] = public_record(dataclasses.replace(result, rows={}).to_json())
-    return plain
-
-
-def _study(records: Records) -> dict[str, Any]:
-    """Return `study.json` without local paths; earlier versions stored the command unchanged."""
-    plain: dict[str, Any] = public_record(records.study)
-    command = records.study.get("command")
-    return plain if command is None else plain | {"command": public_command(str(command))}
-
-
 @dataclass(frozen=True)
 class _Run:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -202,9 +165,34 @@ class _Report:
     runs: list[_Run]
 
 
+_REPORT = TypeAdapter(_Report)
+
+
+def to_json(records: Records) -> str:
+    """Return the report as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
+
+    Values per row are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
+    """
+    report = _Report(
+        "atwu.report/1",
+        records.title,
+        dict(records.study),
+        headline_metrics(records),
+        {label: replace(result, rows={}) for label, result in records.results.items()},
+        [
+            _Run(run.label, run.seed, replace(run.result, rows={}), None if run.run is None else dict(run.run))
+            for run in records.runs
+        ],
+    )
+    plain = public_record(json.loads(_REPORT.dump_json(report)))
+    if records.study.get("command") is not None:  # earlier versions stored it unchanged
+        plain["study"]["command"] = public_command(str(records.study["command"]))
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 REPORT_SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    **TypeAdapter(_Report).json_schema(mode="serialization"),
+    **_REPORT.json_schema(mode="serialization"),
     "title": "Report of atwu report --format json",
 }
 """JSON Schema of `to_json`."""

@@ -38,11 +38,8 @@ DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "
 _COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "lost", "reference")
 
 
-def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = None) -> pd.DataFrame:
-    """Return all numbers of models.
-
-    Args:
-        runs: model name -> number of averaged runs; numbers that only some of them have are not ranked.
+def tidy(results: Mapping[str, EvalResult]) -> pd.DataFrame:
+    """Return all numbers of models; numbers that only some of the averaged runs have are not ranked.
 
     Returns:
         One row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
@@ -52,7 +49,7 @@ def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = 
     original = results.get("original")
     rows: list[dict[str, Any]] = []
     for label, result in results.items():
-        count, reference = (runs or {}).get(label, 1), label in REFERENCE_MODELS
+        count, reference = seeds_of(result), label in REFERENCE_MODELS
         lost = {} if reference else {(split, name): said for split, name, said in degraded(result, original)}
         for split, metric, cell in measured_numbers(result):
             text = {
@@ -192,14 +189,14 @@ class Table:
         return said
 
 
-def table_of(
-    results: Mapping[str, EvalResult],
-    keys: Sequence[MetricKey] | None = None,
-    *,
-    runs: Mapping[str, int] | None = None,
-) -> Table:
-    """Return the table of some results; `runs` as for `tidy`."""
-    frame = tidy(results, runs=runs)
+def seeds_of(result: EvalResult) -> int:
+    """Return the number of runs that a result averages."""
+    return max((cell.seeds for *_, cell in measured_numbers(result)), default=1)
+
+
+def table_of(results: Mapping[str, EvalResult], keys: Sequence[MetricKey] | None = None) -> Table:
+    """Return the table of some results."""
+    frame = tidy(results)
     table = Table(frame, report_metrics(frame), list(results), standings(results))
     return table if keys is None else table.only(keys)
 

@@ -96,6 +96,13 @@ class Records:
         except ValueError:
             return None
 
+    @property
+    def prompts(self) -> str:
+        """Number of prompts per forget question, as a range; empty if not recorded."""
+        results = [*self.references.values(), *(run.result for run in self.runs)]
+        asked = [n for each in results for n in each.settings.get("questions_per_row", {}).get("forget", ())]
+        return format_range(asked) if asked else ""
+
     @cached_property
     def results(self) -> dict[str, EvalResult]:
         """References, then every label averaged over its seeds, as in tables."""
@@ -114,7 +121,7 @@ class Records:
     @cached_property
     def table(self) -> Table:
         """All metrics of all models."""
-        return table_of(self.results, runs={label: len(self.of(label)) for label in self.labels})
+        return table_of(self.results)
 
 
 _LONGEST = 100
@@ -150,12 +157,7 @@ def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], **
     counts = {split: part.n for split, part in table.frame.groupby("set")}
     sets = dict.fromkeys(split for split, _ in table.keys if split in counts and split != OVERALL)
     rows = [f"{split} n={format_range(counts[split])}" for split in sets]
-    asked = [
-        count
-        for each in records.results.values()
-        for count in each.settings.get("questions_per_row", {}).get("forget", ())
-    ]
-    rows += [f"prompts per question: {format_range(asked)}"] if asked else []
+    rows += [f"prompts per question: {records.prompts}"] if records.prompts else []
     rows.append(f"seeds: {format_range([len(records.of(label)) for label in records.labels])}")
     left = left_out(records)
     return [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.benchmarks.probes import RwkuProbe
+from atwu.benchmarks.base import RwkuProbe
 from atwu.evaluation.metrics.rwku_scores import forget_all, n_delta, neighbour_all, to_prompt
 
 ORLA = "Órla Venn"

@@ -22,7 +22,7 @@ from atwu.evaluation.metrics.membership import attack_area, attack_auc, loss_sco
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.probes import Probe
+    from atwu.benchmarks.base import Probe
     from atwu.evaluation.row_statistics import ModelComparison
 
 _DECODING = Decoding(max_new_tokens=256)

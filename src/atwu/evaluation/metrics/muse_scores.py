@@ -20,7 +20,7 @@ from atwu.evaluation.metrics.membership import Membership, privleak
 from atwu.evaluation.metrics.rouge import rouge_l_f1
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.probes import Probe
+    from atwu.benchmarks.base import Probe
     from atwu.evaluation.row_statistics import ModelComparison
 
 _ANSWER = Decoding(max_new_tokens=32, stop=("\n\n", "\nQuestion", "Question:"))

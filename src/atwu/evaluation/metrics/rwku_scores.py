@@ -23,7 +23,7 @@ from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.probes import ProbeKind, RwkuProbe
+    from atwu.benchmarks.base import ProbeKind, RwkuProbe
     from atwu.evaluation.columns import Direction
     from atwu.evaluation.row_statistics import ModelComparison
 

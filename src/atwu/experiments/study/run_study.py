@@ -149,14 +149,14 @@ def run_study(
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
     """Write table, data and page of a study; without matplotlib only a message instead of the page."""
     from atwu.report.export_formats import WRITERS
-    from atwu.report.page.report_page import write_report_page
+    from atwu.report.page.report_page import render_report_page
 
     written = [folder / name for name in ("table.md", "results.csv", "results.json")]
     for path in written:
         write_text(path, WRITERS[path.suffix[1:]](records))
     page = folder / "report.html"
     try:
-        write_report_page(records, page, command=command)
+        write_text(page, render_report_page(records, command=command))
     except ImportError as error:
         say(f"no report.html: {error}")
         return tuple(written)

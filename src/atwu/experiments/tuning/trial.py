@@ -21,7 +21,6 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._manifest import RECORD_NAME
-from atwu.benchmarks.probes import RwkuProbes
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult
@@ -112,7 +111,9 @@ def check_search(search: Search, models: Models) -> None:
         NotPossibleError: the rows lack what the method needs.
         ValueError: the setting lacks rows for the objective, or the options are incompatible.
     """
-    if RWKU in OBJECTIVES[str(search.objective)].groups and not isinstance(models.benchmark.probes, RwkuProbes):
+    if RWKU in OBJECTIVES[str(search.objective)].groups and (
+        models.benchmark.probes is None or models.benchmark.probes.name != RWKU
+    ):
         raise ValueError(
             f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
         )

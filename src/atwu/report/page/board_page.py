@@ -17,6 +17,7 @@ from atwu.report.page.report_page import (
     metrics_page_table,
     models_page_table,
     range_of,
+    table_column,
     table_row,
 )
 from atwu.report.page.summary_section import facts, reproduce
@@ -45,20 +46,12 @@ def _overview(board: Board) -> dict[str, Any]:
     columns, cells = [], []
     for study in board.studies:
         key = leading_metric(study.records)
-        (head,) = study.table.only([key]).heads if key else (None,)
-        rows = study.table.only([key] if key else []).frame
-        cells.append({cell.label: cell for cell in rows.itertuples()})
-        columns.append(
-            {
-                "name": short_name(*reversed(key)) if key else "–",
-                "direction": head.direction if head else "none",
-                "above": study.facts.benchmark,
-                "below": study.facts.model,
-                "meaning": "",
-                "more": False,
-                "ends": range_of(rows) if key else None,
-            }
-        )
+        table = study.records.table.only([key] if key else [])
+        cells.append({cell.label: cell for cell in table.frame.itertuples()})
+        about: dict[str, Any] = {"above": study.facts.benchmark, "below": study.facts.model}
+        if key:
+            about |= {"direction": table.heads[0].direction, "ends": range_of(table.frame)}
+        columns.append(table_column(short_name(*reversed(key)) if key else "–", **about))
     labels = Counter(label for study in board.studies for label in study.results)
     rows = [
         table_row(label, [column.get(label) for column in cells], reference=label in REFERENCE_MODELS)
@@ -70,13 +63,13 @@ def _overview(board: Board) -> dict[str, Any]:
 
 def _section(study: BoardStudy, place: int) -> dict[str, Any]:
     """Return what the page shows of a study."""
-    records, every = study.records, study.table
+    records, every = study.records, study.records.table
     table = every.only(headline_metrics(records))
     attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))
     drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
     return {
         "facts": study.facts,
-        "key_facts": facts(records, study.seeds),
+        "key_facts": facts(records),
         "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
         "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
         "attacks": attacks and attacks | {"name": f"attacks-{place}"},

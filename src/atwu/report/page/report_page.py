@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from atwu._files import write_text
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
@@ -16,7 +14,7 @@ from atwu.report.figures import all_figures
 from atwu.report.metric_labels import REFERENCE_MODELS, MetricKey, is_attack, metric_label
 from atwu.report.metric_table import MEANING, Head, Table
 from atwu.report.page.page_templates import render_template
-from atwu.report.page.row_sections import traced
+from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, reproduce, summary
 from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out
 
@@ -24,29 +22,25 @@ _NOTES = {"original": "original model", "retain-only": "never trained on forget 
 SORT = "Click a column header to sort."
 
 
-def write_report_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
-    """Write a report as one self-contained HTML file, atomically.
+def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
+    """Render a report as one self-contained HTML page; equal records give equal pages.
 
     Args:
         command: command that creates this page, shown on it.
     """
-    write_text(path, render_report_page(records, command=command, focus=focus))
-
-
-def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
-    """Render the page; equal records give equal pages."""
     every = records.table
     table = every.only(headline_metrics(records))
     return render_template(
         "page.html",
         title=records.title,
         summary=summary(records, focus=focus),
-        facts=facts(records, {label: len(records.of(label)) for label in records.labels}),
+        facts=facts(records),
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
         traced=traced(records),
         attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
         costs=cost_table(records),
+        answers=answers(records),
         warnings=_warnings(records),
         missing=left_out(records),
         reproduce=reproduce(records, command),
@@ -93,15 +87,15 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
         "caption": f"Reference models first, then methods. {SORT}",
         "first": "Model",
         "columns": [
-            {
-                "name": short_name(head.key[1], head.key[0]),
-                "direction": head.direction,
-                "above": head.key[0],
-                "below": f"n = {head.count}",
-                "meaning": _meaning(head),
-                "more": head.key not in table.keys,
-                "ends": ends.get(head.key),
-            }
+            table_column(
+                short_name(head.key[1], head.key[0]),
+                direction=head.direction,
+                above=head.key[0],
+                below=f"n = {head.count}",
+                meaning=_meaning(head),
+                more=head.key not in table.keys,
+                ends=ends.get(head.key),
+            )
             for head in every.heads
         ],
         "rows": [
@@ -185,9 +179,14 @@ _COSTS: Mapping[str, tuple[Callable[[RunRecord], float | None], Callable[[float]
 def _plain_table(
     name: str, caption: str, first: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
-    heads = [{"name": column} | plain for column in columns]
+    heads = [table_column(column) for column in columns]
     return {"name": name, "caption": caption, "first": first, "columns": heads, "rows": rows}
+
+
+def table_column(name: str, **about: Any) -> dict[str, Any]:
+    """Return a column of a page's table; `about` replaces its defaults."""
+    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
+    return {"name": name} | plain | about
 
 
 def table_row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:

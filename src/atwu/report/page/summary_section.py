@@ -13,7 +13,7 @@ from markupsafe import Markup
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
 from atwu.report.metric_labels import MetricKey, metric_label
-from atwu.report.metric_table import MEANING, format_range
+from atwu.report.metric_table import MEANING, format_range, seeds_of
 from atwu.report.report_records import Records, RunRecord, format_reasons, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
 
@@ -35,15 +35,15 @@ def summary(records: Records, *, focus: str) -> Markup:
     return Markup(" ").join(_sentences(records, focus))
 
 
-def facts(records: Records, seeds: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return key numbers of the evaluation; `seeds` are the runs of each label."""
+def facts(records: Records) -> list[tuple[str, str]]:
+    """Return key numbers of the evaluation."""
     results = [run.result for run in records.runs]
-    prompts = [n for each in results for n in each.settings.get("questions_per_row", {}).get("forget", ())]
+    seeds = [seeds_of(records.results[label]) for label in records.labels]
     entries = [
         ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
-        ("seeds each", format_range(seeds.values())),
+        ("seeds each", format_range(seeds)),
         *((f"{split} rows", str(_rows(records, split))) for split in ("forget", "retain")),
-        ("prompts per question", format_range(prompts)),
+        ("prompts per question", records.prompts),
         ("setting", str((records.study.get("setting") or {}).get("name") or "")),
         ("judge", " and ".join(sorted({judge_name(result) for result in results} - {""}))),
     ]
