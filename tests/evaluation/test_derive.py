@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atwu.evaluation.aggregate import aggregate_metrics, overall
+from atwu.evaluation.aggregate import overall
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 
 PEOPLE = [f"person {index // 20}" for index in range(1000)]
@@ -165,12 +165,3 @@ def test_unscored_answers_of_the_parts_are_added_up(stage):
     }
     found = overall(ModelComparison(RowMetrics(rows), original=RowMetrics(rows)))
     assert [found[name].unscored for name in ("FQ", "RD", "UQ")] == [2, 3, 5]
-
-
-def test_bootstrap_draws_depend_on_set_and_subjects_so_models_are_paired(judged):
-    one, other = (
-        aggregate_metrics(ModelComparison(judged(14.5, 40.3), original=judged(93.1, 43.0)))["UQ"] for _ in range(2)
-    )
-    np.testing.assert_array_equal(one.estimate.draws, other.estimate.draws)
-    forget, retain = (judged(14.5, 40.3).resampler_of(split).weights for split in ("forget", "retain"))
-    assert (forget != retain).any()

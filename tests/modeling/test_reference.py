@@ -12,7 +12,6 @@ from atwu.data.encode import EncodedRow
 from atwu.modeling import reference as module
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
 from atwu.modeling.reference import (
     ReferenceSpec,
     TokenTable,
@@ -208,10 +207,12 @@ class DividedHead(torch.nn.Module):
         return out
 
 
-def no_plain_head(kind, tiny_llama):
-    model = tiny_llama().double()
+def model_with_head(kind, tiny_llama):
+    model = tiny_llama(tie_word_embeddings=kind == "tied").double()
     if kind == "unknown scale":
         return DividedHead(model).eval()
+    if kind != "adapted output layer":
+        return model.eval()
     adapted = attach(model, Lora(r=2, targets=("lm_head", "q_proj")), seed=0)
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
@@ -219,20 +220,11 @@ def no_plain_head(kind, tiny_llama):
     return adapted.double().eval()
 
 
-@pytest.mark.parametrize("kind", ["adapted output layer", "unknown scale"])
-def test_model_without_a_plain_output_layer_uses_logits(kind, tiny_llama):
-    model, rows = no_plain_head(kind, tiny_llama), make_rows()
-    assert plain_head(model) is None
+@pytest.mark.parametrize("kind", ["plain", "tied", "adapted output layer", "unknown scale"])
+def test_distributions_are_exact_with_a_plain_output_layer_and_from_logits_without(kind, tiny_llama):
+    model, rows = model_with_head(kind, tiny_llama), make_rows()
     live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
-    assert live.retain.head is None
-    torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}])
-def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
-    model, rows = tiny_llama(**changes).double().eval(), make_rows()
-    live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
-    assert live.retain.head is not None
+    assert (live.retain.head is None) == (plain_head(model) is None) == (kind not in ("plain", "tied"))
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
 
@@ -245,15 +237,3 @@ def test_frozen_head_does_not_change_with_the_model(tiny_llama):
             parameter.add_(0.1)
     torch.testing.assert_close(teacher_logps(module.Teacher(states, head)), before, atol=1e-9, rtol=1e-9)
     assert not head.weight.requires_grad
-
-
-def test_no_autograd_graph(tiny_llama):
-    model = tiny_llama().eval()
-    live = reference_of_batch(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
-    hidden = (live.retain.states + 1).requires_grad_()
-    distance = Comparison(lambda logps, ref, ids: (logps - ref).square().sum(-1), live.retain)
-    targets = torch.zeros(len(hidden), dtype=torch.long)
-    compare(hidden, plain_head(model), Comparisons(targets, ((slice(0, len(hidden)), distance),))).sum().backward()
-    assert hidden.grad.any()
-    assert model.model.layers[0].mlp.down_proj.weight.grad is None
-    assert model.lm_head.weight.grad.any()

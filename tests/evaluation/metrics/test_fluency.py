@@ -82,21 +82,3 @@ def test_perplexity_equals_a_plain_computation():
     value = found.overall["general_text_perplexity"]
     assert (value.value, value.n, value.direction) == (pytest.approx(1 / np.mean(each), rel=1e-5), 8, "down")
     assert value.low < value.value < value.high
-
-
-def test_differences_are_paired_over_texts():
-    from atwu.evaluation.aggregate import paired_differences
-
-    tokenizer = train_tokenizer([text.answer for text in general_text()], vocab_size=300)
-    one, other = (
-        evaluate(
-            scratch_model("micro", seed=seed).eval(), tokenizer, forget=ROWS, metrics="general_text", progress=False
-        )
-        for seed in (0, 1)
-    )
-    difference = paired_differences(one, other)["overall", "general_text_perplexity"]
-    assert (
-        difference.value
-        == one.overall["general_text_perplexity"].value - other.overall["general_text_perplexity"].value
-    )
-    assert paired_differences(one, one)["overall", "general_text_perplexity"].interval() == (0.0, 0.0)

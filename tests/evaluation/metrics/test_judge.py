@@ -136,7 +136,8 @@ def test_without_in_context_examples_their_scores_are_left_out(stage, rows):
     assert "J_ICR" not in found.sets["forget"]
     assert "J_P" in found.sets["forget"]
     alone = run(stage.Speaker(), stage.Dice(), {"forget": rows["forget"]})
-    assert "J_ICR" not in alone.sets["forget"]
+    assert set(alone.sets["forget"]) == {"J_P"}
+    assert any(re.search("J_ICR, J_W, FQ.*UQ.*0 of 0", said) for said in alone.warnings)
 
 
 def test_unequal_numbers_of_paraphrases_give_a_warning(stage, rows):

@@ -35,10 +35,6 @@ def test_prompts(probe: RwkuProbe, question: str, instruction: str, prefill: str
     assert prompt.prefill == prefill
 
 
-def test_worked_example() -> None:
-    assert n_delta(0.05, 0.04, 0.06, 0.55, 0.574) == pytest.approx(0.512)
-
-
 @settings(max_examples=25)
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=5, max_size=5))
 def test_means_accept_numbers_and_bootstrap_draws(rows: list[list[float]]) -> None:
