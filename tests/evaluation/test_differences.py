@@ -10,16 +10,16 @@ import pytest
 from atwu.evaluation.aggregate import mean_over_seeds, mean_over_studies, paired_differences
 from atwu.evaluation.intervals import Resampler, combine
 from atwu.evaluation.row_statistics import RowMetrics
-from tests.evaluation.conftest import result, values
+from tests.evaluation.conftest import result_of, row_values
 
 SUBJECTS = [f"person {index // 3}" for index in range(30)]
 
 
-def rows(stage, shift=0.0, *, ids="row", subjects=SUBJECTS):
+def rows(shift=0.0, *, ids="row", subjects=SUBJECTS):
     noise = np.random.default_rng(0).uniform(20, 60, size=30)
     return {
-        "forget": stage.values({"J_W": noise + shift}, subjects, ids=ids),
-        "retain": stage.values({"J_AVG": noise[::-1] + shift}, subjects, ids=ids),
+        "forget": row_values({"J_W": noise + shift}, subjects, ids=ids),
+        "retain": row_values({"J_AVG": noise[::-1] + shift}, subjects, ids=ids),
     }
 
 
@@ -29,8 +29,8 @@ def derived(one, other, references):
     }
 
 
-def test_a_constant_difference_has_an_interval_of_zero_width(stage):
-    one, other = stage.result(rows(stage, 7.5), name="one"), stage.result(rows(stage), name="other")
+def test_a_constant_difference_has_an_interval_of_zero_width():
+    one, other = result_of(rows(7.5), name="one"), result_of(rows(), name="other")
     for estimate in paired_differences(one, other).values():
         assert estimate.value == pytest.approx(7.5)
         assert estimate.interval() == pytest.approx((7.5, 7.5))
@@ -38,21 +38,21 @@ def test_a_constant_difference_has_an_interval_of_zero_width(stage):
     assert wide.high - wide.low > 5
 
 
-def test_only_rows_that_both_models_have_a_value_on_are_compared(stage):
-    one = stage.result({"forget": stage.values({"J_W": [1.0, None, 5.0]})}, name="one")
-    other = stage.result({"forget": stage.values({"J_W": [0.0, 9.0, None]})}, name="other")
+def test_only_rows_that_both_models_have_a_value_on_are_compared():
+    one = result_of({"forget": row_values({"J_W": [1.0, None, 5.0]})}, name="one")
+    other = result_of({"forget": row_values({"J_W": [0.0, 9.0, None]})}, name="other")
     assert paired_differences(one, other)["forget", "J_W"].value == 1.0
 
 
-def test_different_rows_are_rejected(stage):
-    one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
+def test_different_rows_are_rejected():
+    one, other = result_of(rows(), name="atwu"), result_of(rows(ids="other"), name="npo")
     with pytest.raises(ValueError, match=r"atwu.*npo.*\b(forget|retain)\b"):
         paired_differences(one, other)
 
 
-def test_derived_metrics_are_recomputed_from_the_references(stage):
-    original = stage.result(rows(stage, 30.0), name="original")
-    one, other = (stage.result(rows(stage, s), name=str(s), original=original) for s in (2.0, 0.0))
+def test_derived_metrics_are_recomputed_from_the_references():
+    original = result_of(rows(30.0), name="original")
+    one, other = (result_of(rows(s), name=str(s), original=original) for s in (2.0, 0.0))
     found = derived(one, other, [one, other, original])
     assert set(found) == {"FQ", "RD", "UQ"}
     for name, estimate in found.items():
@@ -66,9 +66,9 @@ def test_derived_metrics_are_recomputed_from_the_references(stage):
     assert derived(one, one, [original])["UQ"].interval() == (0.0, 0.0)
 
 
-def test_derived_metrics_need_references_in_both_results(stage):
-    original = stage.result(rows(stage, 30.0), name="original")
-    one = stage.result(rows(stage), name="one", original=original)
+def test_derived_metrics_need_references_in_both_results():
+    original = result_of(rows(30.0), name="original")
+    one = result_of(rows(), name="one", original=original)
     assert derived(one, original, [one, original]) == {}
     assert derived(one, dataclasses.replace(one, references={}), [original]) == {}
 
@@ -94,9 +94,9 @@ def of_seed(seed, forget, retain):
     given = {"forget": forget} | ({} if retain is None else {"retain": retain})
     subjects = ("Orla Venn", "Orla Venn", "Tavi Brook", "Ines Kelbury")
     rows = {
-        split: values({"extraction_strength": strengths}, subjects, ids=split) for split, strengths in given.items()
+        split: row_values({"extraction_strength": strengths}, subjects, ids=split) for split, strengths in given.items()
     }
-    return result(rows, name=f"atwu-s{seed}")
+    return result_of(rows, name=f"atwu-s{seed}")
 
 
 FULL = [of_seed(0, (0.1, 0.2, 0.3, 0.4), (0.9, 0.8, 0.7, 1.0)), of_seed(1, (0.0, 0.2, 0.1, 0.5), (0.5, 0.8, 0.6, 0.7))]

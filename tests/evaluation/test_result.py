@@ -12,17 +12,18 @@ import pytest
 
 from atwu._renamed import upgrade
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult, MetricValue, read_result
+from tests.evaluation.conftest import result_of, row_values
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "known-general" / "original.json"
 
 
 @pytest.fixture
-def written(stage, tmp_path):
+def written(tmp_path):
     rows = {
-        "forget": stage.values({"J_W": [0.0, 50.0, None], "extraction_strength": [0.1, 0.2, 0.3]}, unscored={"J_W": 1}),
-        "retain": stage.values({"J_AVG": [50.0, 100.0], "extraction_strength": [0.8, 0.9]}),
+        "forget": row_values({"J_W": [0.0, 50.0, None], "extraction_strength": [0.1, 0.2, 0.3]}, unscored={"J_W": 1}),
+        "retain": row_values({"J_AVG": [50.0, 100.0], "extraction_strength": [0.8, 0.9]}),
     }
-    found = stage.result(rows, original=stage.result(rows, name="original"))
+    found = result_of(rows, original=result_of(rows, name="original"))
     found.write(tmp_path / "eval.json")
     return found, tmp_path / "eval.json"
 
