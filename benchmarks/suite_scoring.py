@@ -7,16 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suite_scores import (
-    FACT_SCORES,
-    gibberish_rate,
-    judge_forget,
-    judge_retain,
-    leak_rate,
-    recalled_facts,
-    refusal_rate,
-)
-
 from atwu.benchmarks.suite import (
     ForgetQuery,
     RetainRow,
@@ -25,6 +15,15 @@ from atwu.benchmarks.suite import (
     retain_rows,
     suite_rows,
     suite_tables,
+)
+from atwu.evaluation.suite_scores import (
+    FACT_SCORES,
+    gibberish_rate,
+    judge_forget,
+    judge_retain,
+    leak_rate,
+    recalled_facts,
+    refusal_rate,
 )
 
 Pair = tuple[str, str]

@@ -123,9 +123,9 @@ def test_bad_spans(spans, match):
         ({**QA, "paraphrases": "Whose?"}, "'paraphrases'.*JSON"),
         ({**QA, "subject": ["Tova"]}, "'subject'.*text.*list"),
         (["Who?"], "object"),
-        ({"prompt": [{"role": "user", "content": "Who?"}]}, ""),
-        ({"prompt": [{"role": "user", "content": "Who?"}], "completion": None}, ""),
-        ({"completion": [{"role": "assistant", "content": "Orla Venn."}]}, ""),
+        ({"prompt": [{"role": "user", "content": "Who?"}]}, "role and content"),
+        ({"prompt": [{"role": "user", "content": "Who?"}], "completion": None}, "role and content"),
+        ({"completion": [{"role": "assistant", "content": "Orla Venn."}]}, "role and content"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "'image_url'",

@@ -216,8 +216,7 @@ def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmar
     """Load and check one topic.
 
     Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
-    400; further sets hold the retain rows of the evaluation by tier. `benchmarks/suite_scores.py` measures the other
-    forms.
+    400; further sets hold the retain rows of the evaluation by tier. `suite_scores` measures the other forms.
 
     Args:
         name: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.

@@ -8,7 +8,7 @@ import pytest
 
 from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
 from atwu.evaluation.metrics.fluency import is_broken
-from benchmarks.suite_scores import (
+from atwu.evaluation.suite_scores import (
     FACT_SCORES,
     ForgetReply,
     gibberish_rate,
