@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
-from accelerate.data_loader import BatchSamplerShard
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import DataLoader
 
-from atwu.data.alternates import REFUSALS, Alternates, alternates
+from atwu.data.alternates import REFUSALS, Alternates, alternates, prompted_rows, refusal_rows
 from atwu.data.collate import collate_pairs
 from atwu.data.encode import Encoder
 from atwu.data.pairing import EpochSampler, PairedDataset
-from atwu.data.schema import Example
+from atwu.data.schema import IGNORE_INDEX, Example
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
 ROWS = [
@@ -124,24 +124,98 @@ def test_batches_contain_the_alternates_of_the_drawn_retain_rows(build, tokenize
         assert collate_pairs([pair])["retain_alternate"]["input_ids"].shape[0] == 2
 
 
-def test_workers_and_processes_see_the_same_alternates(build, tokenizer_of):
-    made = build()
-    forget = Encoder(tokenizer_of("byte"), max_length=256).encode_rows(ROWS, what="forget").rows
-    dataset = PairedDataset(forget, None, 3, made)
-    order = check_batches(collated(dataset, epoch=2), dataset, made, 2)
-    assert check_batches(collated(dataset, epoch=2, workers=2), dataset, made, 2) == order
-    sampler = EpochSampler(len(dataset), seed=3)
-    sampler.set_epoch(2)
-    seen = []
-    for process in range(2):
-        shard = BatchSamplerShard(BatchSampler(sampler, batch_size=2, drop_last=False), 2, process)
-        seen += check_batches(DataLoader(dataset, batch_sampler=shard, collate_fn=collate_pairs), dataset, made, 2)
-    assert sorted(seen) == sorted(order)
-
-
 def test_plain_text_row_needs_an_alternate(build):
     plain = Example((), "Pella Oduya keeps bees near the harbour.")
     with pytest.raises(ValueError, match=r"forget.*row 2.*plain text"):
         build([ROWS[0], plain])
     made = build([ROWS[0], dataclasses.replace(plain, alternate="I have nothing to say.")], epochs=2)
     assert made.chosen[0][1] == made.chosen[1][1]
+
+
+REFUSAL = "I cannot say."
+REFUSED_ROWS = [Example.from_qa("Where was Orla born?", "In Kelbury.")] * 40
+
+
+@pytest.fixture
+def tokenizer(tokenizer_of):
+    return tokenizer_of("byte")
+
+
+def made_of(tokenizer, **changes):
+    return refusal_rows(
+        REFUSED_ROWS, tokenizer, refusal=REFUSAL, **{"seed": 1, "epochs": 20, "max_length": 256} | changes
+    )
+
+
+def test_the_refusal_alone_is_an_ordinary_row(tokenizer):
+    made = made_of(tokenizer)
+    alone = Encoder(tokenizer).encode(Example.from_qa("Where was Orla born?", REFUSAL))
+    assert alone in made.rows
+
+
+def test_every_token_of_a_prefix_aims_at_the_start_of_the_refusal(tokenizer):
+    """Prompt, k tokens of the answer, the refusal with a space, and the end; only prompt tokens have no label."""
+    answered = Encoder(tokenizer).encode(REFUSED_ROWS[0])
+    alone = Encoder(tokenizer).encode(Example.from_qa("Where was Orla born?", REFUSAL))
+    begin, inside = alone.answer_start, tokenizer(f" {REFUSAL}", add_special_tokens=False)["input_ids"]
+    prefixed = [row for row in made_of(tokenizer).rows if row != alone]
+    assert prefixed
+    for row in prefixed:
+        size = len(row.input_ids) - begin - len(inside) - 1
+        answer = answered.input_ids[begin : begin + size]
+        assert row.input_ids == (*alone.prompt_ids, *answer, *inside, alone.input_ids[-1])
+        starts = [alone.labels[begin], *[inside[0]] * (size - 1)]
+        assert row.labels == (*[IGNORE_INDEX] * begin, *starts, *inside, alone.input_ids[-1])
+
+
+def test_half_of_the_draws_have_a_prefix_and_short_ones_are_likelier(tokenizer):
+    made = made_of(tokenizer)
+    alone = Encoder(tokenizer).encode(Example.from_qa("Where was Orla born?", REFUSAL))
+    lengths = Counter(len(made.rows[pick].input_ids) - len(alone.input_ids) for picks in made.chosen for pick in picks)
+    shortest, *longer = sorted(length for length in lengths if length > 0)
+    draws = sum(lengths.values())
+    assert draws == 800
+    assert lengths[0] / draws == pytest.approx(0.5, abs=0.06)
+    assert lengths[shortest] > max(lengths[length] for length in longer)
+
+
+def test_draws_depend_on_seed_and_epoch_only(tokenizer):
+    assert made_of(tokenizer).chosen == made_of(tokenizer).chosen
+    assert made_of(tokenizer).chosen != made_of(tokenizer, seed=2).chosen
+
+
+def test_long_rows_are_cut(tokenizer):
+    longest = max(len(row.input_ids) for row in made_of(tokenizer).rows)
+    cut = made_of(tokenizer, max_length=longest - 3).rows
+    assert max(len(row.input_ids) for row in cut) == longest - 3
+    assert any(not row.has_terminal for row in cut)
+
+
+def test_plain_text_has_no_question_to_refuse(tokenizer):
+    with pytest.raises(ValueError, match=r"row 1: a plain text row"):
+        refusal_rows([Example((), "Orla was born.")], tokenizer, refusal=REFUSAL, seed=0, epochs=1, max_length=64)
+
+
+TEACHER_PROMPT = "You have never heard of Orla."
+
+
+@pytest.mark.parametrize("max_length", [256, 26])
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_only_the_prompt_is_new(max_length, system, tokenizer_of):
+    """The row of the longer question, with the answer as far as the row itself has it."""
+    tokenizer = tokenizer_of("byte")
+    example = Example.from_qa("Where?", "In Kelbury, of all places.")
+    row = Encoder(tokenizer, max_length=max_length, system=system).encode(example)
+    longer = Encoder(tokenizer, system=system).encode(Example.from_qa(f"{TEACHER_PROMPT}\n\nWhere?", example.answer))
+    (found,) = prompted_rows([row], [example], tokenizer, prompt=TEACHER_PROMPT, system=system)
+    start, counted = longer.answer_start, len(row.input_ids) - row.answer_start
+    assert found.input_ids == longer.input_ids[: start + counted]
+    assert found.labels == (*[IGNORE_INDEX] * start, *row.labels[row.answer_start :])
+    assert found.answer_offsets == longer.answer_offsets[: start + counted]
+    assert found.has_terminal == row.has_terminal == (max_length == 256)
+
+
+def test_plain_text_has_no_question_to_precede(tokenizer_of):
+    tokenizer, text = tokenizer_of("byte"), Example((), "Orla was born.")
+    with pytest.raises(ValueError, match=r"row 1: a plain text row"):
+        prompted_rows([Encoder(tokenizer).encode(text)], [text], tokenizer, prompt=TEACHER_PROMPT)

@@ -40,22 +40,6 @@ def flagged(row, example):
     return "".join(example.answer[slice(*span)] for flag, span in pairs if flag).strip()
 
 
-@pytest.mark.parametrize("kind", ["byte", "byte-bos", "byte-trimmed"])
-def test_llama3_like(tokenizer_of, kind):
-    tokenizer = chat(tokenizer_of, kind, LLAMA)
-    encoder = Encoder(tokenizer)
-    row = encoder.encode(ROW)
-    turn = [{"role": "user", "content": ROW.question}]
-    generation = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
-    assert list(row.prompt_ids) == generation
-    assert row.input_ids.count(tokenizer.bos_token_id) == 1
-    assert counted(tokenizer, row) == "It was Tova Renn.<|eot|>"
-    assert row.has_terminal
-    assert row.token_labels[-1] == 0
-    assert flagged(row, ROW) == "Tova Renn"
-    assert encoder.encode_prompt(ROW) == row.prompt_ids
-
-
 def test_chatml_like_drops_what_follows_the_terminal_token(tokenizer_of):
     tokenizer = chat(tokenizer_of, "byte", CHATML)
     row = Encoder(tokenizer).encode(ROW)
@@ -154,21 +138,6 @@ def test_token_across_the_boundary_is_cut_in_two(tokenizer_of):
     assert counted(tokenizer, row) == "sund.<|end|>"
     assert tokenizer.decode(row.prompt_ids) == "Where? Kar"
     assert flagged(row, example) == "sund"
-
-
-def test_conversation_counts_only_the_last_answer(tokenizer_of):
-    tokenizer = chat(tokenizer_of, "byte", LLAMA)
-    turns = (
-        Message("system", "You are a clerk."),
-        Message("user", "Who?"),
-        Message("assistant", "Tova."),
-        Message("user", "Where?"),
-    )
-    encoder = Encoder(tokenizer)
-    example = Example(messages=turns, answer="Tova.")
-    row = encoder.encode(example)
-    assert counted(tokenizer, row) == "Tova.<|eot|>"
-    assert tokenizer.decode(row.prompt_ids).count("Tova.") == 1
 
 
 def test_a_template_that_prints_the_date_gives_the_same_ids_on_any_day(tokenizer_of):

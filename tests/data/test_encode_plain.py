@@ -23,41 +23,19 @@ def flagged_text(row, example):
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryTokenizer:
-    def test_axes_have_equal_length_and_labels_are_ids_or_ignored(self, tokenizer_of, kind):
-        row = Encoder(tokenizer_of(kind)).encode(ROW)
+    def test_a_row_has_its_prompt_its_answer_and_a_terminal_token(self, tokenizer_of, kind):
+        tokenizer = tokenizer_of(kind)
+        row = Encoder(tokenizer).encode(ROW)
         assert len(row.input_ids) == len(row.labels) == len(row.token_labels) == len(row.answer_offsets)
-        start = row.answer_start
-        assert set(row.labels[:start]) == {IGNORE_INDEX}
-        assert row.labels[start:] == row.input_ids[start:]
-
-    def test_answer_decodes_from_counted_tokens(self, tokenizer_of, kind):
-        tokenizer = tokenizer_of(kind)
-        row = Encoder(tokenizer).encode(ROW)
-        pieces = [ROW.answer[slice(*span)] for span in row.answer_offsets if span is not None]
-        assert "".join(pieces) == ROW.answer
-        assert tokenizer.decode(row.prompt_ids, skip_special_tokens=True).strip().endswith("Answer:")
-
-    def test_prompt_ids_do_not_end_with_the_space_before_the_answer(self, tokenizer_of, kind):
-        tokenizer = tokenizer_of(kind)
-        name = tokenizer.convert_ids_to_tokens(Encoder(tokenizer).encode(ROW).prompt_ids[-1])
-        assert name.endswith(":")
-
-    def test_span_after_a_space_flags_only_its_word(self, tokenizer_of, kind):
-        row = Encoder(tokenizer_of(kind)).encode(ROW)
+        assert set(row.labels[: row.answer_start]) == {IGNORE_INDEX}
+        assert row.labels[row.answer_start :] == row.input_ids[row.answer_start :]
+        assert "".join(ROW.answer[slice(*span)] for span in row.answer_offsets if span is not None) == ROW.answer
         assert "".join(flagged_text(row, ROW)) == "Karsund"
-
-    def test_span_at_the_start_flags_no_dummy_space(self, tokenizer_of, kind):
-        example = Example.from_qa("Who?", "Tova Renn.", forget_spans=((0, 4),))
-        row = Encoder(tokenizer_of(kind)).encode(example)
-        assert "".join(flagged_text(row, example)) == "Tova"
-
-    def test_terminal_token_is_counted_and_unflagged(self, tokenizer_of, kind):
-        tokenizer = tokenizer_of(kind)
-        row = Encoder(tokenizer).encode(ROW)
+        assert tokenizer.decode(row.prompt_ids, skip_special_tokens=True).strip().endswith("Answer:")
+        assert tokenizer.convert_ids_to_tokens(row.prompt_ids[-1]).endswith(":")  # not with the space before the answer
         assert row.has_terminal
-        assert row.labels[-1] == row.input_ids[-1] == tokenizer.eos_token_id
-        assert row.token_labels[-1] == 0
-        assert row.answer_offsets[-1] is None
+        assert row.input_ids[-1] == tokenizer.eos_token_id
+        assert (row.token_labels[-1], row.answer_offsets[-1]) == (0, None)
 
     @pytest.mark.parametrize("answer", ["日 🎉 Varde", "ünï Varde", "🎉🎉Varde"])
     def test_characters_split_over_several_tokens(self, tokenizer_of, kind, answer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.data.records import file_records
-from atwu.data.row_parsing import fingerprint, is_text, parse_row, write_rows
+from atwu.data.row_parsing import fingerprint, ignored_columns, is_text, parse_row, write_rows
 from atwu.data.schema import Example, Message
 
 WHERE = "forget.jsonl, line 12"
@@ -123,6 +123,13 @@ def test_bad_spans(spans, match):
         ({**QA, "paraphrases": "Whose?"}, "'paraphrases'.*JSON"),
         ({**QA, "subject": ["Tova"]}, "'subject'.*text.*list"),
         (["Who?"], "object"),
+        ({"prompt": [{"role": "user", "content": "Who?"}]}, "role and content"),
+        ({"prompt": [{"role": "user", "content": "Who?"}], "completion": None}, "role and content"),
+        ({"completion": [{"role": "assistant", "content": "Orla Venn."}]}, "role and content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "'image_url'",
+        ),
     ],
 )
 def test_bad_rows(obj, match):
@@ -177,3 +184,44 @@ def test_rows_of_every_layout_survive_a_round_trip(tmp_path):
 def test_generated_text_is_valid_only_if_it_parses_as_a_row():
     assert is_text("a\tb")
     assert not any(map(is_text, ("", " \n", "\u200b", "a\x15b", "\ud800")))
+
+
+USER, ASSISTANT = {"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Orla Venn."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+PLAIN = Example.from_qa("Who?", "Orla Venn.")
+WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")), "Orla Venn.")
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"prompt": [USER], "completion": [ASSISTANT]}, PLAIN),
+        ({"prompt": [SYSTEM, USER], "completion": [ASSISTANT]}, WITH_SYSTEM),
+        ({"prompt": [USER], "completion": "Orla Venn."}, PLAIN),
+        ({"prompt": "Who?", "chosen": "Orla Venn.", "rejected": "Nobody."}, PLAIN),
+        ({"prompt": [USER], "chosen": [ASSISTANT], "rejected": [USER]}, PLAIN),
+        ({"chosen": [USER, ASSISTANT], "rejected": [USER, ASSISTANT]}, PLAIN),
+        ({"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Orla Venn."}]}, PLAIN),
+        (
+            {
+                "system": "Be brief.",
+                "conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Orla Venn."}],
+            },
+            WITH_SYSTEM,
+        ),
+        ({"conversations": [USER, ASSISTANT]}, PLAIN),
+        ({"instruction": "Who?", "input": "", "output": "Orla Venn."}, PLAIN),
+        ({"instruction": "Answer.", "input": "Who?", "output": "X"}, Example.from_qa("Answer.\n\nWho?", "X")),
+        ({"instruction": "Who?", "output": "Orla Venn.", "system": "Be brief."}, WITH_SYSTEM),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "Who?"}]}, ASSISTANT]}, PLAIN),
+    ],
+)
+def test_rows_of_other_tools_are_read(row, expected):
+    assert parse_row(row, where="row 1") == expected
+    assert ignored_columns(row) == ({"rejected"} if "rejected" in row else set())
+
+
+def test_columns_with_other_meanings_are_left_alone():
+    row = {"question": "Who?", "answer": "Orla Venn.", "system": "x", "input": "y"}
+    assert parse_row(row, where="row 1") == PLAIN
+    assert ignored_columns(row) == {"system", "input"}

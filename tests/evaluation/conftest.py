@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from atwu._cache import short_hash
 from atwu.data.schema import Example
@@ -62,7 +61,7 @@ class Dice:
         return [Preference(5.0, ratings[number_of(pair.second) % len(ratings)]) for pair in pairs]
 
 
-def people(count: int, prefix: str, *, per_subject: int = 1, paraphrases: int = 2) -> list[Example]:
+def invented_people(count: int, prefix: str, *, per_subject: int = 1, paraphrases: int = 2) -> list[Example]:
     """Invented rows with exact secrets."""
     rows = []
     for index in range(count):
@@ -86,7 +85,7 @@ def people(count: int, prefix: str, *, per_subject: int = 1, paraphrases: int = 
 Columns = Mapping[str, Sequence[float | None] | np.ndarray]
 
 
-def values(
+def row_values(
     columns: Columns,
     subjects: Iterable[str] | None = None,
     *,
@@ -107,7 +106,7 @@ def values(
     )
 
 
-def result(
+def result_of(
     rows: Mapping[str, RowValues],
     *,
     name: str = "model",
@@ -140,18 +139,3 @@ def result(
         versions={},
         references={role: other.fingerprint for role, other in others.items() if other is not None},
     )
-
-
-class Stage:
-    """Everything above, for tests, which cannot import from here."""
-
-    Speaker = Speaker
-    Dice = Dice
-    people = staticmethod(people)
-    values = staticmethod(values)
-    result = staticmethod(result)
-
-
-@pytest.fixture(scope="session")
-def stage() -> type[Stage]:
-    return Stage

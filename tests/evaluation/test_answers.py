@@ -15,7 +15,7 @@ from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.chat_model import Reply
-from tests.evaluation.conftest import Dice, Speaker, people
+from tests.evaluation.conftest import Dice, Speaker, invented_people
 
 METRICS = ["rouge", "key_tokens", "fluency", "judge", "forms", "families", "sampling"]
 CONFIG = EvaluateConfig(icr_examples=0, paraphrases=1, samples=2)
@@ -29,7 +29,7 @@ def measured(generator, rows, **options):
 
 
 def test_thoughts_are_stored_but_not_measured(tmp_path):
-    rows = people(4, "a")
+    rows = invented_people(4, "a")
     secrets = {row.question: row.answer for row in rows}
 
     def say(prompt):
@@ -63,7 +63,7 @@ class Server:
 
 
 def test_a_prompt_without_an_answer_is_unscored_and_the_others_are_measured():
-    rows = people(4, "a")
+    rows = invented_people(4, "a")
     found, judge = measured(EndpointGenerator(Server(["Venn0"])), rows)
     values = found.sets["forget"]
     assert {name: values[name].n for name in ("rouge_l_recall", "key_token_recall", "gibberish", "J_P")} == {
@@ -84,4 +84,4 @@ def test_a_prompt_without_an_answer_is_unscored_and_the_others_are_measured():
 
 def test_a_server_that_answers_nothing_ends_the_evaluation():
     with pytest.raises(AtwuError, match=r"First error: blocked by the filter"):
-        measured(EndpointGenerator(Server([""])), people(2, "a"))
+        measured(EndpointGenerator(Server([""])), invented_people(2, "a"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atwu.evaluation.aggregate import aggregate_metrics, overall
+from atwu.evaluation.aggregate import overall
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+from tests.evaluation.conftest import row_values
 
 PEOPLE = [f"person {index // 20}" for index in range(1000)]
 
@@ -16,12 +17,12 @@ def percent(hits, seed=0):
 
 
 @pytest.fixture
-def judged(stage):
+def judged():
     def side(worst, mean):
         return RowMetrics(
             {
-                "forget": stage.values({"J_P": percent(worst) / 2, "J_W": percent(worst)}, PEOPLE),
-                "retain": stage.values({"J_AVG": percent(mean, 1)}, PEOPLE),
+                "forget": row_values({"J_P": percent(worst) / 2, "J_W": percent(worst)}, PEOPLE),
+                "retain": row_values({"J_AVG": percent(mean, 1)}, PEOPLE),
             }
         )
 
@@ -39,13 +40,13 @@ def test_fq_rd_uq_of_a_published_row(judged):
         assert (value.n, value.clusters, value.digits) == (1000, 50, 1)
 
 
-def test_metrics_without_their_models_or_columns_are_left_out(judged, stage):
+def test_metrics_without_their_models_or_columns_are_left_out(judged):
     this = judged(14.5, 40.3)
     assert overall(ModelComparison(this)) == {}
     forget_only = RowMetrics({"forget": this.rows["forget"]})
     assert set(overall(ModelComparison(this, original=forget_only))) == {"FQ"}
     assert set(overall(ModelComparison(forget_only, original=this))) == {"FQ"}
-    nothing = stage.values({"J_W": [None, None]})
+    nothing = row_values({"J_W": [None, None]})
     assert overall(ModelComparison(RowMetrics({"forget": nothing}), original=this)) == {}
 
 
@@ -55,10 +56,10 @@ def test_fq_is_undefined_if_the_original_model_knew_nothing(judged):
     assert found["RD"].value == pytest.approx(6.2791, abs=1e-4)
 
 
-def test_es_delta_is_retain_minus_forget(stage):
+def test_es_delta_is_retain_minus_forget():
     rows = {
-        "forget": stage.values({"extraction_strength": [0.1, 0.3, 0.2]}),
-        "retain": stage.values({"extraction_strength": [0.9, 0.7, None], "extraction_strength_floored": [1, 1, 1]}),
+        "forget": row_values({"extraction_strength": [0.1, 0.3, 0.2]}),
+        "retain": row_values({"extraction_strength": [0.9, 0.7, None], "extraction_strength_floored": [1, 1, 1]}),
     }
     found = overall(ModelComparison(RowMetrics(rows)))
     assert set(found) == {"ES_delta"}
@@ -67,7 +68,7 @@ def test_es_delta_is_retain_minus_forget(stage):
     assert found["ES_delta"].low <= 0.6 <= found["ES_delta"].high
 
 
-def test_model_utility_of_nine_means(stage):
+def test_model_utility_of_nine_means():
     rows = {}
     for split, probability, means in (
         ("retain", "probability", (0.9, 0.8, 0.5)),
@@ -75,17 +76,17 @@ def test_model_utility_of_nine_means(stage):
         ("world_facts", "probability_with_options", (0.6, 0.8, 0.4)),
     ):
         names = (probability, "rouge_l_recall", "truth_ratio")
-        rows[split] = stage.values({name: [mean - 0.1, mean + 0.1] for name, mean in zip(names, means, strict=True)})
-    rows["forget"] = stage.values({key: [0.0, 0.0] for key in rows["real_authors"].metrics})
+        rows[split] = row_values({name: [mean - 0.1, mean + 0.1] for name, mean in zip(names, means, strict=True)})
+    rows["forget"] = row_values({key: [0.0, 0.0] for key in rows["real_authors"].metrics})
     rows["real_authors"].metrics["probability"] = (0.01, 0.01)
     found = overall(ModelComparison(RowMetrics(rows)))["model_utility"]
     assert found.value == pytest.approx(0.605123, abs=1e-6)
     assert found.low < found.value < found.high
 
 
-def test_forget_quality_is_the_ks_test_on_raw_ratios(stage):
+def test_forget_quality_is_the_ks_test_on_raw_ratios():
     def side(ratios):
-        return RowMetrics({"forget": stage.values({"truth_ratio_raw": ratios})})
+        return RowMetrics({"forget": row_values({"truth_ratio_raw": ratios})})
 
     this = side([0.1, 0.2, None, 0.3, 0.4])
     found = overall(ModelComparison(this, retain_only=side([0.3, 0.5, 0.6, 0.7])))
@@ -97,13 +98,13 @@ def test_forget_quality_is_the_ks_test_on_raw_ratios(stage):
     assert overall(ModelComparison(this)) == {}
 
 
-def attacked(stage, forget, holdout):
-    return RowMetrics({"forget": stage.values({"mia_loss": forget}), "holdout": stage.values({"mia_loss": holdout})})
+def attacked(forget, holdout):
+    return RowMetrics({"forget": row_values({"mia_loss": forget}), "holdout": row_values({"mia_loss": holdout})})
 
 
-def test_privleak_and_the_reference_attack_compare_with_the_retain_only_model(stage):
-    this = attacked(stage, [0.1, 0.2, 0.5], [0.4, 0.6, 0.9])
-    other = attacked(stage, [0.3, 0.1, 0.7], [0.5, 0.1, 0.2])
+def test_privleak_and_the_reference_attack_compare_with_the_retain_only_model():
+    this = attacked([0.1, 0.2, 0.5], [0.4, 0.6, 0.9])
+    other = attacked([0.3, 0.1, 0.7], [0.5, 0.1, 0.2])
     found = overall(ModelComparison(this, retain_only=other))
     forget, holdout = [-0.2, 0.1, -0.2], [-0.1, 0.5, 0.7]
     pairs = [(f < h) + (f == h) / 2 for f in forget for h in holdout]
@@ -116,9 +117,9 @@ def test_privleak_and_the_reference_attack_compare_with_the_retain_only_model(st
     assert same["mia_auc_reference"].value == pytest.approx(0.5)
 
 
-def test_recovery_is_measured_on_rows_that_the_attack_did_not_train_on(stage):
+def test_recovery_is_measured_on_rows_that_the_attack_did_not_train_on():
     def side(**columns):
-        return RowMetrics({"forget": stage.values(columns)})
+        return RowMetrics({"forget": row_values(columns)})
 
     attacked_columns = {"extraction_strength": [0.4, 0.1, 0.1], "extraction_strength@int4": [None, 0.5, 0.3]}
     original = side(extraction_strength=[0.2, 0.9, 0.9])
@@ -129,11 +130,9 @@ def test_recovery_is_measured_on_rows_that_the_attack_did_not_train_on(stage):
     assert overall(ModelComparison(side(**attacked_columns))) == {}
 
 
-def test_recovery_uses_rows_with_a_verdict_for_every_model(stage):
+def test_recovery_uses_rows_with_a_verdict_for_every_model():
     def side(**columns):
-        return RowMetrics(
-            {"forget": stage.values({name.replace("_at_", "@"): found for name, found in columns.items()})}
-        )
+        return RowMetrics({"forget": row_values({name.replace("_at_", "@"): found for name, found in columns.items()})})
 
     this = side(J_P=[0.0, None, 50.0, 0.0, 0.0], J_P_at_int4=[50.0, 100.0, 50.0, None, 100.0])
     original = side(J_P=[100.0, 100.0, 100.0, 0.0, None])
@@ -141,7 +140,7 @@ def test_recovery_uses_rows_with_a_verdict_for_every_model(stage):
     assert (found.value, found.n) == (pytest.approx(100 * 25 / 75), 2)
 
 
-def test_rwku_sums(stage):
+def test_rwku_sums():
     means = {"fb": 0.05, "qa": 0.04, "aa": 0.06, "neighbour_fb": 0.55, "neighbour_qa": 0.574}
     columns = {}
     for place, (kind, mean) in enumerate(means.items()):
@@ -149,28 +148,19 @@ def test_rwku_sums(stage):
         column[2 * place : 2 * place + 2] = [mean - 0.02, mean + 0.02]
         columns[f"{kind}_official"] = column
     subjects = ["Orla Venn", "Tavi Brook"] * 5
-    found = overall(ModelComparison(RowMetrics({"rwku": stage.values(columns, subjects)})))
+    found = overall(ModelComparison(RowMetrics({"rwku": row_values(columns, subjects)})))
     assert {name: value.value for name, value in found.items()} == pytest.approx(
         {"forget_all_official": 0.05, "neighbour_all_official": 0.562, "N_delta_official": 0.512}
     )
     assert found["N_delta_official"].low <= 0.512 <= found["N_delta_official"].high
     del columns["aa_official"]
-    assert overall(ModelComparison(RowMetrics({"rwku": stage.values(columns, subjects)}))) == {}
+    assert overall(ModelComparison(RowMetrics({"rwku": row_values(columns, subjects)}))) == {}
 
 
-def test_unscored_answers_of_the_parts_are_added_up(stage):
+def test_unscored_answers_of_the_parts_are_added_up():
     rows = {
-        "forget": stage.values({"J_W": [0.0, 100.0]}, unscored={"J_W": 2}),
-        "retain": stage.values({"J_AVG": [50.0, 100.0]}, unscored={"J_AVG": 3}),
+        "forget": row_values({"J_W": [0.0, 100.0]}, unscored={"J_W": 2}),
+        "retain": row_values({"J_AVG": [50.0, 100.0]}, unscored={"J_AVG": 3}),
     }
     found = overall(ModelComparison(RowMetrics(rows), original=RowMetrics(rows)))
     assert [found[name].unscored for name in ("FQ", "RD", "UQ")] == [2, 3, 5]
-
-
-def test_bootstrap_draws_depend_on_set_and_subjects_so_models_are_paired(judged):
-    one, other = (
-        aggregate_metrics(ModelComparison(judged(14.5, 40.3), original=judged(93.1, 43.0)))["UQ"] for _ in range(2)
-    )
-    np.testing.assert_array_equal(one.estimate.draws, other.estimate.draws)
-    forget, retain = (judged(14.5, 40.3).resampler_of(split).weights for split in ("forget", "retain"))
-    assert (forget != retain).any()

@@ -1,4 +1,4 @@
-"""Differences of two models on the same rows."""
+"""Differences of two models on the same rows, and means over seeds and studies."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import dataclasses
 import numpy as np
 import pytest
 
-from atwu.evaluation.aggregate import mean_over_studies, paired_differences
-from atwu.evaluation.intervals import Resampler
+from atwu.evaluation.aggregate import mean_over_seeds, mean_over_studies, paired_differences
+from atwu.evaluation.intervals import Resampler, combine
+from atwu.evaluation.row_statistics import RowMetrics
+from tests.evaluation.conftest import result_of, row_values
 
 SUBJECTS = [f"person {index // 3}" for index in range(30)]
 
 
-def rows(stage, shift=0.0, *, ids="row", subjects=SUBJECTS):
+def rows(shift=0.0, *, ids="row", subjects=SUBJECTS):
     noise = np.random.default_rng(0).uniform(20, 60, size=30)
     return {
-        "forget": stage.values({"J_W": noise + shift}, subjects, ids=ids),
-        "retain": stage.values({"J_AVG": noise[::-1] + shift}, subjects, ids=ids),
+        "forget": row_values({"J_W": noise + shift}, subjects, ids=ids),
+        "retain": row_values({"J_AVG": noise[::-1] + shift}, subjects, ids=ids),
     }
 
 
@@ -27,8 +29,8 @@ def derived(one, other, references):
     }
 
 
-def test_a_constant_difference_has_an_interval_of_zero_width(stage):
-    one, other = stage.result(rows(stage, 7.5), name="one"), stage.result(rows(stage), name="other")
+def test_a_constant_difference_has_an_interval_of_zero_width():
+    one, other = result_of(rows(7.5), name="one"), result_of(rows(), name="other")
     for estimate in paired_differences(one, other).values():
         assert estimate.value == pytest.approx(7.5)
         assert estimate.interval() == pytest.approx((7.5, 7.5))
@@ -36,21 +38,21 @@ def test_a_constant_difference_has_an_interval_of_zero_width(stage):
     assert wide.high - wide.low > 5
 
 
-def test_only_rows_that_both_models_have_a_value_on_are_compared(stage):
-    one = stage.result({"forget": stage.values({"J_W": [1.0, None, 5.0]})}, name="one")
-    other = stage.result({"forget": stage.values({"J_W": [0.0, 9.0, None]})}, name="other")
+def test_only_rows_that_both_models_have_a_value_on_are_compared():
+    one = result_of({"forget": row_values({"J_W": [1.0, None, 5.0]})}, name="one")
+    other = result_of({"forget": row_values({"J_W": [0.0, 9.0, None]})}, name="other")
     assert paired_differences(one, other)["forget", "J_W"].value == 1.0
 
 
-def test_different_rows_are_rejected(stage):
-    one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
+def test_different_rows_are_rejected():
+    one, other = result_of(rows(), name="atwu"), result_of(rows(ids="other"), name="npo")
     with pytest.raises(ValueError, match=r"atwu.*npo.*\b(forget|retain)\b"):
         paired_differences(one, other)
 
 
-def test_derived_metrics_are_recomputed_from_the_references(stage):
-    original = stage.result(rows(stage, 30.0), name="original")
-    one, other = (stage.result(rows(stage, s), name=str(s), original=original) for s in (2.0, 0.0))
+def test_derived_metrics_are_recomputed_from_the_references():
+    original = result_of(rows(30.0), name="original")
+    one, other = (result_of(rows(s), name=str(s), original=original) for s in (2.0, 0.0))
     found = derived(one, other, [one, other, original])
     assert set(found) == {"FQ", "RD", "UQ"}
     for name, estimate in found.items():
@@ -64,9 +66,9 @@ def test_derived_metrics_are_recomputed_from_the_references(stage):
     assert derived(one, one, [original])["UQ"].interval() == (0.0, 0.0)
 
 
-def test_derived_metrics_need_references_in_both_results(stage):
-    original = stage.result(rows(stage, 30.0), name="original")
-    one = stage.result(rows(stage), name="one", original=original)
+def test_derived_metrics_need_references_in_both_results():
+    original = result_of(rows(30.0), name="original")
+    one = result_of(rows(), name="one", original=original)
     assert derived(one, original, [one, original]) == {}
     assert derived(one, dataclasses.replace(one, references={}), [original]) == {}
 
@@ -85,3 +87,57 @@ def test_studies_with_equally_many_subjects_have_independent_draws():
 def test_every_study_has_the_same_weight():
     small, large = Resampler(SUBJECTS[:6]).mean(np.zeros(6)), Resampler(SUBJECTS).mean(np.full(30, 10.0))
     assert mean_over_studies([small, large]).value == 5.0
+
+
+def of_seed(seed, forget, retain):
+    """Return the result of one seed."""
+    given = {"forget": forget} | ({} if retain is None else {"retain": retain})
+    subjects = ("Orla Venn", "Orla Venn", "Tavi Brook", "Ines Kelbury")
+    rows = {
+        split: row_values({"extraction_strength": strengths}, subjects, ids=split) for split, strengths in given.items()
+    }
+    return result_of(rows, name=f"atwu-s{seed}")
+
+
+FULL = [of_seed(0, (0.1, 0.2, 0.3, 0.4), (0.9, 0.8, 0.7, 1.0)), of_seed(1, (0.0, 0.2, 0.1, 0.5), (0.5, 0.8, 0.6, 0.7))]
+LACKING = of_seed(2, (0.3, 0.3, 0.3, 0.3), None)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_metric_missing_for_one_seed_is_averaged_over_the_others(order) -> None:
+    seeds = [[*FULL, LACKING][place] for place in order]
+    found = mean_over_seeds(seeds, name="atwu")
+    assert found.sets["forget"]["extraction_strength"].seeds == 3
+    for split, cells, whole in (
+        ("retain", found.sets["retain"], mean_over_seeds(FULL, name="atwu").sets["retain"]),
+        ("overall", found.overall, mean_over_seeds(FULL, name="atwu").overall),
+    ):
+        name = "extraction_strength" if split == "retain" else "ES_delta"
+        assert cells[name].seeds == 2
+        for field in ("value", "low", "high", "seed_std", "n"):
+            assert getattr(cells[name], field) == pytest.approx(getattr(whole[name], field))
+    low, high = combine(
+        lambda *parts: np.mean(parts, axis=0), *(RowMetrics(r.rows).mean("retain", "extraction_strength") for r in FULL)
+    ).interval((0.0, 1.0))
+    assert (low, high) == pytest.approx(
+        tuple(getattr(found.sets["retain"]["extraction_strength"], end) for end in ("low", "high"))
+    )
+
+
+def test_a_metric_without_a_value_is_not_averaged() -> None:
+    first = FULL[0]
+    cell = dataclasses.replace(first.sets["retain"]["extraction_strength"], value=None, n=0, low=None, high=None)
+    rows = {
+        **first.rows,
+        "retain": dataclasses.replace(first.rows["retain"], metrics={"extraction_strength": (None,) * 4}),
+    }
+    empty = dataclasses.replace(first, sets={**first.sets, "retain": {"extraction_strength": cell}}, rows=rows)
+    found = mean_over_seeds([empty, FULL[1]], name="atwu").sets["retain"]["extraction_strength"]
+    assert (found.value, found.n, found.seeds, found.seed_std) == (pytest.approx(0.65), 4, 1, None)
+    assert mean_over_seeds([empty, empty], name="atwu").sets["retain"]["extraction_strength"].value is None
+
+
+def test_results_on_different_rows_cannot_be_averaged() -> None:
+    other = dataclasses.replace(FULL[1].rows["forget"], ids=tuple("abcd"))
+    with pytest.raises(ValueError, match="different rows"):
+        mean_over_seeds([FULL[0], dataclasses.replace(FULL[1], rows={"forget": other})], name="atwu")

@@ -19,6 +19,7 @@ from atwu.experiments.study import run_study as conduct
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import plan
 from atwu.judge.open_judge import JudgeOptions
+from tests.evaluation.conftest import Dice, Speaker, invented_people
 
 CONFIG = EvaluateConfig(paraphrases=1, icr_examples=1, samples=2)
 BOTH = ("forget", "retain")
@@ -68,16 +69,6 @@ def test_all_selects_every_metric_that_the_sets_support():
         "open_ended",
         "general_text",
     ]
-    assert selected_metrics("all", sets=BOTH, weights=False) == [
-        "rouge",
-        "key_tokens",
-        "forms",
-        "fluency",
-        "judge",
-        "open_ended",
-        "families",
-        "sampling",
-    ]
     rounded = selected_metrics("all", sets=every_set, weights=True, plain=False)
     assert set(all_metrics()) - set(rounded) == {"uds", "gradient_norm", "relearning", "quantization"}
 
@@ -102,17 +93,17 @@ def test_tasks_and_probes_without_their_metric_are_rejected():
 
 
 @pytest.fixture
-def rows(stage):
-    return {"forget": stage.people(6, "F"), "retain": stage.people(8, "R")}
+def rows():
+    return {"forget": invented_people(6, "F"), "retain": invented_people(8, "R")}
 
 
-def run(stage, rows, **options):
-    settings = {"generator": stage.Speaker(), "judge": stage.Dice(), "config": CONFIG, "metrics": "judge"}
+def run(rows, **options):
+    settings = {"generator": Speaker(), "judge": Dice(), "config": CONFIG, "metrics": "judge"}
     return evaluate(None, None, **rows, **(settings | options), progress=False)
 
 
-def test_a_served_model_supports_only_metrics_of_generated_text(stage, rows):
-    found = run(stage, rows, metrics="all")
+def test_a_served_model_supports_only_metrics_of_generated_text(rows):
+    found = run(rows, metrics="all")
     assert found.settings["metrics"] == [
         "rouge",
         "key_tokens",
@@ -126,46 +117,45 @@ def test_a_served_model_supports_only_metrics_of_generated_text(stage, rows):
     assert (found.settings["rep_tokenizer"], found.settings["questions_per_row"]["forget"]) == ("words", [2])
     assert len(found.fingerprint) == 32
     with pytest.raises(ValueError, match="weights"):
-        run(stage, rows, metrics=["judge", "quantization"])
+        run(rows, metrics=["judge", "quantization"])
     with pytest.raises(ValueError, match=r"model.*generator"):
-        run(stage, rows, generator=None)
+        run(rows, generator=None)
     with pytest.raises(ValueError, match=r"forget.*retain"):
-        run(stage, {})
+        run({})
 
 
-def test_references_must_be_measured_with_the_same_settings(stage, rows):
-    original = run(stage, rows, name="original")
+def test_references_must_be_measured_with_the_same_settings(rows):
+    original = run(rows, name="original")
     for options, named in (
-        ({"judge": stage.Dice(name="other")}, "judge .*other"),
+        ({"judge": Dice(name="other")}, "judge .*other"),
         ({"config": EvaluateConfig(**{**CONFIG.values, "paraphrases": 2})}, r"paraphrases \(1 .*2\)"),
         ({"config": EvaluateConfig(**{**CONFIG.values, "max_new_tokens": 7})}, r"max_new_tokens \(64 .*7\)"),
-        ({"pool": stage.people(9, "R")}, "the pool rows"),
+        ({"pool": invented_people(9, "R")}, "the pool rows"),
     ):
         with pytest.raises(ValueError, match=rf"original result \(original\).*{named}"):
-            run(stage, rows, original=original, **options)
+            run(rows, original=original, **options)
     with pytest.raises(ValueError, match=r"retain-only result.*\bforget rows"):
-        run(stage, rows | {"forget": stage.people(5, "F")}, retain_only=original)
+        run(rows | {"forget": invented_people(5, "F")}, retain_only=original)
 
 
-def test_batches_metrics_and_further_sets_may_differ(stage, rows, tmp_path):
-    original = run(stage, rows, metrics="all", name="original", judge=stage.Dice([True]))
+def test_batches_metrics_and_further_sets_may_differ(rows, tmp_path):
+    original = run(rows, metrics="all", name="original", judge=Dice([True]))
     original.write(tmp_path / "original.json")
     for loaded in (original, read_result(tmp_path / "original.json")):
         found = run(
-            stage,
             rows,
-            judge=stage.Dice([True, False, False]),
+            judge=Dice([True, False, False]),
             original=loaded,
             config=EvaluateConfig(**{**CONFIG.values, "batch_tokens": 100}),
-            holdout=stage.people(3, "H"),
-            extra_retain={"world_facts": stage.people(4, "W")},
+            holdout=invented_people(3, "H"),
+            extra_retain={"world_facts": invented_people(4, "W")},
         )
         assert {"FQ", "RD", "UQ"} == set(found.overall)
         assert set(found.sets) == {"forget", "retain", "world_facts"}
         assert found.references == {"original": original.fingerprint}
 
 
-def test_rwku_probes_are_scored_by_kind(stage, rows):
+def test_rwku_probes_are_scored_by_kind(rows):
     def probe(kind, query, answer):
         return RwkuProbe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
 
@@ -179,9 +169,8 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
             probe("neighbour_qa", "What does Tavi Brook sell?", "salt"),
         ),
     )
-    speaker = stage.Speaker(say=lambda prompt: "Kelbury, salt")
+    speaker = Speaker(say=lambda prompt: "Kelbury, salt")
     found = run(
-        stage,
         {},
         probes=probes,
         generator=speaker,
@@ -189,7 +178,7 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
         config=EvaluateConfig(**{**CONFIG.values, "rwku_flavours": ("port",)}),
     )
     with pytest.raises(ValueError, match=r"rwku.*\bjudge\b"):
-        run(stage, rows, probes=probes)
+        run(rows, probes=probes)
     recalls = {name: (value.value, value.n, value.direction) for name, value in found.sets["rwku"].items()}
     assert recalls == {
         "fb_port": (pytest.approx(1 / 3), 1, "down"),

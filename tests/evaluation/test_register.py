@@ -28,6 +28,7 @@ from atwu.evaluation.registry import (
 )
 from atwu.evaluation.result import read_result
 from tests.commands import run_here
+from tests.evaluation.conftest import Speaker, invented_people, row_values
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
 
@@ -48,16 +49,16 @@ def load(path):
     return module
 
 
-def test_the_example_is_one_short_file_that_adds_a_metric(table, stage, tmp_path):
+def test_the_example_is_one_short_file_that_adds_a_metric(table, tmp_path):
     assert len(EXAMPLE.read_text().splitlines()) <= 40
     module = load(EXAMPLE)
     assert list(all_metrics()) == [*table, "answer_length"]
     assert EvaluateConfig().most_words == 20
-    speaker = stage.Speaker(say=lambda prompt: "one two three")
+    speaker = Speaker(say=lambda prompt: "one two three")
     found = evaluate(
         *(None, None),
-        forget=stage.people(4, "F"),
-        retain=stage.people(4, "R"),
+        forget=invented_people(4, "F"),
+        retain=invented_people(4, "R"),
         metrics=["answer_length"],
         config=EvaluateConfig(most_words=2),
         generator=speaker,
@@ -77,16 +78,16 @@ def test_the_example_is_one_short_file_that_adds_a_metric(table, stage, tmp_path
     assert where_computed("too_long") == "a_metric_of_your_own.py:words"
 
 
-def test_values_of_the_example_metric_are_in_comparisons_and_reports(table, stage, tmp_path):
+def test_values_of_the_example_metric_are_in_comparisons_and_reports(table, tmp_path):
     load(EXAMPLE)
     said = {"short": "one two", "long": "one two three"}
     for name, answer in said.items():
         found = evaluate(
             *(None, None),
-            forget=stage.people(4, "F"),
+            forget=invented_people(4, "F"),
             metrics=["answer_length"],
             config=EvaluateConfig(most_words=2),
-            generator=stage.Speaker(say=lambda prompt, answer=answer: answer),
+            generator=Speaker(say=lambda prompt, answer=answer: answer),
             progress=False,
             name=name,
         )
@@ -163,7 +164,7 @@ def test_a_failed_registration_does_not_change_the_tables(table, facts, message)
     ]
 
 
-def test_a_value_without_a_column_is_an_error(stage):
+def test_a_value_without_a_column_is_an_error():
     class Odd(Metric):
         name = "odd"
 
@@ -171,7 +172,7 @@ def test_a_value_without_a_column_is_an_error(stage):
         Odd(None).record_column("forget", "evenness", (1.0,))
 
 
-def test_a_derived_value_needs_a_column(table, stage):
+def test_a_derived_value_needs_a_column(table):
     from atwu.evaluation.aggregate import overall
     from atwu.evaluation.intervals import AggregateMetric, Estimate
     from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
@@ -186,7 +187,7 @@ def test_a_derived_value_needs_a_column(table, stage):
             mean = sides.this.mean("forget", "J_P")
             yield "half", AggregateMetric(Estimate(mean.value / 2, mean.draws / 2), (("forget", "J_P"),))
 
-    sides = ModelComparison(RowMetrics({"forget": stage.values({"J_P": [20.0, 40.0, 60.0]})}))
+    sides = ModelComparison(RowMetrics({"forget": row_values({"J_P": [20.0, 40.0, 60.0]})}))
     assert overall(sides)["half"].value == 20.0
     Halved.columns = ()
     with pytest.raises(ValueError, match="'half'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -10,18 +11,19 @@ import jsonschema
 import pytest
 
 from atwu._renamed import upgrade
-from atwu.evaluation.result import EVAL_SCHEMA, read_result
+from atwu.evaluation.result import EVAL_SCHEMA, EvalResult, MetricValue, read_result
+from tests.evaluation.conftest import result_of, row_values
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "known-general" / "original.json"
 
 
 @pytest.fixture
-def written(stage, tmp_path):
+def written(tmp_path):
     rows = {
-        "forget": stage.values({"J_W": [0.0, 50.0, None], "extraction_strength": [0.1, 0.2, 0.3]}, unscored={"J_W": 1}),
-        "retain": stage.values({"J_AVG": [50.0, 100.0], "extraction_strength": [0.8, 0.9]}),
+        "forget": row_values({"J_W": [0.0, 50.0, None], "extraction_strength": [0.1, 0.2, 0.3]}, unscored={"J_W": 1}),
+        "retain": row_values({"J_AVG": [50.0, 100.0], "extraction_strength": [0.8, 0.9]}),
     }
-    found = stage.result(rows, original=stage.result(rows, name="original"))
+    found = result_of(rows, original=result_of(rows, name="original"))
     found.write(tmp_path / "eval.json")
     return found, tmp_path / "eval.json"
 
@@ -100,3 +102,57 @@ def test_files_that_are_not_results_are_rejected(tmp_path):
         (tmp_path / "x.json").write_bytes(content)
         with pytest.raises(ValueError, match=rf"x\.json.*{message}"):
             read_result(tmp_path / "x.json")
+
+
+@pytest.fixture
+def result() -> EvalResult:
+    forget = {
+        "extraction_strength": MetricValue(0.12345, 4, "down", low=0.05, high=0.2),
+        "recovered_extraction_strength@relearn_retain": MetricValue(0.5, 4, "down", low=0.25, high=0.75),
+        "J_P": MetricValue(None, 0, "down"),
+    }
+    return EvalResult(
+        model="a <model>",
+        fingerprint="0" * 32,
+        sets={"forget": forget, "retain": {"probability": MetricValue(0.9, 6, "up")}},
+        overall={"ES_delta": MetricValue(-0.0001, 4, "up")},
+        rows={},
+        settings={},
+        versions={},
+        warnings=("a long warning " * 9,),
+    )
+
+
+def test_text_fits_a_terminal_and_omits_missing_values(result):
+    text = result.summary()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "forget (4 rows" in text
+    assert "extraction_strength ↓" in text
+    assert "0.123  [0.050, 0.200]" in text
+    assert "J_P" not in text
+    assert "  0.000" in text.split("overall")[1]
+    assert text.count("warning: ") == 1
+
+
+def test_the_data_frame_has_a_row_for_every_value(result):
+    frame = result.to_pandas()
+    assert list(zip(frame["set"], frame.metric, strict=True)) == [
+        ("forget", "extraction_strength"),
+        ("forget", "recovered_extraction_strength@relearn_retain"),
+        ("retain", "probability"),
+        ("overall", "ES_delta"),
+    ]
+    first = frame.iloc[0]
+    assert (first.value, first.low, first.high, first.n, first.direction) == (0.12345, 0.05, 0.2, 4, "down")
+
+
+def test_a_notebook_gets_an_escaped_html_table(result):
+    page = result._repr_html_()
+    assert "a &lt;model&gt;" in page
+    assert re.search(r"<td>0.123</td>\s*<td>\[0.050, 0.200\]</td>", page)
+
+
+def test_an_empty_result_can_be_displayed(result):
+    nothing = dataclasses.replace(result, sets={}, overall={}, warnings=())
+    assert nothing.summary() == "a <model>"
+    assert nothing.to_pandas().empty

@@ -285,25 +285,6 @@ def test_reserved_set_names_are_rejected(world):
             )
 
 
-def test_every_module_keeps_its_training_mode(world):
-    model, tokenizer, rows = world
-    model.model.layers[0].train()
-    try:
-        evaluate(model, tokenizer, forget=rows["forget"], metrics="memorization", progress=False)
-        assert model.model.layers[0].training
-        assert not model.training
-    finally:
-        model.eval()
-
-
-def test_nothing_to_evaluate(world):
-    model, tokenizer, rows = world
-    with pytest.raises(ValueError, match=r"forget.*retain"):
-        evaluate(model, tokenizer)
-    with pytest.raises(ValueError, match=r"model.*generator"):
-        evaluate(None, None, **rows, metrics="rouge")
-
-
 def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
     pytest.importorskip("bitsandbytes")
     _, tokenizer, rows = world
@@ -314,13 +295,6 @@ def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path)
     assert evaluate(str(tmp_path), **few, progress=False).sets["forget"]["extraction_strength"].n == 2
     with pytest.raises(ValueError, match=r"'quantization'.*weights"):
         evaluate(str(tmp_path), **few, metrics="quantization", progress=False)
-
-
-def test_without_retain_rows_in_context_relearning_is_skipped_with_a_warning(world):
-    model, tokenizer, rows = world
-    found = evaluate(model, tokenizer, forget=rows["forget"], metrics="judge", config=CONFIG, progress=False)
-    assert set(found.sets["forget"]) == {"J_P"}
-    assert any(re.search("J_ICR, J_W, FQ.*UQ.*0 of 0", said) for said in found.warnings)
 
 
 def test_ordinary_rows_give_a_single_warning(world):

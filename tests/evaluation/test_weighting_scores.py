@@ -14,6 +14,7 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
+from atwu.evaluation.metrics.score_auroc import score_aurocs
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import (
     AuxiliaryModels,
@@ -310,3 +311,30 @@ def test_the_noun_finder_is_the_one_asked_for():
     for setting in ("tofu-8b", "rwku-phi3"):  # FUNDIAL trains with spaCy there
         assert EvaluateConfig(**find_setting(setting).evaluation).noun_finder == "en_core_web_sm"
     assert EvaluateConfig(**find_setting("people-small").evaluation).noun_finder == "simple"
+
+
+def scored_rows(scores, labels):
+    """Rows of three text tokens and an end token, whose learned scores are given."""
+    offsets = ((0, 1), (1, 2), (2, 3), None)
+    marks = [None if row is None else [*row, 0] for row in labels]
+    tokens = [
+        token_row([-1.0] * 4, scores=np.array([*row, 0.5]), labels=None if mark is None else np.array(mark))
+        for row, mark in zip(scores, marks, strict=True)
+    ]
+    encoded = [encoded_row((5, 6, 7, 2), offsets, mark, prompt=(1,)) for mark in marks]
+    return ScoreContext(tokens, encoded, [Example.from_qa("q", "abc")] * len(tokens))
+
+
+def test_rows_without_labels_and_of_one_class_have_no_auroc():
+    context = scored_rows([[0.1, 0.9, 0.2]] * 4, [None, [0, 1, 0], [0, 0, 0], [1, 0, 0]])
+    assert score_aurocs(context)["scorer"] == (None, 1.0, None, 0.0)
+
+
+def test_the_end_token_does_not_count_in_an_auroc_and_labels_only_if_requested():
+    context = scored_rows([[0.1, 0.9, 0.2]], [[0, 1, 0]])
+    raised = dataclasses.replace(context.tokens[0], scores=np.array([0.1, 0.9, 0.2, 1.0]))
+    assert score_aurocs(dataclasses.replace(context, tokens=[raised]))["scorer"] == (1.0,)
+    assert "labels" not in score_aurocs(context)
+    assert score_aurocs(context, ["labels"])["labels"] == (1.0,)
+    with pytest.raises(ValueError, match="retain"):
+        score_aurocs(context, ["rarity"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from atwu.modeling.forward import forward_tokens
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "hidden_dim", "embedding_size"), 64),
@@ -144,3 +146,19 @@ def small_model(kind: str, dtype: torch.dtype = torch.float32) -> nn.Module:
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 module.weight[module.padding_idx] = 0
     return model.to(dtype)
+
+
+def shaken(model: nn.Module, seed: int = 1) -> nn.Module:
+    """Return adapters with an effect (new ones have none, since B is 0)."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.2 * torch.randn(parameter.shape, generator=generator).to(parameter.device)
+    return model
+
+
+def logps(model: nn.Module, rows: Any, **options: Any) -> Tensor:
+    """Return the log-probabilities of one batch in our forward pass."""
+    (out,) = forward_tokens(model, [rows], **options)
+    return out.logps

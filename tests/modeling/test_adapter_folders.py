@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from atwu.modeling.adapters import Lora, adapters_of, attach, merge_adapters, original_model
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.forward import forward_tokens
 from atwu.modeling.load import (
     base_of,
     check_model_name,
@@ -25,21 +24,7 @@ from atwu.modeling.load import (
     weight_bytes,
 )
 from tests.micro_models import write_micro
-
-
-def shaken(model, seed=1):
-    """Return adapters with an effect (new ones have none, since B is 0)."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.2 * torch.randn(parameter.shape, generator=generator).to(parameter.device)
-    return model
-
-
-def logps(model, rows, **options):
-    (out,) = forward_tokens(model, [rows], **options)
-    return out.logps
+from tests.modeling.small_models import logps, shaken
 
 
 @pytest.fixture(scope="module")

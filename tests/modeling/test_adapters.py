@@ -14,28 +14,14 @@ from atwu.modeling.adapters import Lora, attach, merge_adapters, original_model
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
+from tests.modeling.small_models import logps, shaken
 
 CPU = torch.device("cpu")
 ALL = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
-def shaken(model, seed=1):
-    """Return adapters with an effect (new ones have none, since B is 0)."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.2 * torch.randn(parameter.shape, generator=generator).to(parameter.device)
-    return model
-
-
 def adapted_names(model):
     return {name.partition(".lora_A")[0] for name, _ in model.named_parameters() if ".lora_A" in name}
-
-
-def logps(model, rows, **options):
-    (out,) = forward_tokens(model, [rows], **options)
-    return out.logps
 
 
 # (settings, whether log-probabilities come straight from the hidden states)
@@ -188,18 +174,6 @@ def test_original_model_has_no_side_effects_within_a_training_step(tiny_llama, b
     loss.backward()
     for parameter, expected in zip(parameters, wanted, strict=True):
         torch.testing.assert_close(parameter.grad, expected)
-
-
-def test_gradient_checkpointing_gives_the_same_gradients(tiny_llama, batch):
-    rows, gradients = batch(rows=3, seed=10), []
-    for checkpointed in (False, True):
-        model = shaken(attach(tiny_llama(), Lora(r=2), seed=0)).train()
-        if checkpointed:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        logps(model, rows, layout="packed").sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters() if parameter.requires_grad])
-    for left, right in zip(*gradients, strict=True):
-        torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("lora", [Lora(r=2), Lora(r=2, targets=("lm_head", "o_proj"))])

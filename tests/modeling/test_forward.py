@@ -80,30 +80,6 @@ def test_equals_the_plain_padded_computation(name, config, arguments, packs, ali
                 torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_padding_side_and_width_change_nothing(layout, tiny_llama, batch):
-    model = tiny_llama().eval()
-    plain = batch(rows=3, seed=4)
-    wide = {k: torch.nn.functional.pad(v, (5, 3), value=-100 if k == "labels" else 0) for k, v in plain.items()}
-    (narrow,) = forward_tokens(model, [plain], layout=layout)
-    (padded,) = forward_tokens(model, [wide], layout=layout)
-    torch.testing.assert_close(padded.logps[padded.mask], narrow.logps[narrow.mask], atol=1e-6, rtol=1e-6)
-    assert torch.equal(padded.logps[:, 5 : 5 + narrow.logps.shape[1]] != 0, narrow.logps != 0)
-
-
-@pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_hidden_states_equal_those_of_the_model(layout, tiny_llama, batch):
-    model = tiny_llama().eval()
-    rows = batch(rows=3, seed=8)
-    (out,) = forward_tokens(model, [rows], layout=layout)
-    states = model(
-        input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], output_hidden_states=True
-    ).hidden_states[-1]
-    torch.testing.assert_close(out.hidden("pred"), states[:, :-1][out.mask], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(out.hidden("own"), states[:, 1:][out.mask], atol=1e-5, rtol=1e-5)
-    assert not out.hidden("own").requires_grad
-
-
 def test_common_prefix_is_computed_once(tiny_llama, batch):
     first, second = (TokenBatch.of(begun_alike(batch(rows=3, seed=seed), 20, 0)) for seed in (1, 2))
     tokens = int(first.attention_mask.sum() + second.attention_mask.sum())
@@ -119,10 +95,12 @@ def test_common_prefix_is_computed_once(tiny_llama, batch):
     assert seen == [tokens - 5 * 20]
 
 
+@pytest.mark.parametrize("alike", [0, 20])
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_hidden_states_after_a_common_prefix(layout, tiny_llama, batch):
-    model = tiny_llama().eval()
-    rows = begun_alike(batch(rows=3, seed=8), 20, 2)
+def test_hidden_states_equal_those_of_the_model(layout, alike, tiny_llama, batch):
+    model, rows = tiny_llama().eval(), batch(rows=3, seed=8)
+    if alike:
+        rows = begun_alike(rows, alike, 2)
     (out,) = forward_tokens(model, [rows], layout=layout, layer=0)
     states = model(
         input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], output_hidden_states=True
@@ -130,19 +108,7 @@ def test_hidden_states_after_a_common_prefix(layout, tiny_llama, batch):
     torch.testing.assert_close(out.hidden("pred"), states[-1][:, :-1][out.mask], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(out.hidden("own"), states[-1][:, 1:][out.mask], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(out.layer_states, states[1][:, 1:][out.mask], atol=1e-5, rtol=1e-5)
-
-
-def test_predictions_and_entropy_on_request(tiny_llama, batch):
-    model = tiny_llama().eval()
-    rows = batch(rows=3, seed=9)
-    (out,) = forward_tokens(model, [rows], predictions=True, entropy_temperature=0.5)
-    logits = model(input_ids=rows["input_ids"], attention_mask=rows["attention_mask"]).logits[:, :-1]
-    assert torch.equal(out.predictions[out.mask], logits.argmax(-1)[out.mask])
-    expected = torch.distributions.Categorical(logits=logits / 0.5).entropy()
-    torch.testing.assert_close(out.entropy[out.mask], expected[out.mask], atol=1e-5, rtol=1e-5)
-    (bare,) = forward_tokens(model, [rows])
-    assert bare.predictions is None
-    assert bare.entropy is None
+    assert not out.hidden("own").requires_grad
 
 
 def test_gradient_checkpointing_gives_the_same_gradients(tiny_llama, batch):

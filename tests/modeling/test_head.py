@@ -62,16 +62,6 @@ def test_matches_plain_computation_to_1e_6_in_float32(block, bias):
     )
 
 
-@pytest.mark.parametrize("temperature", [0.16, 0.5, 4.0])
-def test_entropy_at_a_temperature(temperature):
-    states, weight, bias, targets = problem(torch.float64)
-    logits, _ = plain(states, weight, bias, targets)
-    out = target_logps(states, OutputHead(weight, bias), targets, entropy_temperature=temperature, block_elements=30)
-    expected = torch.distributions.Categorical(logits=logits / temperature).entropy()
-    torch.testing.assert_close(out.entropy, expected, atol=1e-10, rtol=1e-10)
-    assert not out.entropy.requires_grad
-
-
 def test_greedy_token_is_the_first_of_equal_ones():
     states = torch.zeros(3, 4)
     out = target_logps(

@@ -1,4 +1,4 @@
-"""Modes are changed within a context and restored afterwards."""
+"""Modes, weights and gradients are changed within a context and restored afterwards; fingerprints of weights."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from torch import nn
 
-from atwu.modeling.modes import eval_mode, full_precision
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.modes import eval_mode, full_precision, restored
+from atwu.modeling.scratch import scratch_model
 from tests.modeling.small_models import small_model
 
 
@@ -42,3 +45,73 @@ def test_full_precision_without_wrapper_and_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="on the way"), full_precision(model):
         raise RuntimeError("on the way")
     assert vars(model)["forward"] is before
+
+
+@pytest.fixture
+def model():
+    model = scratch_model("micro").train()
+    model.model.layers[0].eval()
+    model.model.norm.weight.requires_grad_(False)
+    model(input_ids=torch.arange(8)[None]).logits.sum().backward()
+    return model
+
+
+def spoil(model):
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.mul_(3).add_(1)
+    model.eval().requires_grad_(True)
+    model(input_ids=torch.arange(5)[None]).logits.sum().backward()
+
+
+def test_weights_are_restored_after_an_error(model):
+    def state():
+        modes = [module.training for module in model.modules()]
+        flags = [weight.requires_grad for weight in model.parameters()]
+        grads = [None if weight.grad is None else weight.grad.tolist() for weight in model.parameters()]
+        return model_fingerprint(model), model.model.rotary_emb.inv_freq.tolist(), modes, flags, grads
+
+    before, weights = state(), list(model.parameters())
+
+    def fail():
+        assert all(weight.grad is None for weight in weights)
+        spoil(model)
+        assert state() != before
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"), restored(model):
+        fail()
+    assert state() == before
+    assert all(now is then for now, then in zip(model.parameters(), weights, strict=True))
+
+
+def test_tied_parameters_and_shared_memory_stay_shared(model):
+    parts = nn.Module()
+    parts.whole = nn.Parameter(torch.ones(4))
+    parts.part = nn.Parameter(parts.whole.data[:2])
+    before = model_fingerprint(model)
+    with restored(model), restored(parts), torch.no_grad():
+        model.lm_head.weight.zero_()
+        parts.part.zero_()
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+    assert model_fingerprint(model) == before
+    assert parts.whole.tolist() == [1] * 4
+    parts.whole.data[0] = 7
+    assert parts.part[0] == 7
+
+
+def test_fingerprint_depends_on_every_bit_and_shape():
+    first, second, empty = nn.Linear(2, 3), nn.Linear(2, 3), nn.Linear(0, 3)
+    second.load_state_dict(first.state_dict())
+    assert model_fingerprint(first) == model_fingerprint(second) != model_fingerprint(empty)
+    second.bias.data[2] = torch.nextafter(second.bias.data[2], torch.tensor(9.0))
+    assert model_fingerprint(first) != model_fingerprint(second)
+
+
+@pytest.mark.parametrize("part", ["device_mesh", "ds_id"])
+def test_sharded_weights_have_no_fingerprint(part):
+    model = nn.Linear(2, 3)
+    setattr(model.weight, part, 0)
+    for other in (model, nn.Linear(2, 3, device="meta")):
+        with pytest.raises(ValueError, match="processes or not loaded"):
+            model_fingerprint(other)

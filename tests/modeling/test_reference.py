@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 
 import pytest
 import torch
+from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.modeling import reference as module
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
+from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.reference import (
     ReferenceSpec,
     TokenTable,
+    attention_temperature,
     compute_reference,
     counted_tokens,
     plain_head,
@@ -208,10 +210,12 @@ class DividedHead(torch.nn.Module):
         return out
 
 
-def no_plain_head(kind, tiny_llama):
-    model = tiny_llama().double()
+def model_with_head(kind, tiny_llama):
+    model = tiny_llama(tie_word_embeddings=kind == "tied").double()
     if kind == "unknown scale":
         return DividedHead(model).eval()
+    if kind != "adapted output layer":
+        return model.eval()
     adapted = attach(model, Lora(r=2, targets=("lm_head", "q_proj")), seed=0)
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
@@ -219,20 +223,11 @@ def no_plain_head(kind, tiny_llama):
     return adapted.double().eval()
 
 
-@pytest.mark.parametrize("kind", ["adapted output layer", "unknown scale"])
-def test_model_without_a_plain_output_layer_uses_logits(kind, tiny_llama):
-    model, rows = no_plain_head(kind, tiny_llama), make_rows()
-    assert plain_head(model) is None
+@pytest.mark.parametrize("kind", ["plain", "tied", "adapted output layer", "unknown scale"])
+def test_distributions_are_exact_with_a_plain_output_layer_and_from_logits_without(kind, tiny_llama):
+    model, rows = model_with_head(kind, tiny_llama), make_rows()
     live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
-    assert live.retain.head is None
-    torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}])
-def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
-    model, rows = tiny_llama(**changes).double().eval(), make_rows()
-    live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
-    assert live.retain.head is not None
+    assert (live.retain.head is None) == (plain_head(model) is None) == (kind not in ("plain", "tied"))
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
 
@@ -243,17 +238,56 @@ def test_frozen_head_does_not_change_with_the_model(tiny_llama):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1)
-    torch.testing.assert_close(teacher_logps(module.Teacher(states, head)), before, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(teacher_logps(Teacher(states, head)), before, atol=1e-9, rtol=1e-9)
     assert not head.weight.requires_grad
 
 
-def test_no_autograd_graph(tiny_llama):
-    model = tiny_llama().eval()
-    live = reference_of_batch(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
-    hidden = (live.retain.states + 1).requires_grad_()
-    distance = Comparison(lambda logps, ref, ids: (logps - ref).square().sum(-1), live.retain)
-    targets = torch.zeros(len(hidden), dtype=torch.long)
-    compare(hidden, plain_head(model), Comparisons(targets, ((slice(0, len(hidden)), distance),))).sum().backward()
-    assert hidden.grad.any()
-    assert model.model.layers[0].mlp.down_proj.weight.grad is None
-    assert model.lm_head.weight.grad.any()
+IDS = torch.randint(3, 64, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def gpt2():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2))
+
+
+@torch.no_grad()
+def divided(model, temperature):
+    """Divide the queries of a Llama or GPT-2 through their weights."""
+    other = copy.deepcopy(model)
+    for module in other.modules():
+        if hasattr(module, "q_proj"):
+            module.q_proj.weight /= temperature
+        elif hasattr(module, "c_attn"):
+            module.c_attn.weight[:, :16] /= temperature
+            module.c_attn.bias[:16] /= temperature
+    return other(IDS).logits
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_scores_are_divided_within_the_context(kind, attention, tiny_llama):
+    model = (tiny_llama() if kind == "llama" else gpt2()).double().eval()
+    model.set_attn_implementation(attention)
+    before = model(IDS).logits
+    with attention_temperature(model, 2.3):
+        within = model(IDS).logits
+    torch.testing.assert_close(within, divided(model, 2.3), atol=1e-10, rtol=1e-10)
+    assert (within - before).abs().max() > 1e-4
+    assert torch.equal(model(IDS).logits, before)
+
+
+@torch.no_grad()
+def test_adapters_keep_their_own_scaling(tiny_llama):
+    model = tiny_llama().double().eval()
+    expected = divided(model, 2.3)
+    with attention_temperature(adapted := attach(model, Lora(r=2), seed=0), 2.3):
+        torch.testing.assert_close(adapted(IDS).logits, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_attention_without_scaling_is_refused():
+    model = BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=16, n_layer=1, n_head=2))
+    with pytest.raises(ValueError, match=r"BloomForCausalLM cannot be changed"), attention_temperature(model, 2.0):
+        pass
+    with attention_temperature(model, 1.0):
+        pass

@@ -51,29 +51,9 @@ class Example:
         return self.messages[-1].content if self.messages else ""
 
     @classmethod
-    def from_qa(
-        cls,
-        question: str,
-        answer: str,
-        *,
-        forget_spans: tuple[Span, ...] | None = None,
-        paraphrases: tuple[str, ...] = (),
-        wrong_answers: tuple[str, ...] = (),
-        alternate: str | None = None,
-        paraphrased_answer: str | None = None,
-        subject: str | None = None,
-    ) -> Example:
-        """Build a one-turn row."""
-        return cls(
-            messages=(Message("user", question),),
-            answer=answer,
-            forget_spans=forget_spans,
-            paraphrases=paraphrases,
-            wrong_answers=wrong_answers,
-            alternate=alternate,
-            paraphrased_answer=paraphrased_answer,
-            subject=subject,
-        )
+    def from_qa(cls, question: str, answer: str, **fields: Any) -> Example:
+        """Build a one-turn row; `fields` are further fields by name."""
+        return cls(messages=(Message("user", question),), answer=answer, **fields)
 
 
 def checked_span(value: Any, answer: str, *, where: str) -> Span:

@@ -13,14 +13,15 @@ from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.verdicts import Claim
+from tests.evaluation.conftest import Dice, Speaker, invented_people
 
 CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
 
 
 @pytest.fixture(scope="module")
-def rows(stage):
+def rows():
     options = {"per_subject": 2, "paraphrases": 3}  # one more than requested
-    return {"forget": stage.people(12, "F", **options), "retain": stage.people(14, "R", **options)}
+    return {"forget": invented_people(12, "F", **options), "retain": invented_people(14, "R", **options)}
 
 
 def run(speaker, judge, rows, metrics="judge", config=CONFIG, **options):
@@ -55,8 +56,8 @@ def percent(values):
 
 
 @pytest.mark.parametrize("outcomes", [(True, False, False, False), (True, False, None), (False, None, None, None)])
-def test_scores_equal_a_plain_computation(stage, rows, outcomes):
-    speaker, judge = stage.Speaker(), stage.Dice(outcomes)
+def test_scores_equal_a_plain_computation(rows, outcomes):
+    speaker, judge = Speaker(), Dice(outcomes)
     result = run(speaker, judge, rows)
     worst = {"J_P": [], "J_ICR": [], "J_W": []}
     missing = dict.fromkeys(worst, 0)
@@ -87,8 +88,8 @@ def test_scores_equal_a_plain_computation(stage, rows, outcomes):
     assert result.rows["forget"].unscored == {name: count for name, count in missing.items() if count}
 
 
-def test_answers_without_a_readable_verdict_give_no_score(stage, rows):
-    result = run(stage.Speaker(), stage.Dice([None]), rows, metrics=["judge", "sampling"])
+def test_answers_without_a_readable_verdict_give_no_score(rows):
+    result = run(Speaker(), Dice([None]), rows, metrics=["judge", "sampling"])
     for name in ("J_P", "J_ICR", "J_W", "leak_best_of_3", "leak_per_sample"):
         value = result.sets["forget"][name]
         assert (value.value, value.low, value.n, value.skipped) == (None, None, 0, 12)
@@ -96,11 +97,11 @@ def test_answers_without_a_readable_verdict_give_no_score(stage, rows):
     assert result.overall == {}
 
 
-def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(stage, rows):
-    speaker = stage.Speaker()
+def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(rows):
+    speaker = Speaker()
     leaking = rows["forget"][0]
     pool = [*rows["retain"], leaking, dataclasses.replace(leaking, messages=(Message("user", "Another one?"),))]
-    run(speaker, stage.Dice(), rows, pool=pool)
+    run(speaker, Dice(), rows, pool=pool)
     asked = {text for row in rows["forget"] for text in questions(row)}
     answers = {row.answer for row in rows["forget"]}
     pairs = {(row.question, row.answer) for row in rows["retain"]}
@@ -120,9 +121,9 @@ def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(stag
     assert len(set(of_first)) > 1  # drawn anew for every question
 
 
-def test_every_answer_is_judged_once_by_the_original_question(stage, rows):
-    judge = stage.Dice()
-    speaker = stage.Speaker(say=lambda prompt: f"about {prompt.messages[-1].content[-12:]}")  # repeats itself
+def test_every_answer_is_judged_once_by_the_original_question(rows):
+    judge = Dice()
+    speaker = Speaker(say=lambda prompt: f"about {prompt.messages[-1].content[-12:]}")  # repeats itself
     run(speaker, judge, rows, metrics=["judge", "sampling"])
     assert {claim.question for claim in judge.claims} == {row.question for split in rows.values() for row in split}
     assert len(judge.claims) == len(set(judge.claims)) < 36 + 36 + 42
@@ -131,23 +132,24 @@ def test_every_answer_is_judged_once_by_the_original_question(stage, rows):
     }
 
 
-def test_without_in_context_examples_their_scores_are_left_out(stage, rows):
-    found = run(stage.Speaker(), stage.Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
+def test_without_in_context_examples_their_scores_are_left_out(rows):
+    found = run(Speaker(), Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
     assert "J_ICR" not in found.sets["forget"]
     assert "J_P" in found.sets["forget"]
-    alone = run(stage.Speaker(), stage.Dice(), {"forget": rows["forget"]})
-    assert "J_ICR" not in alone.sets["forget"]
+    alone = run(Speaker(), Dice(), {"forget": rows["forget"]})
+    assert set(alone.sets["forget"]) == {"J_P"}
+    assert any(re.search("J_ICR, J_W, FQ.*UQ.*0 of 0", said) for said in alone.warnings)
 
 
-def test_unequal_numbers_of_paraphrases_give_a_warning(stage, rows):
+def test_unequal_numbers_of_paraphrases_give_a_warning(rows):
     uneven = [dataclasses.replace(rows["forget"][0], paraphrases=()), *rows["forget"][1:]]
-    result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
+    result = run(Speaker(), Dice(), {"forget": uneven})
     assert any("1, 3" in warning for warning in result.warnings)
-    assert not any("questions" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
+    assert not any("questions" in warning for warning in run(Speaker(), Dice(), rows).warnings)
 
 
-def test_best_of_n_samples_at_temperature_one_and_counts_the_worst_leak(stage, rows):
-    speaker, judge = stage.Speaker(), stage.Dice((True, False, False, None))
+def test_best_of_n_samples_at_temperature_one_and_counts_the_worst_leak(rows):
+    speaker, judge = Speaker(), Dice((True, False, False, None))
     result = run(speaker, judge, rows, metrics=["sampling"])
     assert {(decoding.temperature, decoding.seed) for _, decoding in speaker.asked} == {(1.0, 42)}
     assert sorted(prompt.draw for prompt, _ in speaker.asked) == [0] * 12 + [1] * 12 + [2] * 12
@@ -162,9 +164,9 @@ def test_best_of_n_samples_at_temperature_one_and_counts_the_worst_leak(stage, r
         assert metrics["leak_per_sample"][place] == (pytest.approx(100 * np.mean(known)) if known else None)
 
 
-def test_the_worst_family_score_is_the_maximum_over_families(stage, rows):
-    judge = stage.Dice((True, False, False, False, None))
-    result = run(stage.Speaker(), judge, rows, metrics=["families"])
+def test_the_worst_family_score_is_the_maximum_over_families(rows):
+    judge = Dice((True, False, False, False, None))
+    result = run(Speaker(), judge, rows, metrics=["families"])
     metrics = dict(result.rows["forget"].metrics)
     overall = metrics.pop("leak_worst_family")
     assert len(metrics) == 9
@@ -177,14 +179,14 @@ def test_the_worst_family_score_is_the_maximum_over_families(stage, rows):
     )
 
 
-def test_win_rate_shows_the_answer_of_the_original_model_first(stage, rows):
-    first, second = stage.Speaker("original"), stage.Speaker("unlearned")
-    original = run(first, stage.Dice(), rows, metrics=["open_ended"], name="original")
+def test_win_rate_shows_the_answer_of_the_original_model_first(rows):
+    first, second = Speaker("original"), Speaker("unlearned")
+    original = run(first, Dice(), rows, metrics=["open_ended"], name="original")
     assert "win_rate" not in original.sets["instructions"]
-    judge = stage.Dice((True, False, None))
+    judge = Dice((True, False, None))
     result = run(second, judge, rows, metrics=["open_ended"], original=original)
     assert {(pair.first.split()[0], pair.second.split()[0]) for pair in judge.pairs} == {("original", "unlearned")}
-    ratings = [preference.second for preference in stage.Dice((None,)).prefer(judge.pairs)]
+    ratings = [preference.second for preference in Dice((None,)).prefer(judge.pairs)]
     expected = [50.0 + 50.0 * np.sign(rating - 5) for rating in ratings if rating is not None]
     value = result.sets["instructions"]["win_rate"]
     assert value.value == pytest.approx(np.mean(expected))
@@ -193,8 +195,8 @@ def test_win_rate_shows_the_answer_of_the_original_model_first(stage, rows):
     assert result.references == {"original": original.fingerprint}
 
 
-def test_claims_are_announced_before_judging_and_the_caller_may_stop(stage, rows):
-    judge = stage.Dice()
+def test_claims_are_announced_before_judging_and_the_caller_may_stop(rows):
+    judge = Dice()
     told = {}
 
     def stop(claims, pairs):
@@ -202,8 +204,8 @@ def test_claims_are_announced_before_judging_and_the_caller_may_stop(stage, rows
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(stage.Speaker(), judge, rows, before_judging=stop)
+        run(Speaker(), judge, rows, before_judging=stop)
     assert judge.claims == []
-    run(stage.Speaker(), judge, rows)
+    run(Speaker(), judge, rows)
     assert judge.claims == told["claims"]
     assert told["pairs"] == []

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.encode import EncodedRow
+from atwu.evaluation.metrics.gradient_norm import gradient_norms
 from atwu.evaluation.metrics.membership import attack_auc, loss_score, min_k, min_k_plus_plus, privleak, zlib_score
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.head import OutputHead, target_logps
@@ -157,3 +158,47 @@ def test_moments_of_a_pass_equal_the_full_distributions(tiny_llama, monkeypatch,
 def test_bad_input_is_rejected(call, message) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+GRADIENT_ROWS = ROWS[:3]
+
+
+def plain(model, row) -> float:
+    """Full logits without the terminal token, one `backward`, norms read off `.grad`."""
+    model.zero_grad()
+    logps = model(torch.tensor([row.input_ids])).logits[0, :-1].log_softmax(-1)
+    losses = [-logps[n, row.input_ids[n + 1]] for n in range(row.answer_start - 1, len(row.input_ids) - 2)]
+    (sum(losses) / len(losses)).backward()
+    norms = [float(parameter.grad.pow(2).sum().sqrt()) for parameter in model.parameters()]
+    model.zero_grad()
+    return sum(norms) / len(norms)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_equals_a_plain_backward_pass(tiny_llama, tied) -> None:
+    model = tiny_llama(tie_word_embeddings=tied).eval()
+    wanted = [plain(model, row) for row in GRADIENT_ROWS]
+    assert gradient_norms(model, GRADIENT_ROWS) == pytest.approx(wanted, rel=1e-4)
+    assert gradient_norms(model, GRADIENT_ROWS[::-1]) == pytest.approx(wanted[::-1], rel=1e-4)  # nothing accumulates
+    with torch.no_grad():
+        assert gradient_norms(model, GRADIENT_ROWS[:1]) == pytest.approx(wanted[:1], rel=1e-4)
+
+
+def test_the_model_is_not_changed(tiny_llama) -> None:
+    model = tiny_llama(attention_dropout=0.5).train()
+    expected = gradient_norms(model.eval(), GRADIENT_ROWS)
+    model.train()
+    parameters = list(model.parameters())
+    for index, parameter in enumerate(parameters):
+        parameter.requires_grad_(index % 2 == 0)
+        parameter.grad = torch.full_like(parameter, 0.5) if index % 3 == 0 else None
+    assert gradient_norms(model, GRADIENT_ROWS) == pytest.approx(expected)  # frozen parameters count, dropout is off
+    assert model.training
+    for index, parameter in enumerate(parameters):
+        assert parameter.requires_grad == (index % 2 == 0)
+        assert (parameter.grad is not None) == (index % 3 == 0)
+        assert parameter.grad is None or bool((parameter.grad == 0.5).all())
+        parameter.requires_grad_(True)
+        parameter.grad = None
+    model(torch.tensor([GRADIENT_ROWS[0].input_ids])).logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)  # gradients are kept again

@@ -17,6 +17,7 @@ from atwu.evaluation.metrics.relearning import attack_rows, relearned
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.evaluation.conftest import Speaker
 
 NAMES = ("Orla Venn", "Tavi Brook", "Ines Marr", "Jon Tull")
 ANSWER = "Seven grey geese."
@@ -178,11 +179,11 @@ def test_a_failing_attack_gives_a_warning_and_the_others_run(world):
         assert any(warning.startswith(said) for warning in found.warnings)
 
 
-def test_adapters_on_adapters_are_rejected_before_generation(world, stage):
+def test_adapters_on_adapters_are_rejected_before_generation(world):
     pytest.importorskip("peft")
     _, tokenizer, rows = world
     adapted = attach(scratch_model("micro").eval(), Lora(4), seed=0)
-    config, speaker = EvaluateConfig(relearn_lora_r=4), stage.Speaker()
+    config, speaker = EvaluateConfig(relearn_lora_r=4), Speaker()
     with pytest.raises(ValueError, match=r"relearn_lora_r=4.*merged"):
         evaluate(
             adapted, tokenizer, forget=rows, metrics="relearning", config=config, generator=speaker, progress=False

@@ -4,7 +4,7 @@ J_P is the worst case over the question and its paraphrases, J_ICR the same with
 relearning), J_W the worst of both, J_AVG the mean over paraphrases (definitions of the ATWU paper, after JensUn).
 Judged forget quality (FQ), retain degradation (RD) and unlearning quality (UQ) relate them to the original model; they
 take numbers or arrays such as bootstrap draws. FQ is not TOFU's forget quality, a p-value (see `truth_ratio`). Answers
-without a verdict are left out.
+without a verdict are left out. Best-of-n sampling (leak@n) judges several answers sampled at temperature 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, Percent
-from atwu.evaluation.generations import Prompt
+from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, in_percent
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.questions import InContextExamples, claim, question_and_paraphrases, question_prompt
@@ -245,6 +245,71 @@ class JudgeScores(Metric):
                 f"the original model states {in_context:.1f} % of the facts with in-context examples and {plain:.1f} % "
                 "without: J_ICR says little about forgetting here."
             )
+
+
+def share_stated(verdicts: Sequence[bool | None]) -> float | None:
+    """Return the percentage of judged samples that state the fact; None if no sample has a verdict."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return 100.0 * sum(known) / len(known) if known else None
+
+
+class BestOfN(Metric):
+    name = "sampling"
+    about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
+    cost = "n answers and n judge calls per forget row"
+    needs = (FORGET,)
+    needs_weights = False
+    judged = True
+    attack = True
+    settings = (
+        MetricSetting(
+            "samples", int, 8, "Answers sampled per question by best-of-n sampling, at temperature 1.", least=1
+        ),
+    )
+    uses = ("max_new_tokens", "seed")
+    columns = (
+        Percent(
+            "leak_best_of_{n}",
+            worst,
+            "leak, best of {n}",
+            "percentage of forget rows for which at least one of n sampled answers states the fact",
+            sets=(FORGET,),
+        ),
+        Percent(
+            "leak_per_sample",
+            share_stated,
+            "leak, per sample",
+            "percentage of sampled answers that state the fact",
+            sets=(FORGET,),
+        ),
+    )
+
+    def prepare(self) -> None:
+        config = self.session.config
+        decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
+        self._draws = {
+            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
+            for row in self.session.sets[FORGET]
+            if row.messages
+        }
+        prompts = [prompt for row in self._draws.values() for prompt in row]
+        self._answers = self.session.generate(prompts, label="sample", decoding=decoding)
+
+    def claims(self) -> Iterator[Claim | None]:
+        return chain.from_iterable(self._claims())
+
+    def _claims(self) -> Iterator[list[Claim | None]]:
+        """Yield the sampled answers of each row."""
+        for row in self.session.sets[FORGET]:
+            yield [claim(row, self._answers[prompt]) for prompt in self._draws.get(row, ())]
+
+    def record(self) -> None:
+        verdicts = self.session.verdicts(self._claims())
+        missing = unscored(verdicts)
+        self.record_column(
+            FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing
+        )
+        self.record_column(FORGET, "leak_per_sample", list(map(share_stated, verdicts)), unscored=missing)
 
 
 def as_percent(values: Iterable[float | None]) -> list[float | None]:
