@@ -38,7 +38,6 @@ from atwu.request.retain_set import (
     GENERATED_TOKENS,
     WHOLE_TOKENS,
     names,
-    names_any,
     neighbour_rows,
 )
 from atwu.request.unlearn import _next_commands
@@ -123,9 +122,9 @@ def test_neighbours_are_similar_and_never_about_the_subject() -> None:
         Example.from_qa("where was ORLA venn born", "In Kelbury."),
         Example.from_qa("Where was Tavi Brook born?", "In Mirrow."),
     ]
-    found = neighbour_rows(forget, corpus, 1)
-    assert found.rows == (corpus[1],)
-    assert (found.about, found.repeated) == (2, 1)
+    rows, counts = neighbour_rows(forget, corpus, 1)
+    assert rows == (corpus[1],)
+    assert list(counts.values()) == [1, 2, 1]
     assert names(forget) == {"orla", "venn"}
     assert names([Example.from_qa("Who?", "They.", subject="The Venns and the Brooks")]) == {"venns", "brooks"}
 
@@ -142,7 +141,6 @@ def test_neighbours_are_similar_and_never_about_the_subject() -> None:
 )
 def test_names_are_found_by_the_same_word_splitting_as_texts(question: str, found: set[str]) -> None:
     assert names([Example.from_qa(question, "In Bergen.")]) == found
-    assert names_any(question, found) == bool(found)
 
 
 def test_shipped_questions_do_not_overlap() -> None:
@@ -181,10 +179,9 @@ def test_answers_about_common_knowledge_have_a_lower_token_limit(
         return (Example.from_qa(questions[0], "So it is."),)
 
     monkeypatch.setattr(retain, "self_generated_answers", own)
-    found = retain.build_retain(None, None, (), whole=whole)
+    rows, counts = retain.build_retain(None, None, (), whole=whole)
     assert asked == dict(zip(lengths, (general_questions("kept"), common_questions("kept")), strict=True))
-    assert (found.general, len(found.rows)) == (2, 2)
-    assert dict(found.table())[f"  left out: {retain.LEFT_OUT}"] == 64 + 171 - 2
+    assert list(counts.values()) == [2, 64 + 171 - 2, len(rows)]
 
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,6 @@ class UnlearnCommand(NamesRows):
             raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
-        from atwu.request.unlearning_request import RequestOptions
         from atwu.training.config import UnlearnConfig
         from atwu.training.progress import Say, silent
         from atwu.training.unlearn_run import ModelSource
@@ -209,9 +208,8 @@ class UnlearnCommand(NamesRows):
         common: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
         done: SequentialResult | UnlearnResult
         if self.ledger is not None:
-            done = unlearn_in_ledger(
-                self.ledger, self.forget, RequestOptions(**request), model=self.model, loading=self.loading, **common
-            )
+            request |= {"model": self.model, "loading": self.loading}
+            done = unlearn_in_ledger(self.ledger, self.forget, **request, **common)
             outcome = done.outcome
         else:
             source = ModelSource(model=self.model, **asdict(self.loading))
