@@ -122,9 +122,7 @@ def prepare(
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
         if request.retain_rows is None:
             earlier = () if context is None else context.earlier_rows
-            general, _ = build_retain(
-                network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system
-            )
+            general, _ = build_retain(network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system)
             generated = (*general, *related)
             say(
                 f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
