@@ -127,7 +127,8 @@ def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, str) or schema not in _SCHEMAS:
         return dict(record)
     fields = _FIELDS.get(schema)
-    return rename_keys(record if fields is None else _rename_fields(record, fields)) | {"schema": _SCHEMAS[schema]}
+    renamed: dict[str, Any] = rename_keys(record if fields is None else _rename_fields(record, fields))
+    return renamed | {"schema": _SCHEMAS[schema]}
 
 
 def current_names(text: str) -> str:

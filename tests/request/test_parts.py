@@ -23,16 +23,17 @@ from atwu.evaluation.generations import Generation
 from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
+from atwu.request import auto_settings
 from atwu.request import retain_set as retain
 from atwu.request.auto_settings import (
     MEMORY_STRATEGIES,
-    DeviceInfo,
     StrategyEstimate,
     choose,
     first_that_fits,
     possible_strategies,
 )
 from atwu.request.measurement import check_holdout
+from atwu.request.preparation import warn_few_subjects
 from atwu.request.retain_set import (
     FACT_TOKENS,
     GENERATED_TOKENS,
@@ -57,13 +58,11 @@ from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Memory
 
-LAPTOP = DeviceInfo(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
 
-
-def fitted(words: str, *, gigabytes: float = 1.0) -> StrategyEstimate:
-    """The way of these words, which fits."""
+def fitted(words: str, *, gigabytes: float = 1.0, free: float = 16.0) -> StrategyEstimate:
+    """The way of these words, which needs some of the free memory."""
     taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0, 0, 0)
-    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, fits=True)
+    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, free=free * 1e9)
 
 
 def words(row: Example) -> list[str]:
@@ -190,69 +189,57 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch
         retain.build_retain(None, None, ())
 
 
-def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
-    found = {
-        each.name: each.value
-        for each in choose(
-            {},
-            recipe=recipe("atwu"),
-            rows=12,
-            hidden=576,
-            self_generated_answers=True,
-            place=dataclasses.replace(LAPTOP, bfloat16=True),
-            fitted=fitted("all weights"),
-        )
-    }
-    assert found["lora_r"] == 0
-    assert found["learning_rate"] == pytest.approx(5e-5)
-    assert found["per_device_train_batch_size"] == 8
-    assert found["scorer_prior"] == "rarity"
-    assert found["retain_loss"] == "kl"
-    small = fitted("LoRA, activation checkpointing")
-    large = choose(
-        {}, recipe=recipe("wga"), rows=4000, hidden=4096, self_generated_answers=False, place=LAPTOP, fitted=small
+def chosen(
+    given: dict[str, Any],
+    method: str = "atwu",
+    *,
+    rows: int = 12,
+    hidden: int = 8,
+    own: bool = False,
+    strategy: str = "LoRA, activation checkpointing",
+    auto_memory: bool = False,
+) -> dict[str, Any]:
+    """Name and value of every setting that is chosen; `own`: retain rows are the model's answers."""
+    choices = choose(
+        given,
+        recipe=recipe(method),
+        rows=rows,
+        hidden=hidden,
+        self_generated_answers=own,
+        device=torch.device("cpu"),
+        fitted=fitted(strategy),
+        auto_memory=auto_memory,
     )
-    values = {each.name: each.value for each in large}
-    assert values["lora_r"] == 16
-    assert values["activation_checkpointing"]
-    assert values["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
-    assert values["retain_loss"] == "kl"  # rows of one's own are compared with the model itself, too
-    assert "scorer_prior" not in values
-    given: dict[str, object] = {"max_steps": 7, "lora_r": 4}
-    kept = {
-        each.name
-        for each in choose(
-            given,
-            recipe=recipe("atwu"),
-            rows=12,
-            hidden=8,
-            self_generated_answers=False,
-            place=LAPTOP,
-            fitted=fitted("LoRA"),
-        )
-    }
-    batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
-    assert kept == {"learning_rate", *batch, "scorer_prior", "retain_loss"}
-    given["learning_rate"] = 1e-3
-    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "place": LAPTOP, "fitted": small}
-    assert not choose(given, recipe=recipe("atwu"), **rest)
-    (spared,) = choose(given, recipe=recipe("atwu"), **rest, auto_memory=True)
-    assert (spared.name, spared.value) == ("activation_checkpointing", True)
-    (itself,) = choose(given, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True})
-    assert (itself.name, itself.value) == ("retain_loss", "kl")
-    assert not choose(
-        {**given, "retain_loss": "nll"}, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True}
-    )
-    assert all(each.reason for each in large)
-    decided = {*found, *(name for way in MEMORY_STRATEGIES for name in way.options)}
+    assert all(each.reason for each in choices)
+    return {each.name: each.value for each in choices}
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_settings_are_chosen_by_rows_model_and_device_unless_given(
+    bfloat16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_settings, "multiplies_bfloat16", lambda device: bfloat16)
+    assert ("bf16" in chosen({})) is bfloat16
+    assert not any("bf16" in chosen(given) for given in ({"fp16": True}, {"bf16": False}))
+    small = chosen({}, hidden=576, own=True, strategy="all weights")
+    assert small.items() >= {"lora_r": 0, "per_device_train_batch_size": 8, "scorer_prior": "rarity"}.items()
+    assert small["learning_rate"] == pytest.approx(5e-5)
+    large = chosen({}, "wga", rows=4000, hidden=4096)
+    assert large.items() >= {"lora_r": 16, "activation_checkpointing": True}.items()
+    assert large["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
+    assert "scorer_prior" not in large
+    assert small["retain_loss"] == large["retain_loss"] == "kl"  # rows of one's own are compared with the model, too
+    decided = {*small, "bf16", *(name for way in MEMORY_STRATEGIES for name in way.options)}
     assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
 
-
-def test_a_given_half_precision_is_respected() -> None:
-    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "fitted": fitted("all weights")}
-    place = dataclasses.replace(LAPTOP, bfloat16=True)
-    for given in ({"fp16": True}, {"bf16": False}):
-        assert "bf16" not in {each.name for each in choose(given, recipe=recipe("atwu"), place=place, **rest)}
+    batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
+    of_length = {"learning_rate", *batch, "scorer_prior", "retain_loss"} | ({"bf16"} if bfloat16 else set())
+    assert set(chosen({"max_steps": 7, "lora_r": 4}, strategy="LoRA")) == of_length
+    expert = {"max_steps": 7, "lora_r": 4, "learning_rate": 1e-3}
+    assert chosen(expert) == {}
+    assert chosen(expert, auto_memory=True) == {"activation_checkpointing": True}
+    assert chosen(expert, own=True) == {"retain_loss": "kl"}
+    assert chosen({**expert, "retain_loss": "nll"}, own=True) == {}
 
 
 def test_memory_strategies_respect_given_options() -> None:
@@ -279,12 +266,13 @@ def test_adapters_on_quantized_weights_are_saved_unmerged() -> None:
 
 
 def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
-    tried = [fitted("all weights", gigabytes=4.0), fitted("LoRA", gigabytes=2.0)]
-    tight = [dataclasses.replace(each, fits=False) for each in tried]
-    assert first_that_fits(tried, device="cpu", free=9e9) is tried[0]
-    assert first_that_fits(tight, device="cpu", free=1.8e9) is tight[1]
+    def first(free: float) -> str:
+        tried = [fitted("all weights", gigabytes=4.0, free=free), fitted("LoRA", gigabytes=2.0, free=free)]
+        return first_that_fits(tried, device="cpu").strategy.description
+
+    assert [first(free) for free in (9.0, 4.2, 1.8)] == ["all weights", "LoRA", "LoRA"]
     with pytest.raises(ValueError, match=r"2\.0 GB.*LoRA.* 1\.0 GB.*cpu.*--batch-size"):
-        first_that_fits(tight, device="cpu", free=1e9)
+        first(1.0)
 
 
 def result(**known: float) -> EvalResult:
@@ -410,6 +398,18 @@ def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
     ):
         with pytest.raises(ValueError, match=f"mine: .*{kind}"):
             check_holdout(holdout, forget, source="mine")
+
+
+@pytest.mark.parametrize(
+    ("subjects", "warned"),
+    [("aaaa", "about 1 subject,"), ("aabc", "mine: .* about 3 subjects,.*4 subjects"), ("abcd", ""), (" " * 4, "")],
+)
+def test_holdout_rows_about_few_subjects_give_a_warning(subjects: str, warned: str) -> None:
+    said: list[str] = []
+    rows = [Example.from_qa("Who?", "Orla Venn.", subject=name.strip() or None) for name in subjects]
+    warn_few_subjects(rows, source="mine", say=said.append)
+    assert bool(said) == bool(warned)
+    assert not warned or re.search(warned, said[0])
 
 
 def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_methods(
