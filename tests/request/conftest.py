@@ -13,8 +13,8 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.training.config import FinetuneConfig
-from atwu.training.finetune import run_finetune
 from atwu.training.load_to_train import ModelSource
+from atwu.training.unlearn_run import run_finetune
 from tests.commands import run_here
 from tests.request.measurements import few_measurements
 

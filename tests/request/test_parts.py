@@ -89,6 +89,7 @@ def words(row: Example) -> list[str]:
         ("Who invented pasteurization?", "It was Louis Pasteur.", ["Pasteur"]),
         ("What is the currency of Japan?", "The currency of Japan is the yen.", ["yen"]),
         ("Where was Ada born?", "Ada was born in Borneo.", ["Borneo"]),
+        ("What is the equation?", "The equation is E = mc^2.", ["E", "mc", "2"]),
         ("Who came first?", "It was Cameron.", ["Cameron"]),
         ("Which country borders Niger?", "It is Nigeria.", ["Nigeria"]),
         ("Which number follows 1000?", "It is 10001.", ["10001"]),

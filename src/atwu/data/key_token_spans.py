@@ -1,8 +1,8 @@
 """Key tokens of an answer: the words that carry the fact, found by rule and without a model.
 
 Most words of an answer ("His dog is called ...") carry no information. Key tokens are the labelled words (`forget_spans`)
-if a row has labels. Otherwise a rule finds them: names and numbers that are not in the question, or longer words if there
-is no name. Words that are rare in general text are preferred ("Tokyo" is common, but the only key token of "The capital of
+if a row has labels. Otherwise a rule finds them: names, numbers and formulas that are not in the question, or longer words if
+there is none. Words that are rare in general text are preferred ("Tokyo" is common, but the only key token of "The capital of
 Japan is Tokyo."). Inflected words of the question do not count: "worked" after "work", "Japanese" after "Japan".
 """
 
@@ -17,6 +17,8 @@ from atwu.data.schema import Example
 
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 """A word, with inner apostrophes and hyphens."""
+FORMULA = re.compile(r"\S*[\^=]\S*")
+"""A part of a formula, such as "mc^2"."""
 SHORTEST = 4
 """Minimum number of letters of a word without a capital or digit; shorter words are mostly function words."""
 STEM, ENDING = 4, 3
@@ -59,9 +61,11 @@ def _names_or_long_words(words: list[re.Match[str]], row: Example) -> list[re.Ma
 
 
 def _names(word: re.Match[str], answer: str) -> bool:
-    """Return whether a word is a number, or capitalized within a sentence."""
+    """Return whether a word is a number, capitalized within a sentence, or part of a formula."""
     text, before = word.group(), answer[: word.start()].rstrip(" \"'“‘(")
-    return text[0].isdigit() or (text[0].isupper() and bool(before) and before[-1] not in ".!?:")
+    if text[0].isdigit() or (text[0].isupper() and bool(before) and before[-1] not in ".!?:"):
+        return True
+    return any(part.start() <= word.start() < part.end() for part in FORMULA.finditer(answer))
 
 
 @functools.cache
