@@ -69,12 +69,7 @@ def evidence() -> Evidence:
         training=TrainingSummary(
             method="atwu",
             components={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
-            settings=(
-                RunSetting(
-                    "learning_rate", "5e-05", "where the search starts: 5e-5 at width 576, less for wider models"
-                ),
-                RunSetting("seed", "42", ""),
-            ),
+            settings=(RunSetting("learning_rate", "5e-05", "where the search starts"), RunSetting("seed", "42", "")),
             started_at="2026-11-22T15:22:00+00:00",
             steps=15,
             kept_step=15,
@@ -98,14 +93,7 @@ def evidence() -> Evidence:
         ),
         model_before=Weights("smollm2", "34" * 16, {}),
         model_after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
-        ledger=LedgerSummary(
-            2,
-            3,
-            (
-                LaterCheck(2, RegressionCheck(1, STILL_GONE, lines)),
-                LaterCheck(3, RegressionCheck(2, STILL_GONE, lines)),
-            ),
-        ),
+        ledger=LedgerSummary(2, 3, tuple(LaterCheck(on, RegressionCheck(on - 1, STILL_GONE, lines)) for on in (2, 3))),
         warnings=("forget: rows name no subject.",),
         limitations=("It is no proof of deletion.",),
         versions={"atwu": "0.1.0", "torch": "2.9"},
@@ -114,12 +102,8 @@ def evidence() -> Evidence:
 
 
 def test_the_first_paragraph_states_the_result(evidence: Evidence) -> None:
-    assert [threshold_outcome(each) for each in evidence.thresholds.results] == [
-        "met",
-        "met, not significant",
-        "not met",
-        "not measured",
-    ]
+    outcomes = [threshold_outcome(each) for each in evidence.thresholds.results]
+    assert outcomes == ["met", "met, not significant", "not met", "not measured"]
     assert summary_text(evidence) == (
         "2 of 4 thresholds are met (1 not significantly: the 95 % interval includes the limit); 1 is not met; "
         "1 was not measured. Verdict of the run: forgotten."
@@ -137,15 +121,13 @@ def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
     assert evidence.ledger is not None
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
     line = evidence.ledger.checks[0].check.scores[0]
-    back = RegressionCheck(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
-    own = RegressionCheck(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
-    for again, on, said in (
-        (back, 2, "This request brought back the forget rows of request 1."),
-        (own, 3, "A later request brought these forget rows back."),
+    for number, said in (
+        (1, "This request brought back the forget rows of request 1."),
+        (2, "A later request brought these forget rows back."),
     ):
-        changed = dataclasses.replace(
-            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, checks=(LaterCheck(on, again),))
-        )
+        back = RegressionCheck(number, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+        ledger = dataclasses.replace(evidence.ledger, checks=(LaterCheck(number + 1, back),))
+        changed = dataclasses.replace(evidence, thresholds=bar, ledger=ledger)
         assert not changed.good
         assert summary_text(changed).endswith(said)
     assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
@@ -167,15 +149,8 @@ def test_the_page_is_self_contained_and_shows_rows_only_if_included(evidence: Ev
     page = render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32)
     assert NASTY not in page
     assert not re.search(r'(src|href)="(?!#)', page)
-    for text in (
-        "12" * 32,
-        "34" * 16,
-        "78" * 32,
-        "9a" * 32,
-        "15 steps, 209 s",
-        "needs holdout rows",
-        "no proof of deletion",
-    ):
+    hashes = ("12" * 32, "34" * 16, "78" * 32, "9a" * 32)
+    for text in (*hashes, "15 steps, 209 s", "needs holdout rows", "no proof of deletion"):
         assert text in page
     shown = dataclasses.replace(
         evidence, request=dataclasses.replace(evidence.request, forget_rows=(ForgetRow("Who am I?", "J. Doe."),))

@@ -403,7 +403,7 @@ def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
 
 @pytest.mark.parametrize(
     ("subjects", "warned"),
-    [("aaaa", "about 1 subject,"), ("aabc", "mine: .* about 3 subjects,.*4 subjects"), ("abcd", ""), (" " * 4, "")],
+    [("aaaa", "mine: .* about 1 subject;"), ("aabc", "about 3 subjects;.*4 subjects"), ("abcd", ""), (" " * 4, "")],
 )
 def test_holdout_rows_about_few_subjects_give_a_warning(subjects: str, warned: str) -> None:
     said: list[str] = []
