@@ -14,7 +14,6 @@ import pytest
 from jsonschema import validate
 
 from atwu.cli.evidence import EvidenceCommand
-from atwu.report.scored_row import contrast
 from atwu.request import collect_evidence
 from atwu.request.evidence import (
     Attack,
@@ -29,8 +28,10 @@ from atwu.request.evidence import (
     TrainingSummary,
     VerdictSummary,
     Weights,
+    render_evidence_page,
+    summary_text,
+    threshold_outcome,
 )
-from atwu.request.evidence_page import render_evidence_page, summary_text, threshold_outcome, write_evidence_page
 from atwu.request.ledger import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, shipped_text
@@ -136,7 +137,7 @@ def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
 def test_the_json_satisfies_its_schema_and_is_read_back(evidence: Evidence, tmp_path: Path) -> None:
     import json
 
-    evidence.write(tmp_path / "evidence.json")
+    evidence.write(tmp_path / "evidence.json", tmp_path / "evidence.html")
     assert read_evidence(tmp_path / "evidence.json") == evidence
     validate(json.loads((tmp_path / "evidence.json").read_text()), DECLARED.json_schema(mode="serialization"))
     damaged = json.loads((tmp_path / "evidence.json").read_text()) | {"passed": True}
@@ -159,6 +160,24 @@ def test_the_page_is_self_contained_and_shows_rows_only_if_included(evidence: Ev
     assert render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32) == page
 
 
+def test_evidence_killed_between_its_two_files_goes_on(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect_evidence, "gather", lambda *_, **__: evidence)
+    page, data = (tmp_path / f"evidence.{ending}" for ending in ("html", "json"))
+    command = EvidenceCommand(run_folder="run", output=page)
+    evidence.write(data, page)
+    page.unlink()  # as if it was killed before
+    command.run()
+    assert page.exists()
+    with pytest.raises(FileExistsError, match=r"evidence\.html exists"):
+        command.run()
+    page.unlink()
+    data.write_text('{"schema": "of something else"}')
+    with pytest.raises(FileExistsError, match=r"evidence\.json exists"):
+        command.run()
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
@@ -179,46 +198,11 @@ def browser(evidence: Evidence, tmp_path_factory: pytest.TempPathFactory) -> Ite
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     folder = tmp_path_factory.mktemp("evidence")
-    evidence.write(folder / "evidence.json")
-    write_evidence_page(evidence, folder / "evidence.html", data=folder / "evidence.json")
+    evidence.write(folder / "evidence.json", folder / "evidence.html")
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     driver.get((folder / "evidence.html").as_uri())
     yield driver
     driver.quit()
-
-
-def test_evidence_killed_between_its_two_files_goes_on(
-    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collect_evidence, "gather", lambda *_, **__: evidence)
-    command, data = EvidenceCommand(run_folder="run", output=tmp_path / "evidence.html"), tmp_path / "evidence.json"
-    evidence.write(data)  # and then it was killed
-    command.run()
-    assert (tmp_path / "evidence.html").exists()
-    with pytest.raises(FileExistsError, match=r"evidence\.html exists"):
-        command.run()
-    (tmp_path / "evidence.html").unlink()
-    data.write_text('{"schema": "of something else"}')
-    with pytest.raises(FileExistsError, match=r"evidence\.json exists"):
-        command.run()
-
-
-@pytest.mark.night  # in the daily run: report/test_page_browser.py, on the same style sheet
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_has_contrast(browser: Any, theme: str) -> None:
-    script = """
-        document.documentElement.dataset.theme = arguments[0];
-        document.querySelectorAll('details').forEach(d => { d.open = true; });
-        const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
-        const paper = (e) => { for (; e; e = e.parentElement) {
-            const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c.slice(0, 3); } };
-        return [...document.querySelectorAll('main *, nav *')].filter((e) => e.checkVisibility() &&
-            [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())).map((e) =>
-            [e.tagName + '.' + e.className, rgb(getComputedStyle(e).color).slice(0, 3), paper(e)]);
-    """
-    found = browser.execute_script(script, theme)
-    assert len(found) > 80
-    assert not {(name, *map(tuple, pair)) for name, *pair in found if contrast(*map(tuple, pair)) < 4.5}
 
 
 @pytest.mark.night

@@ -51,9 +51,10 @@ from atwu.request.verdict import (
     TOO_COSTLY,
     UNCHANGED,
     UTILITY_DAMAGED,
+    RequestVerdict,
     decide_verdict,
 )
-from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Memory
@@ -258,10 +259,7 @@ def test_memory_strategies_respect_given_options() -> None:
     assert "LoRA on 4-bit weights" not in [
         way.description for way in possible_strategies({}, device="cuda", adapter=True)
     ]
-
-
-def test_adapters_on_quantized_weights_are_saved_unmerged() -> None:
-    for way in MEMORY_STRATEGIES:
+    for way in MEMORY_STRATEGIES:  # adapters on quantized weights are saved unmerged
         config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
         assert config.save_adapter == (config.quantize is not None)
 
@@ -279,19 +277,23 @@ def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
 def result(**known: float) -> EvalResult:
     """A result in which sets have these probabilities and shares of key tokens; holdout rows .05 to .10."""
     sets = {
-        name: {
-            metric: MetricValue(value, 12, "down", low=value, high=value)
-            for metric in ("key_token_probability", "key_token_accuracy", "key_token_recall")
-        }
+        name: dict.fromkeys(DECISIVE_METRICS, MetricValue(value, 12, "down", low=value, high=value))
         for name, value in known.items()
     }
-    sets[HOLDOUT_SET] = {
-        metric: MetricValue(0.05, 12, "none", low=0.0, high=0.10)
-        for metric in ("key_token_probability", "key_token_accuracy", "key_token_recall")
-    }
+    sets[HOLDOUT_SET] = dict.fromkeys(DECISIVE_METRICS, MetricValue(0.05, 12, "none", low=0.0, high=0.10))
     kept = {"probability": MetricValue(0.9, 12, "up", low=0.85, high=0.95)}
     sets |= {"retain": kept, GENERAL: kept, TEXTS: {"probability": MetricValue(0.04, 8, "up")}}
     return EvalResult("model", "0" * 32, sets, {}, {}, {}, {})
+
+
+def decide(before: EvalResult, after: EvalResult | None, lost: float | None = 0.0, **more: Any) -> RequestVerdict:
+    """The verdict on a run that raised the retain loss by `lost`, with a limit of .15."""
+    verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost, **more)
+    assert all(len(line) <= 80 for line in verdict.text().splitlines())
+    return verdict
+
+
+KNOWN = result(forget=0.95, other_prompts=0.9)
 
 
 @pytest.mark.parametrize(
@@ -310,9 +312,7 @@ def result(**known: float) -> EvalResult:
     ],
 )
 def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
-    verdict = decide_verdict(
-        result(forget=0.95, other_prompts=0.9), after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost
-    )
+    verdict = decide(KNOWN, after, lost)
     assert verdict.outcome == word
     assert verdict.good == (word == FORGOTTEN)
     assert verdict.next_steps or verdict.good
@@ -320,10 +320,9 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert text.startswith(f"VERDICT: {word.upper()}")
     assert re.search(r"general text +perplexity", text)
     assert "retain loss increase" in text
-    assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
     verdict.write(tmp_path)
     assert json.loads((tmp_path / "verdict.json").read_text())["outcome"] == word
-    outcome = UnlearnResult(verdict, None, result(forget=0.95, other_prompts=0.9), after)
+    outcome = UnlearnResult(verdict, None, KNOWN, after)
     frame = outcome.to_pandas()
     assert list(frame.columns) == ["set", "metric", "before", "after", "low", "high", "limit", "met"]
     assert len(frame) == len(verdict.metrics)
@@ -350,12 +349,9 @@ def with_forms(base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5
     ],
 )
 def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) -> None:
-    verdict = decide_verdict(
-        with_forms(result(forget=0.95, other_prompts=0.9), blank=0.6, prefix=0.8),
+    verdict = decide(
+        with_forms(KNOWN, blank=0.6, prefix=0.8),
         with_forms(result(forget=0.04, other_prompts=0.05), **after),
-        answers=(),
-        max_retain_increase=0.15,
-        retain_loss_increase=0.0,
         trained_forms=("question", "blank"),
     )
     assert verdict.outcome == outcome
@@ -364,27 +360,21 @@ def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) ->
     text = verdict.text()
     assert re.search(r"Forms not trained on, recall: prefix \.80 -> \.00", text)
     assert re.search(rf"recall, worst form +0\.8\d* +0\.{'25' if outcome == PARTLY else '05'}", text)
-    assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
 
 
 @pytest.mark.parametrize(
     ("lost", "advice"), [(0.0, "raise --learning-rate or --steps"), (0.14, "raise --max-retain-increase")]
 )
 def test_the_retain_limit_is_raised_only_if_it_was_in_the_way(lost: float, advice: str) -> None:
-    before = with_forms(result(forget=0.95, other_prompts=0.9), blank=0.6)
-    for after, outcome in (
-        (with_forms(result(forget=0.5, other_prompts=0.5), blank=0.5), PARTLY),
-        (with_forms(result(forget=0.04, other_prompts=0.05), blank=0.5), PARTLY),
-    ):
-        verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost)
-        assert verdict.outcome == outcome
+    for after in (result(forget=0.5, other_prompts=0.5), result(forget=0.04, other_prompts=0.05)):
+        verdict = decide(with_forms(KNOWN, blank=0.6), with_forms(after, blank=0.5), lost)
+        assert verdict.outcome == PARTLY
         assert advice in verdict.next_steps[0]
 
 
 def test_without_holdout_rows_the_verdict_is_not_forgotten() -> None:
-    before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
-    before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
-    verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=0.0)
+    before = dataclasses.replace(KNOWN, sets=dict(KNOWN.sets) | {HOLDOUT_SET: {}})
+    verdict = decide(before, result(forget=0.5, other_prompts=0.5))
     assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
@@ -434,9 +424,7 @@ def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_me
 
 
 def test_unknown_forget_rows_need_no_unlearning() -> None:
-    verdict = decide_verdict(
-        result(forget=0.08, other_prompts=0.08), None, answers=(), max_retain_increase=0.15, retain_loss_increase=None
-    )
+    verdict = decide(result(forget=0.08, other_prompts=0.08), None, None)
     assert verdict.outcome == NOTHING
     assert OTHER_PROMPTS in {line.set for line in verdict.metrics}
     assert "nothing was written" in verdict.reason

@@ -257,35 +257,24 @@ def choose(
         ),
         Choice("per_device_train_batch_size", batch, f"for {rows} forget rows"),
         Choice("gradient_accumulation_steps", 1, "one batch per step, as there are few rows"),
-        Choice(
-            "max_steps",
-            MAX_EVALUATIONS * every,
-            f"upper bound; evaluated every {every} steps, ends when the rows are forgotten",
-        ),
-        Choice("lr_scheduler_type", "constant_with_warmup", "the controller adjusts the learning rate"),
-        Choice("warmup_steps", 5, "the first steps of AdamW are its largest"),
-        Choice("save_strategy", "steps", "a killed run resumes from a checkpoint"),
-        Choice("save_steps", 5 * every, "every fifth evaluation step"),
     ]
+    if not length:
+        until = f"upper bound; evaluated every {every} steps, ends when the rows are forgotten"
+        choices += [
+            Choice("max_steps", MAX_EVALUATIONS * every, until),
+            Choice("lr_scheduler_type", "constant_with_warmup", "the controller adjusts the learning rate"),
+            Choice("warmup_steps", 5, "the first steps of AdamW are its largest"),
+            Choice("save_strategy", "steps", "a killed run resumes from a checkpoint"),
+            Choice("save_steps", 5 * every, "every fifth evaluation step"),
+        ]
     if multiplies_bfloat16(device) and not given.get("fp16"):
         choices.append(Choice("bf16", True, "faster on this device; weights stay float32"))
-    if (
-        recipe.scores is not None
-        and "retain" in recipe.needs
-        and rows < SCORER_PRIOR_ROWS
-        and "scorer_from" not in given
-    ):
+    few = recipe.scores is not None and "retain" in recipe.needs and rows < SCORER_PRIOR_ROWS
+    if few and "scorer_from" not in given:
         choices.append(
             Choice("scorer_prior", "rarity", f"{rows} rows are too few to train a scorer from random weights")
         )
-    return tuple(
-        choice
-        for choice in (*choices, *kept)
-        if choice.name not in given
-        and not (
-            length and choice.name in ("max_steps", "lr_scheduler_type", "warmup_steps", "save_strategy", "save_steps")
-        )
-    )
+    return tuple(choice for choice in (*choices, *kept) if choice.name not in given)
 
 
 def batch_size(given: Mapping[str, Any], rows: int) -> int:
