@@ -103,13 +103,8 @@ def end_process(number: int, done: str = "") -> NoReturn:
             child.join()
     with contextlib.suppress(Exception):  # the signal may arrive during a write
         sys.stdout.flush()
-    if os.environ.get("RANK", "0") == "0":
-        said = [
-            f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {progress_text()}",
-            done,
-            _command.then,
-        ]
-        _write("; ".join(filter(None, said)))
+    said = [f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {progress_text()}", done, _command.then]
+    write_line("; ".join(filter(None, said)))
     os._exit(128 + number)
 
 
@@ -130,8 +125,10 @@ def _came(number: int, frame: FrameType | None) -> None:
         held.first()
 
 
-def _write(line: str) -> None:
-    """Write without Python's buffers, which may be in use; below the progress bar if there is one."""
+def write_line(line: str) -> None:
+    """Write in the first process without Python's buffers, which may be in use; below a progress bar."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     with contextlib.suppress(OSError, ValueError):
         text = ("\n" if sys.stderr.isatty() else "") + line + "\n"
         os.write(2, text.encode(sys.stderr.encoding or "ascii", errors="backslashreplace"))

@@ -58,6 +58,7 @@ def test_a_stopped_run_has_a_checkpoint_and_another_run_is_rejected_there(model_
     said = stop_at(command(model_folder, rows, output), work / "log.jsonl", 5, number)
     (found,) = re.findall(rf"^atwu unlearn: .*{name}.* (\d+) of 12 steps.*$", said, re.M)
     assert "Traceback" not in said
+    assert "a second signal ends the command at once" in said
     assert int(found) >= 5
     assert (work / f"checkpoint-{found}").is_dir()
     assert not output.exists()

@@ -139,6 +139,8 @@ def merge_adapters(model: nn.Module) -> Any:
     was_training = adapted.training
     with quiet_peft():
         plain: Any = adapted.merge_and_unload()  # in place: `safe_merge` would need twice the memory
+    if not all(bool(torch.isfinite(each).all()) for each in plain.parameters()):
+        raise ValueError("the adapters cannot be merged: merged weights are NaN or infinite.")
     # The weights differ from those of that name; an adapter trained on them must not refer to it.
     plain.name_or_path = plain.config._name_or_path = ""
     return plain.requires_grad_(True).train(was_training)

@@ -18,7 +18,7 @@ from transformers import PrinterCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._interrupts import deferred
+from atwu._interrupts import deferred, write_line
 from atwu.data.pairing import EpochSampler
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.modeling.device import emulates_bfloat16
@@ -31,6 +31,8 @@ from atwu.training.sharding import repeats
 
 EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
 """Advice where transformers' evaluation does not apply."""
+STOPPING = "stopping after this step and its evaluation, with a checkpoint; a second signal ends the command at once"
+"""Printed when a signal arrives, since both can take minutes."""
 
 
 class TokenTrainer(SavingTrainer):
@@ -101,7 +103,7 @@ class TokenTrainer(SavingTrainer):
             self._prepare_run()
             if self.args.save_strategy == "no":
                 return super().train(checkpoint, *args, **kwargs)
-            with deferred() as self._interrupted.held:
+            with deferred(lambda: write_line(STOPPING)) as self._interrupted.held:
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.timing.seconds = time.perf_counter() - clock
