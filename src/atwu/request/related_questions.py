@@ -58,7 +58,7 @@ def related_rows(
     kept = [
         replace(row, subject=subjects[row.question])
         for row in answered
-        if secrets.isdisjoint(words(row.answer)) and key_token_spans(row)
+        if secrets.isdisjoint(lower_words(row.answer)) and key_token_spans(row)
     ]
     order = {name: place for place, name in enumerate(dict.fromkeys(str(row.subject) for row in kept))}
     held = [order[str(row.subject)] % MEASURED_NAME == 1 for row in kept]
@@ -73,7 +73,8 @@ def related_questions(model: Any, tokenizer: Any, forget: Sequence[Example]) -> 
     if not named:
         return ()
     kinds = {
-        kind: [name for name in each if subjects.isdisjoint(words(name))] for kind, each in related_names().items()
+        kind: [name for name in each if subjects.isdisjoint(lower_words(name))]
+        for kind, each in related_names().items()
     }
     own, shipped = list(dict.fromkeys(name for _, name in named)), [name for each in kinds.values() for name in each]
     states = name_states(model, tokenizer, [*own, *shipped])
@@ -128,14 +129,14 @@ def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tenso
     return scaled
 
 
-def words(text: str) -> set[str]:
+def lower_words(text: str) -> set[str]:
     """Return the words of a text in lower case."""
     return {word.lower() for word in WORD.findall(text)}
 
 
 def key_words(row: Example) -> set[str]:
     """Return the words of the key tokens of an answer."""
-    return {word for start, end in key_token_spans(row) for word in words(row.answer[start:end])}
+    return {word for start, end in key_token_spans(row) for word in lower_words(row.answer[start:end])}
 
 
 def _name_in(row: Example) -> str | None:
