@@ -1,8 +1,9 @@
-"""Names are unique: no public name and no file name of the package is used twice."""
+"""Names are unique: no public name and no file name of the package is used twice. The map of the code names existing files."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import atwu
 
 PACKAGE = Path(atwu.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
+MAP = Path(__file__).parents[1] / "docs/architecture.md"
 EVERYWHERE = {"logger"}
 """Names that every module may define for itself."""
 
@@ -48,3 +50,10 @@ def test_no_two_modules_share_a_file_name() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [path for path in MODULES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert [path.relative_to(PACKAGE).as_posix() for path in silent] == []
+
+
+def test_the_map_of_the_code_names_existing_files() -> None:
+    paths = [f"/{path.relative_to(PACKAGE).as_posix()}" for path in MODULES]
+    named = re.findall(r"[\w/]+\.py\b", MAP.read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in paths)] == []

@@ -80,5 +80,5 @@ def test_the_original_model_may_run_its_code_if_the_run_may(code: bool, run: Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shipping, "load_model", noting("trust_remote_code", asked))
         found = read_source(run, ModelLoadArgs(trust_remote_code=code))
-        assert shipping._unlearning(found, load_model(str(run)), print) > 0
+        assert shipping._change_by_unlearning(found, load_model(str(run)), print) > 0
     assert asked == [code]

@@ -301,6 +301,7 @@ KNOWN = result(forget=0.95, other_prompts=0.9)
     [
         (result(forget=0.04, other_prompts=0.05), 0.02, FORGOTTEN),
         (result(forget=0.04, other_prompts=0.5), 0.02, PARTLY),
+        (result(forget=0.04, other_prompts=0.5), 0.5, PARTLY),
         (result(forget=0.3, other_prompts=0.3), 0.02, PARTLY),
         (result(forget=0.88, other_prompts=0.88), 0.02, NOT_FORGOTTEN),
         (result(forget=0.95, other_prompts=0.95), 0.0, UNCHANGED),
@@ -320,6 +321,7 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert text.startswith(f"VERDICT: {word.upper()}")
     assert re.search(r"general text +perplexity", text)
     assert "retain loss increase" in text
+    assert ("was damaged" in verdict.reason) == (lost is None or not lost <= 0.15)
     verdict.write(tmp_path)
     assert json.loads((tmp_path / "verdict.json").read_text())["outcome"] == word
     outcome = UnlearnResult(verdict, None, KNOWN, after)

@@ -79,7 +79,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     readers: dict[str, Callable[[str, Tables], SourceRows]] = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
-        **dict.fromkeys(KEPT_SPLITS, _kept),
+        **dict.fromkeys(KEPT_SPLITS, _real_world),
     }
     found = readers.get(split, _retain)(split, tables)
     return replace(found, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored()))
@@ -140,7 +140,7 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
 
 
 def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
-    """Return character ranges of the answer's likely key tokens, for rows without labels.
+    """Return character ranges of the answer's likely key tokens, which become the labels of rows without any.
 
     A word counts if it is in the paraphrased answer and not in the question or any wrong answer, ignoring case. Key
     tokens that the paraphrase expresses differently, or that a wrong answer shares, are missed, so some rows have none.
@@ -238,7 +238,7 @@ def _holdout(split: str, tables: Tables) -> SourceRows:
     return SourceRows(tuple(rows), tuple(checked), ())
 
 
-def _kept(split: str, tables: Tables) -> SourceRows:
+def _real_world(split: str, tables: Tables) -> SourceRows:
     """Read questions about the real world with four options; the wrong options become the wrong answers."""
     table = tables.table(split)
     checked = [_counted(split, tables)]

@@ -1,6 +1,6 @@
 """Encode rows as token ids, labels and token labels.
 
-The text of a row (see `atwu.data.render_row`) is tokenized once, with offsets, which show the tokens of the answer and those
+The text of a row (see `atwu.data.render`) is tokenized once, with offsets, which show the tokens of the answer and those
 that overlap a forget span. Counted tokens (those with loss) are the answer tokens and the terminal token, not prompt and
 template; in a plain text row, every token except the first.
 """

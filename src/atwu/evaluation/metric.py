@@ -1,5 +1,7 @@
 """Base class of metrics and of their settings. The files in `metrics/` define the metrics.
 
+A metric records several columns; documents and studies also call it a group of metrics, and its columns metrics.
+
 `evaluate` collects the prompts of all metrics and generates their answers in one pass. It then collects their claims
 and pairs, has the judge rate them in one pass, and lets every metric record its values. No answer is generated or
 judged twice. Listing metrics does not import torch: their files import heavy packages inside functions.

@@ -47,6 +47,7 @@ class Models:
 
 
 def setting_rows(setting: BenchmarkSetting) -> Benchmark:
+    """Return the benchmark of a setting, with the sources and paraphrases that the setting replaces."""
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
     lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if setting.paraphrases else []

@@ -127,12 +127,12 @@ def export(
     sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[HOLDOUT_SET], system=reading.system)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")
     before = measure_model(model, tokenizer, sets, reading, name="before export")
-    step = None
+    by_unlearning = None
     if format != "adapter":
         if source.base_bits:
             say(f"merging the adapters into the base model, quantized to {source.base_bits}")
         model = source.merged(model, place)
-        step = _unlearning(source, model, say)
+        by_unlearning = _change_by_unlearning(source, model, say)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
@@ -159,7 +159,7 @@ def export(
         say("measuring the exported model on the same rows")
         after = measure_model(read, their_tokenizer, sets, reading, name="after export")
         quantized = format in BIT_WIDTHS or (format == "gguf" and gguf_type not in ("F32", "F16", "BF16"))
-        unlearning = "" if step is None else f" (unlearning: {100 * step:.2g} %)"
+        unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
         model_path = folder / written.relative_to(staging)
         verdict = judge_export(
             before,
@@ -184,7 +184,7 @@ def export(
             "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
-            "relative_weight_change": {"by_unlearning": step, "by_quantization": quantization},
+            "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": quantization},
             "retain_loss_increase": retain_loss_increase(before, after),
             "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
             "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next_steps")},
@@ -233,7 +233,7 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
         )
 
 
-def _unlearning(source: Source, model: Any, say: Say) -> float | None:
+def _change_by_unlearning(source: Source, model: Any, say: Say) -> float | None:
     """Return how much the run changed the weights, relative to their size; None if the original model is not available."""
     start = source.record.get("original_model", {})
     name = start.get("model")

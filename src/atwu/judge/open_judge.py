@@ -68,6 +68,7 @@ class EstimatedJudgeOptions(JudgeOptions):
 
 
 def open_judge(options: JudgeOptions) -> Judge:
+    """Return the offline judge, or one that prompts a chat model."""
     if options.judge == "offline":
         check_offline(options)
         from atwu.judge.offline import OfflineJudge

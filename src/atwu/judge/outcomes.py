@@ -1,6 +1,6 @@
 """Address of an OpenAI-compatible server, and its responses: a reply, a failure that may be retried, or a fatal failure.
 
-The API key is read from the environment and never shown.
+Verdicts are in `verdicts.py`. The API key is read from the environment and never shown.
 """
 
 from __future__ import annotations

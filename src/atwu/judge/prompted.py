@@ -1,7 +1,8 @@
 """Judge with a prompted chat model: rubric and texts as input, one JSON object as output, parsed strictly.
 
 Texts to judge are inserted into the rubric's template once, between tags that they cannot close. Verdicts are read only
-from the model's reply.
+from the model's reply, by `read_verdict`. Its ValueError makes the reply unreadable: `asker.py` asks again, and after the
+last attempt the answer is unscored.
 """
 
 from __future__ import annotations

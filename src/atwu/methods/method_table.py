@@ -1,4 +1,7 @@
-"""Table of methods: each combines a token weighting, a forget loss and a retain loss, with published values and reference."""
+"""Table of methods: each combines a token weighting, a forget loss and a retain loss, with published values and reference.
+
+Components are named as in `component_registry.py`. The values of a method replace the defaults of its component classes.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class UnlearningLoss:
     """The loss of one micro-batch with its terms and inputs.
 
     Per-token tensors use the shifted axis: shape (batch, length - 1), entry j refers to token j + 1. The shape is
-    (batch, length) if every position is counted (`legacy`).
+    (batch, length) if the forget loss counts every position (`all_positions`).
     """
 
     loss: Tensor
@@ -78,7 +78,8 @@ def micro_batch_loss(
 
     Args:
         model: the causal language model being unlearned.
-        batches: token batches `forget`, `retain`, `alternate` and `retain_alternate`; only those that the recipe needs.
+        batches: token batches `forget`, `retain`, `alternate` and `retain_alternate`; only those that the recipe needs. Other
+            keys are ignored.
         recipe: the resolved method.
         scorer: for learned weights; None gives every token the score 1/2.
         inputs: inputs besides the rows.

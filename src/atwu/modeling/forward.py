@@ -38,7 +38,9 @@ class TokenOutputs:
     states: Tensor
     """Final hidden states of the whole pass, flattened, without gradient, shape (slots, hidden)."""
     own: Tensor
+    """Index into `states` of the state at each counted token."""
     predicting: Tensor
+    """Index into `states` of the state that predicts each counted token."""
     predictions: Tensor | None = None
     """Greedy token before each position, or None if not requested."""
     entropy: Tensor | None = None
@@ -83,6 +85,7 @@ def forward_tokens(
         model: a causal language model, wrapped (DDP, FSDP, PEFT) or not.
         batches: any number of batches; their padding may be on either side and is not computed.
         predictions: also return the greedy token at every counted position.
+        entropy_temperature: also return the entropy of the distribution at this temperature; None for no entropy.
         variance: also return the variance of the log-probability at that temperature.
         comparisons: for each batch, a distance between distributions to compute at its counted tokens, or None.
         layer: also return the output of this decoder layer (from 0) at the counted tokens.

@@ -1,7 +1,8 @@
-"""Precomputed outputs of the original model, for losses that need it, without a second model in memory.
+"""Outputs of the original model for losses that need it: of all rows before training, or of one micro-batch.
 
-Distributions are stored as the final hidden states that predict each token. With a copy of the output layer they give the
-exact distribution, at `hidden` instead of `vocabulary` numbers per token.
+`atwu.training.reference_tables` chooses between the two. Distributions are stored as the final hidden states that predict
+each token. With a copy of the output layer they give the exact distribution, at `hidden` instead of `vocabulary` numbers per
+token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One forward pass over an arranged batch, with optional fast paths.
+"""The inside of `forward_tokens` (`forward.py`): run a model once on an arranged batch, with optional fast paths.
 
-`fast_paths.py` tests which fast paths leave the outputs of a model unchanged.
+`fast_paths.py` tests which fast paths leave the outputs of a model unchanged. `unwrap` is for all callers of models.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The records of finished runs, which a report is made from, and what its tables show: metrics, caption and notes.
+"""The type `Records`: finished runs that a report is made from, and what its tables show: metrics, caption and notes.
 
-Tables of methods always state the tuning budget, which a fair comparison requires.
+`run_records.py` reads it from folders. Tables of methods always state the tuning budget, which a fair comparison requires.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read finished runs: configuration, results and training history of each. A report is made from these records only.
+"""Read folders of finished runs into `Records` (`report_records.py`), the only input of a report.
 
 Reads study folders (`atwu study run`), folders of single runs with `eval.json` and `run.json`, result files of
 `atwu evaluate`, and folders of result files, such as the stored results of a study. Runs that differ only in their seed

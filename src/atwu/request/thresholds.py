@@ -1,4 +1,7 @@
-"""Thresholds of a request: read from YAML before training, and compared with measurements."""
+"""Thresholds for the evidence of a request: read from YAML before training, and compared with measurements.
+
+They do not decide the verdict, whose limits are in `verdict_metrics.py`.
+"""
 
 from __future__ import annotations
 

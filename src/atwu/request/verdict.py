@@ -1,4 +1,7 @@
-"""The verdict on an unlearning request: forgotten or not, at which cost, what was not tested, and what to do next."""
+"""The verdict on an unlearning request: forgotten or not, at which cost, what was not tested, and what to do next.
+
+`_outcome` decides; the measured values and their limits come from `verdict_metrics.py`.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class RequestVerdict:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     outcome: str
-    """One of the constants above."""
+    """One of the constants above; of an export, one of those in `atwu.exporting.export_verdict`."""
     reason: str
     metrics: tuple[VerdictMetric, ...]
     answers: tuple[AnswerPair, ...]
@@ -162,7 +165,7 @@ def decide_verdict(
     """Decide the verdict on a request.
 
     Args:
-        before: the original model, measured on the sets named above.
+        before: the original model, measured on the sets of `SET_NAMES`.
         after: the unlearned model; None if there was nothing to forget.
         answers: questions to show.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
@@ -213,7 +216,16 @@ def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increa
 def _outcome(
     before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult], further: str
 ) -> tuple[str, str, str]:
-    """Return outcome, reason and advice, of which `further` is how training would forget more."""
+    """Return outcome, reason and advice.
+
+    The rows are forgotten if no decisive metric is above its limit from holdout rows, as written and with other prompts, no
+    form is recalled above `FORM_LIMIT`, and nothing was damaged.
+
+    Args:
+        damage: what was damaged (`_damage`).
+        forms: recall by form of the question.
+        further: advice on how to forget more.
+    """
     leaks = [each for each in forms if each.after is not None and each.after > FORM_LIMIT]
     still, other_prompts = (
         ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
@@ -222,11 +234,12 @@ def _outcome(
     pairs = [[metric_value(each, FORGET, name) for each in (before, after)] for name in DECISIVE_METRICS]
     changes = [(first, last) for first, last in pairs if first is not None and last is not None]
     unchanged = all(abs(first - last) < MIN_CHANGE for first, last in changes)
+    also = f" {damage[0].upper()}{damage[1:]}." if damage else ""
     if damage:
         advice = "lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase"
         if still or unchanged:
             return UTILITY_DAMAGED, f"The forget rows are still known, and {damage}.", advice
-        if not leaks:
+        if not leaks and not other_prompts:
             return TOO_COSTLY, f"The forget rows are forgotten, but {damage}.", advice
     if unchanged:
         reason = f"Forget rows are known as well as before: no metric changed by {MIN_CHANGE} or more."
@@ -238,12 +251,12 @@ def _outcome(
     if other_prompts:
         reason = (
             "Forget rows are forgotten as written; with other prompts they are still better known than holdout rows "
-            f"the model never saw ({other_prompts})."
+            f"the model never saw ({other_prompts}).{also}"
         )
         return PARTLY, reason, "add paraphrases of the forget rows (atwu paraphrase) and run again"
     if leaks:
         which = ", ".join(f"{each.form.replace('_', ' ')} {each.after:.2f}" for each in leaks)
-        reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which})."
+        reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which}).{also}"
         advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or {further}"
         return PARTLY, reason, advice
     asked = f" in any of {len(forms)} forms of the question" if forms else ""

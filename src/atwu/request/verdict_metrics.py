@@ -1,4 +1,4 @@
-"""What a verdict is decided by: metrics of a request with intervals, their limits, and recall by form of the question.
+"""Values that decide a verdict: metrics of a request with intervals, their limits, and recall by form of the question.
 
 With several subjects, subjects are resampled, as in every evaluation; with one subject, its rows are. The forms show in which
 other question a fact comes back.
@@ -19,7 +19,7 @@ from atwu.evaluation.row_statistics import resampler
 
 HOLDOUT_SET, OTHER_PROMPTS, GENERAL, TEXTS = "holdout_rows", "other_prompts", "general", "texts"
 """Sets that are measured besides forget and retain set: holdout set, forget rows with other prompts, general questions,
-general text.
+general text. The holdout set is not called `holdout`, where `evaluate` measures membership only.
 """
 RETAINED = "retained"
 """Name under which the verdict lists the retain loss increase, the largest over all sets of retained data."""
@@ -244,9 +244,10 @@ def holdout_limit(original: EvalResult, name: str) -> float | None:
 
 
 def training_goal(original: EvalResult, name: str) -> float:
-    """Return the value that training aims at: the mean on holdout rows.
+    """Return the goal of training for a metric: the mean on holdout rows, at least `CHANCE_LEVELS`.
 
-    It is below `holdout_limit`, which leaves a margin for the verdict on more rows.
+    Key-token probability has this goal; for the other metrics it is `holdout_limit`. The goal is below that limit, which
+    leaves a margin for the verdict on more rows.
     """
     return max(metric_value(original, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
 

@@ -1,4 +1,7 @@
-"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models."""
+"""`FinetuneTrainer`: supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models.
+
+A complete run is `run_finetune` in `unlearn_run.py`.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ SHARE_OF_MEMORY = 0.5
 
 @dataclass(slots=True)
 class OriginalModel:
-    """Evaluates rows with the original model, through a cache on disk.
+    """Evaluates rows with the original model, or an auxiliary one, through a cache on disk.
 
     Attributes:
         model: the model to unlearn, before its first step.

@@ -63,9 +63,11 @@ class UnlearningRows:
     retain: RowSet | None
     """Also present if only the weighting uses it."""
     alternates: Alternates | None
+    """Alternate answers to the forget questions; None if no loss uses them."""
     closest: Sequence[Sequence[int]] | None = None
     """For each forget row, its closest retain rows; None if they are drawn at random only."""
     retain_alternates: Alternates | None = None
+    """The same for retain questions."""
     prompted: Sequence[EncodedRow] | None = None
     """Forget rows behind the prompt of a teacher; None if no loss has one."""
     refused: Sequence[EncodedRow] | None = None
@@ -75,7 +77,7 @@ class UnlearningRows:
 
     @property
     def sets(self) -> dict[str, RowSet]:
-        """The sets by name."""
+        """Forget set and retain set by name."""
         return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
 
     @property
@@ -238,10 +240,10 @@ def unlearning_rows(
         kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
         if "retain_text" in recipe.needs:
             _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
-    refused_ends = asked = None
+    refused = asked = None
     if "refused_questions" in recipe.needs:
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
-        refused_ends = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
+        refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
         asked = [question_end(row) for row in removed.rows]
     near = None
     if kept is not None and config.pairing == "closest":
@@ -254,22 +256,31 @@ def unlearning_rows(
     if kept is not None and "retain" in recipe.all_positions:
         kept = _everywhere(kept)
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
-    preferred = refused = None
+    alternate_answers = retain_alternates = None
     if "alternates" in recipe.needs:
         check_alternates(removed.examples or (), own="own_alternates" in recipe.needs)
         epochs = planned_epochs(config, len(removed.rows))
-        preferred = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
+        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
         epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
-        preferred = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
+        alternate_answers = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
     behind = None
     if isinstance(recipe.forget_component, PromptedTeacher):
         prompt = recipe.forget_component.teacher_prompt
         behind = prompted_rows(removed.rows, removed.examples or (), tokenizer, prompt=prompt, system=config.system)
     if kept is not None and "retain_alternates" in recipe.needs:
         _check_text(kept, f"retain loss {recipe.retain_loss!r}", "retain")
-        refused = alternates(kept.examples or (), tokenizer, epochs=1, what="retain", **drawn)
-    return UnlearningRows(removed, kept, preferred, near, refused, behind, refused_ends, asked)
+        retain_alternates = alternates(kept.examples or (), tokenizer, epochs=1, what="retain", **drawn)
+    return UnlearningRows(
+        removed,
+        kept,
+        alternate_answers,
+        closest=near,
+        retain_alternates=retain_alternates,
+        prompted=behind,
+        refused=refused,
+        asked=asked,
+    )
 
 
 def question_end(row: EncodedRow) -> EncodedRow:

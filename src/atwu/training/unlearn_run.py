@@ -1,4 +1,4 @@
-"""Complete runs from names and paths: checks, rows, model, trainer, training, and the output folder."""
+"""Complete runs of unlearning and of fine-tuning: checks, rows, model, trainer, training, and the output folder."""
 
 from __future__ import annotations
 

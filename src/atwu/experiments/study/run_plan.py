@@ -51,7 +51,7 @@ PROBE_NAME = "probe.json"
 
 
 class PlanExecution:
-    """Driver of a study.
+    """Does the runs of a plan.
 
     Args:
         overwrite: repeat runs that were made with other settings.
@@ -70,16 +70,16 @@ class PlanExecution:
         self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
-        self._place = {"judge": named, "device": device}
-        self._decided: dict[str, dict[str, Any]] = {}
-        self._known: dict[bool, dict[str, Any]] = {}
+        self._judge_and_device = {"judge": named, "device": device}
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._identities: dict[bool, dict[str, Any]] = {}
 
     def job(self, run: ExperimentRun) -> dict[str, Any]:
         """Return everything that determines a run's result, as plain JSON."""
-        if run.name not in self._decided:
+        if run.name not in self._jobs:
             setting, config, source = self.plan.setting, run.config(self.plan.setting), self.plan.source(run)
             rate = run.options.get("learning_rate", setting.learning_rate)
-            self._decided[run.name] = _plain(
+            self._jobs[run.name] = _plain(
                 {
                     "method": run.method,
                     "seed": run.seed,
@@ -89,12 +89,12 @@ class PlanExecution:
                     "metrics": list(self.plan.metrics),
                     "recipe": config.recipe().as_plain() | {"given": None},
                     **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
-                    **self._where(paired=needs_preferred_answers(config)),
+                    **self._identity(paired=needs_preferred_answers(config)),
                     **({} if run.start is None else {"start": run.start}),
                     **({} if source is None else {"scorer_from": short_hash(self.job(source))}),
                 }
             )
-        return self._decided[run.name]
+        return self._jobs[run.name]
 
     def settled(self, run: ExperimentRun) -> bool:
         """Whether a run with the plan's settings is finished or has failed."""
@@ -167,16 +167,17 @@ class PlanExecution:
         with bar:
             executor.run(begin, finish)
 
-    def _where(self, *, paired: bool = False) -> dict[str, Any]:
-        if paired not in self._known:
-            self._known[paired] = models_identity(self._setup.models, paired=paired)
-        return {**self._known[paired], **self._place}
+    def _identity(self, *, paired: bool = False) -> dict[str, Any]:
+        """Return what identifies rows, models, judge and device."""
+        if paired not in self._identities:
+            self._identities[paired] = models_identity(self._setup.models, paired=paired)
+        return {**self._identities[paired], **self._judge_and_device}
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
         """Return the results of the original and the retain-only model, evaluating them if needed."""
         found: dict[str, EvalResult] = {}
         plan = self.plan
-        job = _plain({"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **self._where()})
+        job = _plain({"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **self._identity()})
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
             file = plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:

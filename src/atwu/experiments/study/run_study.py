@@ -64,14 +64,14 @@ def plan_study(
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
-        place = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
+        chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
         if paraphrases:  # with one question per row, the setting does not ask for paraphrases
-            asked = {name: value for name, value in place.evaluation.items() if (name, value) != ("paraphrases", 0)}
-            place = replace(place, paraphrases=tuple(paraphrases), evaluation=asked)
+            asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
+            chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
         if seeds is not None:
             written = written.with_seeds(seeds)
-        folder = output or Path("runs") / f"{written.name}-{place.name}"
-        return plan(written, place, folder, presets=presets, only=only)
+        folder = output or Path("runs") / f"{written.name}-{chosen.name}"
+        return plan(written, chosen, folder, presets=presets, only=only)
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:

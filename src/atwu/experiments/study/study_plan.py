@@ -223,7 +223,7 @@ def _runs(
 def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | None) -> Preset | None:
     """Return the values that a variant starts from: those of a file, of the setting, or of the method whose published
     values its method uses."""
-    method, place = variant.method, setting.presets or setting.name
+    method, preset_setting = variant.method, setting.presets or setting.name
     if folder is not None:
         path = _preset_file(variant, Path(folder))
         preset = None if path is None else read_preset(path)
@@ -231,9 +231,9 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
             raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
         return preset
     row = METHODS.get(method)
-    if (own := find_preset(place, method)) or row is None or row.values_from is None:
+    if (own := find_preset(preset_setting, method)) or row is None or row.values_from is None:
         return own
-    if (found := find_preset(place, row.values_from)) is None:
+    if (found := find_preset(preset_setting, row.values_from)) is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
     options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}

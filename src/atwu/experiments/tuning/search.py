@@ -26,7 +26,7 @@ class Objective:
     key: MetricKey
     """Set (or "overall") and metric."""
     groups: tuple[str, ...]
-    """Groups of metrics needed to compute it."""
+    """Names of the metrics that compute it."""
     forget: MetricKey
     retain: MetricKey
     names: tuple[str, str]

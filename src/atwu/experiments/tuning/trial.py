@@ -1,4 +1,4 @@
-"""Check and define a search, and run one of its points.
+"""Check and define a search, and run one of its points. `trials.py` runs them all.
 
 A trial unlearns, computes the metrics of the objective, keeps the numbers and deletes the weights. Runs that destroy the
 model are stopped early and pruned: if the loss is not finite, or the retain loss is worse than that of uniform guessing.
@@ -123,14 +123,14 @@ def check_search(search: Search, models: Models) -> None:
 
 
 def run_trial(
-    evaluate: TrialFunction, place: int, point: SearchPoint, *, folder: Path, source: Path | None = None
+    trial: TrialFunction, number: int, point: SearchPoint, *, folder: Path, source: Path | None = None
 ) -> FinishedTrial:
     """Run a trial; failures of the settings are pruned."""
     start = time.perf_counter()
     try:
-        found = evaluate(place, point, folder)
+        found = trial(number, point, folder)
     except PrunedError as error:
-        found = FinishedTrial(place, point, None, reason=str(error))
+        found = FinishedTrial(number, point, None, reason=str(error))
     return dataclasses.replace(found, seconds=round(time.perf_counter() - start, 3))
 
 
@@ -138,7 +138,7 @@ def compute_objective(
     search: Search,
     setup: RunContext,
     references: Mapping[str, EvalResult],
-    place: int,
+    number: int,
     point: SearchPoint,
     folder: Path,
 ) -> FinishedTrial:
@@ -160,13 +160,13 @@ def compute_objective(
         shutil.rmtree(unfinished(folder), ignore_errors=True)
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
-        raise ValueError(f"trial {place} of {search.label} cannot run ({format_options(point)}): {error}") from error
+        raise ValueError(f"trial {number} of {search.label} cannot run ({format_options(point)}): {error}") from error
     objective = OBJECTIVES[str(search.objective)]
     cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
         raise PrunedError(f"{search.objective} is undefined for this trial")
-    return FinishedTrial(place, point, value, forget=forget, retain=retain)
+    return FinishedTrial(number, point, value, forget=forget, retain=retain)
 
 
 def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:

@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
-_FACTS = ("seconds", "forget", "retain", "reason")
+_STORED = ("seconds", "forget", "retain", "reason")
 """Fields of a finished trial that Optuna stores as its attribute."""
 
 
 def run_search(
     search: Search,
-    evaluate: TrialFunction,
+    trial_function: TrialFunction,
     executor: Executor,
     *,
     folder: Path,
@@ -49,10 +49,12 @@ def run_search(
     progress: bool = False,
     say: Say = logger.info,
 ) -> SearchResult:
-    """Run a new or continued search to its end; its folder is locked against other commands.
+    """Run a new or continued search until `search.trials` trials are finished, pruned ones included.
+
+    Its folder is locked against other commands.
 
     Args:
-        evaluate: picklable, unless trials run in this process.
+        trial_function: runs one trial; picklable, unless trials run in this process.
         what: definition, which must match that of a search with the same name in the storage.
         needs: local models and files of rows that trials read.
 
@@ -85,14 +87,16 @@ def run_search(
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
             running[number] = trial
-            return f"{search.label}, trial {number}", Task(run_trial, (evaluate, number, point), place, needs=needs)
+            return f"{search.label}, trial {number}", Task(
+                run_trial, (trial_function, number, point), place, needs=needs
+            )
 
         def finish(name: str, found: FinishedTrial, error: Exception | None) -> None:
             if error is not None:
                 raise error
             trial = running.pop(found.number)
             try:
-                trial.set_user_attr("result", {name: getattr(found, name) for name in _FACTS})
+                trial.set_user_attr("result", {name: getattr(found, name) for name in _STORED})
                 study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
             except optuna.exceptions.UpdateFinishedTrialError:
                 raise ValueError(taken) from None
@@ -168,9 +172,9 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
     found = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
         stored = trial.user_attrs.get("result", {})
-        facts = {name: stored[name] for name in _FACTS if name in stored}
+        known = {name: stored[name] for name in _STORED if name in stored}
         value = trial.value if trial.state == states.COMPLETE else None
-        found[trial.number] = FinishedTrial(trial.number, trial.params, value, **facts)
+        found[trial.number] = FinishedTrial(trial.number, trial.params, value, **known)
     return found
 
 

@@ -1,1 +1,1 @@
-"""Loss formulas as pure functions of per-token log-probabilities, independent of model, batch and trainer."""
+"""Losses: formulas as pure functions of tensors, and the components that declare their hyperparameters and inputs."""

@@ -1,6 +1,7 @@
 """The learned token weighting: scores of a linear layer on hidden states, with all settings of its training.
 
-Defaults are the best measured values; `atwu.methods.recipe` holds the published ones.
+Defaults are the best measured values; `atwu.methods.recipe` holds the published ones. The layer is `TokenScorer`
+(`token_scorer.py`), which `atwu.methods.objective` calls; `atwu.training.scorer_training` trains it.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class LearnedScores(Weighting):
         return forget_weight if self.scorer_gamma == FOLLOW_FORGET_WEIGHT else float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:
+        """Return the scores of the `TokenScorer`, or 1/2 without one."""
         if context.scores is None:
             return 0.5 * context.mask.to(context.logps.dtype)
         return context.out.to_grid(context.scores.to(context.logps.dtype))

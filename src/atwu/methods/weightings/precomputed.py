@@ -1,4 +1,4 @@
-"""Token weightings that are computed once, before training."""
+"""Token weightings that are computed once, before training: components; the formulas are in the other files here."""
 
 from __future__ import annotations
 
