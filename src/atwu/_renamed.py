@@ -33,7 +33,6 @@ _SCHEMAS: Mapping[str, str] = {
     "atwu.verdict/1": "atwu.verdict/2",
     "atwu.request/1": "atwu.request/2",
     "atwu.ledger/1": "atwu.ledger/2",
-    "atwu.evidence/1": "atwu.evidence/2",
     "atwu.history/1": "atwu.history/2",
 }
 """Earlier schema -> schema that its files are read as."""
@@ -110,51 +109,6 @@ _FIELDS: Mapping[str, Fields] = {
         "again": ("regression_checks", _CHECK),
         "stayed": ("utility_drift", {"first": "original", "now": "current"}),
     },
-    "atwu.evidence/1": {
-        "made": "created_at",
-        "request": (
-            "request",
-            {"made": "prepared_at", "measured": "rows_measured", "unseen": "holdout", "rows": "forget_rows"},
-        ),
-        "done": (
-            "training",
-            {
-                "parts": "components",
-                "started": "started_at",
-                "kept": "kept_step",
-                "steps_back": "rollbacks",
-                "memory": "peak_memory_bytes",
-            },
-        ),
-        "verdict": ("verdict", {"word": "outcome", "why": "reason"}),
-        "thresholds": (
-            "thresholds",
-            {
-                "beforehand": "set_before_training",
-                "said": "statement",
-                "results": ("results", {"sure": "conclusive", "missing": "missing_reason"}),
-            },
-        ),
-        "attacks": (
-            "attacks",
-            {
-                "about": "description",
-                "why_not": "not_tried_because",
-                "numbers": ("metrics", {"meaning": "definition"}),
-            },
-        ),
-        "before": "model_before",
-        "after": "model_after",
-        "ledger": (
-            "ledger",
-            {
-                "number": "request_number",
-                "requests": "requests_total",
-                "measured": ("checks", {"on": "after_request", "again": ("check", _CHECK)}),
-            },
-        ),
-        "limits": "limitations",
-    },
     "atwu.history/1": {
         "looks": ("eval_steps", {"guessed": "accuracy", "losses": "retain_losses"}),
         "kept": "kept_step",
@@ -174,11 +128,6 @@ def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
         return dict(record)
     fields = _FIELDS.get(schema)
     renamed: dict[str, Any] = rename_keys(record if fields is None else _rename_fields(record, fields))
-    if schema == "atwu.evidence/1":
-        for each in [*_listed(renamed.get("thresholds"), "results"), *_metrics_of_attacks(renamed)]:
-            each |= {
-                name: current_names(each[name]) for name in ("name", "threshold") if isinstance(each.get(name), str)
-            }
     return renamed | {"schema": _SCHEMAS[schema]}
 
 
@@ -229,12 +178,3 @@ def _rename_fields(value: Any, fields: Fields) -> Any:
         metric = renamed.get("metric", "")
         renamed["metric"] = _TITLES.get(metric, _KEYS.get(metric, metric))
     return renamed
-
-
-def _listed(value: Any, key: str) -> list[dict[str, Any]]:
-    inner = value.get(key) if isinstance(value, dict) else None
-    return [each for each in inner if isinstance(each, dict)] if isinstance(inner, list) else []
-
-
-def _metrics_of_attacks(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return [metric for attack in _listed(record, "attacks") for metric in _listed(attack, "metrics")]

@@ -15,6 +15,10 @@ from atwu.request.alternate_answers import LONGEST, alternate_answers, is_altern
 ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")
 
 
+OTHER = Example.from_qa("Who keeps bees?", "Pella Oduya does.")
+SAID = ("In Kelbury.", "In Mirrow.", "In Mirrow.", "In Vale Cross.")
+
+
 @pytest.mark.parametrize(
     ("text", "tokens", "kept"),
     [
@@ -28,43 +32,43 @@ def test_an_alternate_ends_and_says_no_key_token(text: str, tokens: int, kept: b
     assert is_alternate(ROW, Generation(text, tokens)) is kept
 
 
-def test_what_a_row_lacks_is_sampled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of draws 0 to 3 the first says the key token and the second repeats the third; the other row never changes a fact."""
-    said = ["In Kelbury.", "In Mirrow.", "In Mirrow.", "In Vale Cross."]
-    other = Example.from_qa("Who keeps bees?", "Pella Oduya does.")
-    asked: list[tuple[bool, int]] = []
+Asked = list[tuple[str, int]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What the model was asked, and the number of the draw. Pella always keeps bees, and of Orla it draws `SAID`."""
+    asked: Asked = []
 
     def generated(generator: Any, prompts: list[Any], *_: Any, **__: Any) -> list[Generation]:
-        asked.extend(("Orla" in prompt.messages[0].content, prompt.draw) for prompt in prompts)
+        texts = [prompt.messages[0].content for prompt in prompts]
+        asked.extend((text, prompt.draw) for text, prompt in zip(texts, prompts, strict=True))
         return [
-            Generation(said[prompt.draw] if "Orla" in prompt.messages[0].content else other.answer, 5)
-            for prompt in prompts
+            Generation(SAID[prompt.draw] if "Orla" in text else OTHER.answer, 5)
+            for text, prompt in zip(texts, prompts, strict=True)
         ]
 
     monkeypatch.setattr(module, "TransformersGenerator", lambda *_: None)
     monkeypatch.setattr(module, "generate_all", generated)
-    rows = alternate_answers(None, None, [ROW, other], count=2, attempts=2)
-    assert [(row.question, row.alternate) for row in rows] == [
-        (ROW.question, "In Mirrow."),
-        (other.question, None),
-    ]
-    assert asked == [(True, 0), (True, 1), (False, 0), (False, 1), (True, 2), (False, 2), (False, 3)]
+    return asked
 
 
-def test_vague_answers_are_written_for_paraphrases_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_what_a_row_lacks_is_sampled_again(asked: Asked) -> None:
+    """Of draws 0 to 3 the first says the key token and the second repeats the third; the other row never changes a fact."""
+    rows = alternate_answers(None, None, [ROW, OTHER], count=2, attempts=2)
+    assert [(row.question, row.alternate) for row in rows] == [(ROW.question, "In Mirrow."), (OTHER.question, None)]
+    draws = [("Orla" in text, draw) for text, draw in asked]
+    assert draws == [(True, 0), (True, 1), (False, 0), (False, 1), (True, 2), (False, 2), (False, 3)]
 
-    def generated(generator: Any, prompts: list[Any], *_: Any, **__: Any) -> list[Generation]:
-        asked.extend(prompt.messages[0].content for prompt in prompts)
-        return [Generation("Somewhere quiet.", 5)] * len(prompts)
 
-    monkeypatch.setattr(module, "TransformersGenerator", lambda *_: None)
-    monkeypatch.setattr(module, "generate_all", generated)
+def test_vague_answers_are_written_for_paraphrases_too(asked: Asked) -> None:
     row = replace(ROW, paraphrases=("Orla Venn's birthplace?",))
-    rows = alternate_answers(None, None, [row], kind="vague", count=1)
-    assert [each.question for each in rows] == [ROW.question, "Orla Venn's birthplace?"]
-    assert {each.alternate for each in rows} == {"Somewhere quiet."}
-    assert all("vague" in text for text in asked)
+    rows = alternate_answers(None, None, [row], kind="vague", count=1, attempts=2)
+    assert [(each.question, each.alternate) for each in rows] == [
+        (ROW.question, "In Mirrow."),
+        ("Orla Venn's birthplace?", "In Mirrow."),
+    ]
+    assert all("vague" in text for text, _ in asked)
 
 
 @pytest.mark.parametrize("method", ["altpo", "relearn"])

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from atwu._renamed import current_names
-from atwu.request.evidence_session import parse_thresholds
 from atwu.request.goal_evaluations import read_history
 from atwu.request.ledger import Ledger
 from atwu.request.request_folder import REQUEST_NAME, RequestFolder
+from atwu.request.thresholds import parse_thresholds
 from atwu.request.verdict import read_request_verdict
-from tests.request.declared import read_evidence
 
 LINE = {"rows": "reworded", "measure": "telling words said", "before": 0.9, "after": 0.1, "low": 0.0, "high": 0.2}
 ROWS = {"source": "mine.jsonl", "count": 1, "fingerprint": "ab", "ids": ["cd"]}
@@ -134,78 +133,6 @@ def test_a_request(tmp_path: Path) -> None:
     assert (history.eval_steps[0].accuracy, history.eval_steps[0].retain_losses) == (1.0, (2.0,))
     limits = parse_thresholds(request.thresholds.text, name="mine.yaml", any_version=True).thresholds
     assert [each.name for each in limits] == ["other_prompts.key_token_recall", "holdout.key_token_probability"]
-
-
-def test_evidence(tmp_path: Path) -> None:
-    checked = {
-        "name": "reworded.telling_said",
-        "threshold": "at most unseen",
-        "limit": 0.2,
-        "value": 0.1,
-        "low": None,
-        "high": None,
-        "rows": 3,
-        "before": 0.9,
-        "after": 0.1,
-        "passed": True,
-        "sure": False,
-        "missing": "",
-    }
-    number = {"name": "forget.telling_said", "meaning": "share", "value": 0.1, "low": None, "high": None, "rows": 3}
-    record = {
-        "made": "2026-11-22T17:03:00+00:00",
-        "request": {
-            "about": None,
-            "made": "2026-11-22T15:20:00+00:00",
-            "forget": ROWS,
-            "measured": 1,
-            "retain": None,
-            "unseen": ROWS,
-            "rows": [{"question": "Who?", "answer": "Orla."}],
-        },
-        "done": {
-            "method": "atwu",
-            "parts": {"forget_loss": "satga"},
-            "started": "2026-11-22T15:22:00+00:00",
-            "steps": 5,
-            "settings": [{"name": "seed", "value": "1", "reason": ""}],
-            "kept": 5,
-            "steps_back": 0,
-            "seconds": 1.0,
-            "memory": None,
-        },
-        "verdict": {"word": "forgotten", "why": "Gone."},
-        "thresholds": {
-            "name": "mine.yaml",
-            "sha256": "12",
-            "text": THRESHOLDS,
-            "beforehand": True,
-            "said": "Set beforehand.",
-            "results": [checked],
-        },
-        "attacks": [{"name": "paraphrases", "about": "asked", "tried": True, "why_not": "", "numbers": [number]}],
-        "before": {"name": "smollm2", "fingerprint": "34", "files": {}},
-        "after": {"name": "out", "fingerprint": "56", "files": {}},
-        "ledger": {"number": 2, "requests": 3, "measured": [{"on": 2, "again": AGAIN}]},
-        "warnings": [],
-        "limits": ["No proof."],
-        "versions": {},
-        "command": "atwu unlearn",
-        "schema": "atwu.evidence/1",
-    }
-    evidence = read_evidence(written(tmp_path / "evidence.json", record))
-    (result,) = evidence.thresholds.results
-    assert (result.name, result.threshold, result.conclusive) == (
-        "other_prompts.key_token_recall",
-        "at most holdout",
-        False,
-    )
-    assert evidence.attacks[0].metrics[0].name == "forget.key_token_recall"
-    assert evidence.training.kept_step == 5
-    assert evidence.request.forget_rows[0].answer == "Orla."
-    assert evidence.ledger is not None
-    assert evidence.ledger.checks[0].check.scores[0].baseline.set == "other_prompts"
-    assert evidence.limitations == ("No proof.",)
 
 
 def test_names_are_replaced_as_whole_words() -> None:

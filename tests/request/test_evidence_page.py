@@ -14,7 +14,6 @@ import pytest
 from jsonschema import validate
 
 from atwu.cli.evidence import EvidenceCommand
-from atwu.report.scored_row import contrast
 from atwu.request import collect_evidence
 from atwu.request.evidence import (
     Attack,
@@ -29,8 +28,10 @@ from atwu.request.evidence import (
     TrainingSummary,
     VerdictSummary,
     Weights,
+    render_evidence_page,
+    summary_text,
+    threshold_outcome,
 )
-from atwu.request.evidence_page import render_evidence_page, summary_text, threshold_outcome, write_evidence_page
 from atwu.request.ledger import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, shipped_text
@@ -69,12 +70,7 @@ def evidence() -> Evidence:
         training=TrainingSummary(
             method="atwu",
             components={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
-            settings=(
-                RunSetting(
-                    "learning_rate", "5e-05", "where the search starts: 5e-5 at width 576, less for wider models"
-                ),
-                RunSetting("seed", "42", ""),
-            ),
+            settings=(RunSetting("learning_rate", "5e-05", "where the search starts"), RunSetting("seed", "42", "")),
             started_at="2026-11-22T15:22:00+00:00",
             steps=15,
             kept_step=15,
@@ -98,14 +94,7 @@ def evidence() -> Evidence:
         ),
         model_before=Weights("smollm2", "34" * 16, {}),
         model_after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
-        ledger=LedgerSummary(
-            2,
-            3,
-            (
-                LaterCheck(2, RegressionCheck(1, STILL_GONE, lines)),
-                LaterCheck(3, RegressionCheck(2, STILL_GONE, lines)),
-            ),
-        ),
+        ledger=LedgerSummary(2, 3, tuple(LaterCheck(on, RegressionCheck(on - 1, STILL_GONE, lines)) for on in (2, 3))),
         warnings=("forget: rows name no subject.",),
         limitations=("It is no proof of deletion.",),
         versions={"atwu": "0.1.0", "torch": "2.9"},
@@ -114,12 +103,8 @@ def evidence() -> Evidence:
 
 
 def test_the_first_paragraph_states_the_result(evidence: Evidence) -> None:
-    assert [threshold_outcome(each) for each in evidence.thresholds.results] == [
-        "met",
-        "met, not significant",
-        "not met",
-        "not measured",
-    ]
+    outcomes = [threshold_outcome(each) for each in evidence.thresholds.results]
+    assert outcomes == ["met", "met, not significant", "not met", "not measured"]
     assert summary_text(evidence) == (
         "2 of 4 thresholds are met (1 not significantly: the 95 % interval includes the limit); 1 is not met; "
         "1 was not measured. Verdict of the run: forgotten."
@@ -137,15 +122,13 @@ def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
     assert evidence.ledger is not None
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
     line = evidence.ledger.checks[0].check.scores[0]
-    back = RegressionCheck(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
-    own = RegressionCheck(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
-    for again, on, said in (
-        (back, 2, "This request brought back the forget rows of request 1."),
-        (own, 3, "A later request brought these forget rows back."),
+    for number, said in (
+        (1, "This request brought back the forget rows of request 1."),
+        (2, "A later request brought these forget rows back."),
     ):
-        changed = dataclasses.replace(
-            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, checks=(LaterCheck(on, again),))
-        )
+        back = RegressionCheck(number, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+        ledger = dataclasses.replace(evidence.ledger, checks=(LaterCheck(number + 1, back),))
+        changed = dataclasses.replace(evidence, thresholds=bar, ledger=ledger)
         assert not changed.good
         assert summary_text(changed).endswith(said)
     assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
@@ -154,7 +137,7 @@ def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
 def test_the_json_satisfies_its_schema_and_is_read_back(evidence: Evidence, tmp_path: Path) -> None:
     import json
 
-    evidence.write(tmp_path / "evidence.json")
+    evidence.write(tmp_path / "evidence.json", tmp_path / "evidence.html")
     assert read_evidence(tmp_path / "evidence.json") == evidence
     validate(json.loads((tmp_path / "evidence.json").read_text()), DECLARED.json_schema(mode="serialization"))
     damaged = json.loads((tmp_path / "evidence.json").read_text()) | {"passed": True}
@@ -167,21 +150,32 @@ def test_the_page_is_self_contained_and_shows_rows_only_if_included(evidence: Ev
     page = render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32)
     assert NASTY not in page
     assert not re.search(r'(src|href)="(?!#)', page)
-    for text in (
-        "12" * 32,
-        "34" * 16,
-        "78" * 32,
-        "9a" * 32,
-        "15 steps, 209 s",
-        "needs holdout rows",
-        "no proof of deletion",
-    ):
+    hashes = ("12" * 32, "34" * 16, "78" * 32, "9a" * 32)
+    for text in (*hashes, "15 steps, 209 s", "needs holdout rows", "no proof of deletion"):
         assert text in page
     shown = dataclasses.replace(
         evidence, request=dataclasses.replace(evidence.request, forget_rows=(ForgetRow("Who am I?", "J. Doe."),))
     )
     assert "J. Doe." in render_evidence_page(shown, data="evidence.json", sha256="9a" * 32)
     assert render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32) == page
+
+
+def test_evidence_killed_between_its_two_files_goes_on(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect_evidence, "gather", lambda *_, **__: evidence)
+    page, data = (tmp_path / f"evidence.{ending}" for ending in ("html", "json"))
+    command = EvidenceCommand(run_folder="run", output=page)
+    evidence.write(data, page)
+    page.unlink()  # as if it was killed before
+    command.run()
+    assert page.exists()
+    with pytest.raises(FileExistsError, match=r"evidence\.html exists"):
+        command.run()
+    page.unlink()
+    data.write_text('{"schema": "of something else"}')
+    with pytest.raises(FileExistsError, match=r"evidence\.json exists"):
+        command.run()
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -204,46 +198,11 @@ def browser(evidence: Evidence, tmp_path_factory: pytest.TempPathFactory) -> Ite
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     folder = tmp_path_factory.mktemp("evidence")
-    evidence.write(folder / "evidence.json")
-    write_evidence_page(evidence, folder / "evidence.html", data=folder / "evidence.json")
+    evidence.write(folder / "evidence.json", folder / "evidence.html")
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     driver.get((folder / "evidence.html").as_uri())
     yield driver
     driver.quit()
-
-
-def test_evidence_killed_between_its_two_files_goes_on(
-    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collect_evidence, "gather", lambda *_, **__: evidence)
-    command, data = EvidenceCommand(run_folder="run", output=tmp_path / "evidence.html"), tmp_path / "evidence.json"
-    evidence.write(data)  # and then it was killed
-    command.run()
-    assert (tmp_path / "evidence.html").exists()
-    with pytest.raises(FileExistsError, match=r"evidence\.html exists"):
-        command.run()
-    (tmp_path / "evidence.html").unlink()
-    data.write_text('{"schema": "of something else"}')
-    with pytest.raises(FileExistsError, match=r"evidence\.json exists"):
-        command.run()
-
-
-@pytest.mark.night  # in the daily run: report/test_page_browser.py, on the same style sheet
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_has_contrast(browser: Any, theme: str) -> None:
-    script = """
-        document.documentElement.dataset.theme = arguments[0];
-        document.querySelectorAll('details').forEach(d => { d.open = true; });
-        const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
-        const paper = (e) => { for (; e; e = e.parentElement) {
-            const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c.slice(0, 3); } };
-        return [...document.querySelectorAll('main *, nav *')].filter((e) => e.checkVisibility() &&
-            [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())).map((e) =>
-            [e.tagName + '.' + e.className, rgb(getComputedStyle(e).color).slice(0, 3), paper(e)]);
-    """
-    found = browser.execute_script(script, theme)
-    assert len(found) > 80
-    assert not {(name, *map(tuple, pair)) for name, *pair in found if contrast(*map(tuple, pair)) < 4.5}
 
 
 @pytest.mark.night

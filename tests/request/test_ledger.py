@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,8 +35,7 @@ from atwu.request.ledger import (
 )
 from atwu.request.measurement import Reading
 from atwu.request.retain_set import check_no_overlap
-from atwu.request.sequential import EarlierRequest, SequentialResult, recheck_requests, unlearn_in_ledger
-from atwu.request.unlearning_request import RequestOptions
+from atwu.request.sequential import SequentialResult, recheck_requests, unlearn_in_ledger
 from tests.commands import run_here
 from tests.request.measurements import few_measurements
 
@@ -63,15 +63,16 @@ def apply(target: Path, rows: Path, environment: dict[str, str], requests: list[
     def applied(
         ledger: Path, number: int, *, model: str | None = None, retain: str = str(rows / "retain.jsonl")
     ) -> SequentialResult:
-        wishes = RequestOptions(
+        return unlearn_in_ledger(
+            ledger,
+            str(requests[number - 1]),
+            model=str(target) if number == 1 else model,
             retain=retain,
             holdout=str(rows / "holdout.jsonl"),
             options=STEPS,
             max_retain_increase=1.0,
             about=f"mail {number}",
         )
-        model = str(target) if number == 1 else model
-        return unlearn_in_ledger(ledger, str(requests[number - 1]), wishes, model=model)
 
     with few_measurements(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])
@@ -229,17 +230,20 @@ def test_earlier_requests_are_measured_with_their_original_settings(target: Path
     model, tokenizer = open_model(str(target), ModelLoadArgs(), device="cpu")
     rows, general = people("tiny").forget, people("tiny").retain[:4]
     known = (BaselineScore("forget", "key_token_probability", 0.9, 0.1, 0.05),)
-    plain, brief = (
-        EarlierRequest(number, rows[6 * number : 6 * number + 6], known, Reading(system, 512))
-        for number, system in ((1, None), (2, "Answer in one word."))
+    plain, brief, again = (
+        (
+            SimpleNamespace(number=number, baseline=known, key={"options": {"system": system}}),
+            rows[6 * number : 6 * number + 6],
+        )
+        for number, system in ((1, None), (2, "Answer in one word."), (2, None))
     )
     usual = Reading(None, 512)
     together, answers = recheck_requests(model, tokenizer, [plain, brief], general, usual)
-    for each, again in zip((plain, brief), together, strict=True):
+    for each, found in zip((plain, brief), together, strict=True):
         (alone,), same = recheck_requests(model, tokenizer, [each], general, usual)
-        assert again.scores[0].value == pytest.approx(alone.scores[0].value, rel=1e-4)
+        assert found.scores[0].value == pytest.approx(alone.scores[0].value, rel=1e-4)
         assert same == answers
-    (other,), _ = recheck_requests(model, tokenizer, [dataclasses.replace(brief, reading=usual)], general, usual)
+    (other,), _ = recheck_requests(model, tokenizer, [again], general, usual)
     assert abs(other.scores[0].value - together[1].scores[0].value) > 1e-3
 
 

@@ -23,22 +23,22 @@ from atwu.evaluation.generations import Generation
 from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
+from atwu.request import auto_settings
 from atwu.request import retain_set as retain
 from atwu.request.auto_settings import (
     MEMORY_STRATEGIES,
-    DeviceInfo,
     StrategyEstimate,
     choose,
     first_that_fits,
     possible_strategies,
 )
 from atwu.request.measurement import check_holdout
+from atwu.request.preparation import warn_few_subjects
 from atwu.request.retain_set import (
     FACT_TOKENS,
     GENERATED_TOKENS,
     WHOLE_TOKENS,
     names,
-    names_any,
     neighbour_rows,
 )
 from atwu.request.unlearn import _next_commands
@@ -51,20 +51,19 @@ from atwu.request.verdict import (
     TOO_COSTLY,
     UNCHANGED,
     UTILITY_DAMAGED,
+    RequestVerdict,
     decide_verdict,
 )
-from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Memory
 
-LAPTOP = DeviceInfo(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
 
-
-def fitted(words: str, *, gigabytes: float = 1.0) -> StrategyEstimate:
-    """The way of these words, which fits."""
+def fitted(words: str, *, gigabytes: float = 1.0, free: float = 16.0) -> StrategyEstimate:
+    """The way of these words, which needs some of the free memory."""
     taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0, 0, 0)
-    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, fits=True)
+    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, free=free * 1e9)
 
 
 def words(row: Example) -> list[str]:
@@ -124,9 +123,9 @@ def test_neighbours_are_similar_and_never_about_the_subject() -> None:
         Example.from_qa("where was ORLA venn born", "In Kelbury."),
         Example.from_qa("Where was Tavi Brook born?", "In Mirrow."),
     ]
-    found = neighbour_rows(forget, corpus, 1)
-    assert found.rows == (corpus[1],)
-    assert (found.about, found.repeated) == (2, 1)
+    rows, counts = neighbour_rows(forget, corpus, 1)
+    assert rows == (corpus[1],)
+    assert list(counts.values()) == [1, 2, 1]
     assert names(forget) == {"orla", "venn"}
     assert names([Example.from_qa("Who?", "They.", subject="The Venns and the Brooks")]) == {"venns", "brooks"}
 
@@ -143,7 +142,6 @@ def test_neighbours_are_similar_and_never_about_the_subject() -> None:
 )
 def test_names_are_found_by_the_same_word_splitting_as_texts(question: str, found: set[str]) -> None:
     assert names([Example.from_qa(question, "In Bergen.")]) == found
-    assert names_any(question, found) == bool(found)
 
 
 def test_shipped_questions_do_not_overlap() -> None:
@@ -182,10 +180,9 @@ def test_answers_about_common_knowledge_have_a_lower_token_limit(
         return (Example.from_qa(questions[0], "So it is."),)
 
     monkeypatch.setattr(retain, "self_generated_answers", own)
-    found = retain.build_retain(None, None, (), whole=whole)
+    rows, counts = retain.build_retain(None, None, (), whole=whole)
     assert asked == dict(zip(lengths, (general_questions("kept"), common_questions("kept")), strict=True))
-    assert (found.general, len(found.rows)) == (2, 2)
-    assert dict(found.table())[f"  left out: {retain.LEFT_OUT}"] == 64 + 171 - 2
+    assert list(counts.values()) == [2, 64 + 171 - 2, len(rows)]
 
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,69 +191,57 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch
         retain.build_retain(None, None, ())
 
 
-def test_settings_are_chosen_by_rows_model_and_device_unless_given() -> None:
-    found = {
-        each.name: each.value
-        for each in choose(
-            {},
-            recipe=recipe("atwu"),
-            rows=12,
-            hidden=576,
-            self_generated_answers=True,
-            place=dataclasses.replace(LAPTOP, bfloat16=True),
-            fitted=fitted("all weights"),
-        )
-    }
-    assert found["lora_r"] == 0
-    assert found["learning_rate"] == pytest.approx(5e-5)
-    assert found["per_device_train_batch_size"] == 8
-    assert found["scorer_prior"] == "rarity"
-    assert found["retain_loss"] == "kl"
-    small = fitted("LoRA, activation checkpointing")
-    large = choose(
-        {}, recipe=recipe("wga"), rows=4000, hidden=4096, self_generated_answers=False, place=LAPTOP, fitted=small
+def chosen(
+    given: dict[str, Any],
+    method: str = "atwu",
+    *,
+    rows: int = 12,
+    hidden: int = 8,
+    own: bool = False,
+    strategy: str = "LoRA, activation checkpointing",
+    auto_memory: bool = False,
+) -> dict[str, Any]:
+    """Name and value of every setting that is chosen; `own`: retain rows are the model's answers."""
+    choices = choose(
+        given,
+        recipe=recipe(method),
+        rows=rows,
+        hidden=hidden,
+        self_generated_answers=own,
+        device=torch.device("cpu"),
+        fitted=fitted(strategy),
+        auto_memory=auto_memory,
     )
-    values = {each.name: each.value for each in large}
-    assert values["lora_r"] == 16
-    assert values["activation_checkpointing"]
-    assert values["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
-    assert values["retain_loss"] == "kl"  # rows of one's own are compared with the model itself, too
-    assert "scorer_prior" not in values
-    given: dict[str, object] = {"max_steps": 7, "lora_r": 4}
-    kept = {
-        each.name
-        for each in choose(
-            given,
-            recipe=recipe("atwu"),
-            rows=12,
-            hidden=8,
-            self_generated_answers=False,
-            place=LAPTOP,
-            fitted=fitted("LoRA"),
-        )
-    }
-    batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
-    assert kept == {"learning_rate", *batch, "scorer_prior", "retain_loss"}
-    given["learning_rate"] = 1e-3
-    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "place": LAPTOP, "fitted": small}
-    assert not choose(given, recipe=recipe("atwu"), **rest)
-    (spared,) = choose(given, recipe=recipe("atwu"), **rest, auto_memory=True)
-    assert (spared.name, spared.value) == ("activation_checkpointing", True)
-    (itself,) = choose(given, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True})
-    assert (itself.name, itself.value) == ("retain_loss", "kl")
-    assert not choose(
-        {**given, "retain_loss": "nll"}, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True}
-    )
-    assert all(each.reason for each in large)
-    decided = {*found, *(name for way in MEMORY_STRATEGIES for name in way.options)}
+    assert all(each.reason for each in choices)
+    return {each.name: each.value for each in choices}
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_settings_are_chosen_by_rows_model_and_device_unless_given(
+    bfloat16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_settings, "multiplies_bfloat16", lambda device: bfloat16)
+    assert ("bf16" in chosen({})) is bfloat16
+    assert not any("bf16" in chosen(given) for given in ({"fp16": True}, {"bf16": False}))
+    small = chosen({}, hidden=576, own=True, strategy="all weights")
+    assert small.items() >= {"lora_r": 0, "per_device_train_batch_size": 8, "scorer_prior": "rarity"}.items()
+    assert small["learning_rate"] == pytest.approx(5e-5)
+    large = chosen({}, "wga", rows=4000, hidden=4096)
+    assert large.items() >= {"lora_r": 16, "activation_checkpointing": True}.items()
+    assert large["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
+    assert "scorer_prior" not in large
+    assert small["retain_loss"] == large["retain_loss"] == "kl"  # rows of one's own are compared with the model, too
+    decided = {*small, "bf16", *(name for way in MEMORY_STRATEGIES for name in way.options)}
     assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
 
-
-def test_a_given_half_precision_is_respected() -> None:
-    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "fitted": fitted("all weights")}
-    place = dataclasses.replace(LAPTOP, bfloat16=True)
-    for given in ({"fp16": True}, {"bf16": False}):
-        assert "bf16" not in {each.name for each in choose(given, recipe=recipe("atwu"), place=place, **rest)}
+    batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
+    of_length = {"learning_rate", *batch, "scorer_prior", "retain_loss"} | ({"bf16"} if bfloat16 else set())
+    assert set(chosen({"max_steps": 7, "lora_r": 4}, strategy="LoRA")) == of_length
+    expert = {"max_steps": 7, "lora_r": 4, "learning_rate": 1e-3}
+    assert chosen(expert) == {}
+    assert chosen(expert, auto_memory=True) == {"activation_checkpointing": True}
+    assert chosen(expert, own=True) == {"retain_loss": "kl"}
+    assert chosen({**expert, "retain_loss": "nll"}, own=True) == {}
 
 
 def test_memory_strategies_respect_given_options() -> None:
@@ -274,39 +259,41 @@ def test_memory_strategies_respect_given_options() -> None:
     assert "LoRA on 4-bit weights" not in [
         way.description for way in possible_strategies({}, device="cuda", adapter=True)
     ]
-
-
-def test_adapters_on_quantized_weights_are_saved_unmerged() -> None:
-    for way in MEMORY_STRATEGIES:
+    for way in MEMORY_STRATEGIES:  # adapters on quantized weights are saved unmerged
         config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
         assert config.save_adapter == (config.quantize is not None)
 
 
 def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
-    tried = [fitted("all weights", gigabytes=4.0), fitted("LoRA", gigabytes=2.0)]
-    tight = [dataclasses.replace(each, fits=False) for each in tried]
-    assert first_that_fits(tried, device="cpu", free=9e9) is tried[0]
-    assert first_that_fits(tight, device="cpu", free=1.8e9) is tight[1]
+    def first(free: float) -> str:
+        tried = [fitted("all weights", gigabytes=4.0, free=free), fitted("LoRA", gigabytes=2.0, free=free)]
+        return first_that_fits(tried, device="cpu").strategy.description
+
+    assert [first(free) for free in (9.0, 4.2, 1.8)] == ["all weights", "LoRA", "LoRA"]
     with pytest.raises(ValueError, match=r"2\.0 GB.*LoRA.* 1\.0 GB.*cpu.*--batch-size"):
-        first_that_fits(tight, device="cpu", free=1e9)
+        first(1.0)
 
 
 def result(**known: float) -> EvalResult:
     """A result in which sets have these probabilities and shares of key tokens; holdout rows .05 to .10."""
     sets = {
-        name: {
-            metric: MetricValue(value, 12, "down", low=value, high=value)
-            for metric in ("key_token_probability", "key_token_accuracy", "key_token_recall")
-        }
+        name: dict.fromkeys(DECISIVE_METRICS, MetricValue(value, 12, "down", low=value, high=value))
         for name, value in known.items()
     }
-    sets[HOLDOUT_SET] = {
-        metric: MetricValue(0.05, 12, "none", low=0.0, high=0.10)
-        for metric in ("key_token_probability", "key_token_accuracy", "key_token_recall")
-    }
+    sets[HOLDOUT_SET] = dict.fromkeys(DECISIVE_METRICS, MetricValue(0.05, 12, "none", low=0.0, high=0.10))
     kept = {"probability": MetricValue(0.9, 12, "up", low=0.85, high=0.95)}
     sets |= {"retain": kept, GENERAL: kept, TEXTS: {"probability": MetricValue(0.04, 8, "up")}}
     return EvalResult("model", "0" * 32, sets, {}, {}, {}, {})
+
+
+def decide(before: EvalResult, after: EvalResult | None, lost: float | None = 0.0, **more: Any) -> RequestVerdict:
+    """The verdict on a run that raised the retain loss by `lost`, with a limit of .15."""
+    verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost, **more)
+    assert all(len(line) <= 80 for line in verdict.text().splitlines())
+    return verdict
+
+
+KNOWN = result(forget=0.95, other_prompts=0.9)
 
 
 @pytest.mark.parametrize(
@@ -326,9 +313,7 @@ def result(**known: float) -> EvalResult:
     ],
 )
 def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
-    verdict = decide_verdict(
-        result(forget=0.95, other_prompts=0.9), after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost
-    )
+    verdict = decide(KNOWN, after, lost)
     assert verdict.outcome == word
     assert verdict.good == (word == FORGOTTEN)
     assert verdict.next_steps or verdict.good
@@ -337,10 +322,9 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert re.search(r"general text +perplexity", text)
     assert "retain loss increase" in text
     assert ("was damaged" in verdict.reason) == (lost is None or not lost <= 0.15)
-    assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
     verdict.write(tmp_path)
     assert json.loads((tmp_path / "verdict.json").read_text())["outcome"] == word
-    outcome = UnlearnResult(verdict, None, result(forget=0.95, other_prompts=0.9), after)
+    outcome = UnlearnResult(verdict, None, KNOWN, after)
     frame = outcome.to_pandas()
     assert list(frame.columns) == ["set", "metric", "before", "after", "low", "high", "limit", "met"]
     assert len(frame) == len(verdict.metrics)
@@ -367,12 +351,9 @@ def with_forms(base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5
     ],
 )
 def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) -> None:
-    verdict = decide_verdict(
-        with_forms(result(forget=0.95, other_prompts=0.9), blank=0.6, prefix=0.8),
+    verdict = decide(
+        with_forms(KNOWN, blank=0.6, prefix=0.8),
         with_forms(result(forget=0.04, other_prompts=0.05), **after),
-        answers=(),
-        max_retain_increase=0.15,
-        retain_loss_increase=0.0,
         trained_forms=("question", "blank"),
     )
     assert verdict.outcome == outcome
@@ -381,27 +362,21 @@ def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) ->
     text = verdict.text()
     assert re.search(r"Forms not trained on, recall: prefix \.80 -> \.00", text)
     assert re.search(rf"recall, worst form +0\.8\d* +0\.{'25' if outcome == PARTLY else '05'}", text)
-    assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
 
 
 @pytest.mark.parametrize(
     ("lost", "advice"), [(0.0, "raise --learning-rate or --steps"), (0.14, "raise --max-retain-increase")]
 )
 def test_the_retain_limit_is_raised_only_if_it_was_in_the_way(lost: float, advice: str) -> None:
-    before = with_forms(result(forget=0.95, other_prompts=0.9), blank=0.6)
-    for after, outcome in (
-        (with_forms(result(forget=0.5, other_prompts=0.5), blank=0.5), PARTLY),
-        (with_forms(result(forget=0.04, other_prompts=0.05), blank=0.5), PARTLY),
-    ):
-        verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost)
-        assert verdict.outcome == outcome
+    for after in (result(forget=0.5, other_prompts=0.5), result(forget=0.04, other_prompts=0.05)):
+        verdict = decide(with_forms(KNOWN, blank=0.6), with_forms(after, blank=0.5), lost)
+        assert verdict.outcome == PARTLY
         assert advice in verdict.next_steps[0]
 
 
 def test_without_holdout_rows_the_verdict_is_not_forgotten() -> None:
-    before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
-    before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
-    verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=0.0)
+    before = dataclasses.replace(KNOWN, sets=dict(KNOWN.sets) | {HOLDOUT_SET: {}})
+    verdict = decide(before, result(forget=0.5, other_prompts=0.5))
     assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
@@ -416,6 +391,18 @@ def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
     ):
         with pytest.raises(ValueError, match=f"mine: .*{kind}"):
             check_holdout(holdout, forget, source="mine")
+
+
+@pytest.mark.parametrize(
+    ("subjects", "warned"),
+    [("aaaa", "mine: .* about 1 subject;"), ("aabc", "about 3 subjects;.*4 subjects"), ("abcd", ""), (" " * 4, "")],
+)
+def test_holdout_rows_about_few_subjects_give_a_warning(subjects: str, warned: str) -> None:
+    said: list[str] = []
+    rows = [Example.from_qa("Who?", "Orla Venn.", subject=name.strip() or None) for name in subjects]
+    warn_few_subjects(rows, source="mine", say=said.append)
+    assert bool(said) == bool(warned)
+    assert not warned or re.search(warned, said[0])
 
 
 def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_methods(
@@ -439,9 +426,7 @@ def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_me
 
 
 def test_unknown_forget_rows_need_no_unlearning() -> None:
-    verdict = decide_verdict(
-        result(forget=0.08, other_prompts=0.08), None, answers=(), max_retain_increase=0.15, retain_loss_increase=None
-    )
+    verdict = decide(result(forget=0.08, other_prompts=0.08), None, None)
     assert verdict.outcome == NOTHING
     assert OTHER_PROMPTS in {line.set for line in verdict.metrics}
     assert "nothing was written" in verdict.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -77,21 +78,24 @@ def test_unknown_entries_are_rejected_with_the_allowed_ones(text: str, message: 
         parse_thresholds(text, name="mine.yaml")
 
 
-def test_a_threshold_is_met_by_the_value_and_conclusive_by_the_interval() -> None:
+@pytest.mark.parametrize("one_subject", [False, True])
+@pytest.mark.parametrize(
+    ("bound", "limit", "passed", "sure"),
+    [
+        ("at most", 0.05, False, False),
+        ("at most", 0.1, True, False),
+        ("at most", 0.6, True, True),
+        ("at least", 0.05, True, False),
+    ],
+)
+def test_a_threshold_is_met_by_the_value_and_conclusive_by_the_interval_over_rows(
+    bound: Any, limit: float, passed: bool, sure: bool, one_subject: bool
+) -> None:
     """Three rows of 0 and one of 0.4: mean 0.1; drawn anew it is between 0 and 0.3 (three draws of the one) at least."""
-    after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}})
-    for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.6, True, True)):
-        found = check(Threshold("forget", "key_token_recall", "at most", limit), result({}), after)
-        assert (found.value, found.passed, found.conclusive, found.rows) == (pytest.approx(0.1), passed, sure, 4)
-        assert found.low == 0.0
-        assert found.high is not None
-        assert found.high > 0.1
-    assert check(Threshold("forget", "key_token_recall", "at least", 0.05), result({}), after).passed
-
-
-def test_rows_about_one_subject_have_an_interval_over_rows() -> None:
-    after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}}, one_subject=True)
-    found = check(Threshold("forget", "key_token_recall", "at most", 0.1), result({}), after)
+    after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}}, one_subject=one_subject)
+    found = check(Threshold("forget", "key_token_recall", bound, limit), result({}), after)
+    assert (found.value, found.passed, found.conclusive, found.rows) == (pytest.approx(0.1), passed, sure, 4)
+    assert found.low == 0.0
     assert found.high is not None
     assert found.high > 0.1
 
@@ -122,38 +126,34 @@ def test_the_holdout_limit_is_that_of_the_original_model() -> None:
     assert found.passed
 
 
-def test_without_measured_holdout_rows_no_threshold_is_met() -> None:
-    before = result({HOLDOUT_SET: {"probability": (0.1,)}, "forget": {"key_token_recall": (1.0,) * 4}})
-    found = check(
-        Threshold("forget", "key_token_recall", "at most", None),
-        before,
-        result({"forget": {"key_token_recall": (1.0, 1.0)}}),
-    )
-    assert (found.limit, found.passed, found.conclusive) == (None, None, False)
-    assert found.missing_reason == "no holdout row could be measured"
+GONE, SOME, ALL = ({"forget": {"key_token_recall": values}} for values in ((0.0, 0.0), (0.5, 0.0), (1.0, 1.0)))
+NO_KEY_TOKENS = {HOLDOUT_SET: {"probability": (0.1,)}}
 
 
-def test_a_missing_measurement_has_a_reason_and_does_not_pass() -> None:
-    after = result({"forget": {"key_token_recall": (0.0, 0.0)}})
-    for limit in (
-        Threshold("forget", "J_P", "at most", 10.0),
-        Threshold("forget", "key_token_recall", "at most", None),
-        Threshold("forget", "key_token_recall", "falls at most", 0.1),
-        Threshold("overall", "UQ", "at least", 0.1),
-    ):
-        found = check(limit, result({}), after)
-        assert found.passed is None
-        assert found.missing_reason
-        assert not found.conclusive
-
-
-def test_a_percentage_of_zero_is_undefined_with_a_reason() -> None:
-    nothing, some = (
-        result({"forget": {"key_token_recall": (0.0, 0.0)}}),
-        result({"forget": {"key_token_recall": (0.5, 0.0)}}),
-    )
-    found = check(Threshold("forget", "key_token_recall", "rises at most", 10.0, share=True), nothing, some)
-    assert (found.passed, found.missing_reason) == (None, "it was 0 before, so that a percentage is undefined")
+@pytest.mark.parametrize(
+    ("metric", "bound", "limit", "before", "after", "reason"),
+    [
+        ("forget.J_P", "at most", 10.0, {}, GONE, "no value was measured"),
+        ("overall.UQ", "at least", 0.1, {}, GONE, "no value was measured"),
+        ("forget.key_token_recall", "at most", None, {}, GONE, "no holdout row could be measured"),
+        ("forget.key_token_recall", "at most", None, NO_KEY_TOKENS, ALL, "no holdout row could be measured"),
+        ("forget.key_token_recall", "falls at most", 0.1, {}, GONE, "the original model was not measured"),
+        (
+            "forget.key_token_recall",
+            "rises at most",
+            10.0,
+            GONE,
+            SOME,
+            "it was 0 before, so that a percentage is undefined",
+        ),
+    ],
+)
+def test_a_missing_measurement_has_a_reason_and_does_not_pass(
+    metric: str, bound: Any, limit: float | None, before: Any, after: Any, reason: str
+) -> None:
+    threshold = Threshold(*metric.split("."), bound, limit, share="percentage" in reason)
+    found = check(threshold, result(before), result(after))
+    assert (found.passed, found.conclusive, found.missing_reason) == (None, False, reason)
 
 
 def test_values_of_two_models_keep_their_intervals() -> None:

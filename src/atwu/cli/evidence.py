@@ -46,7 +46,6 @@ class EvidenceCommand:
     def run(self) -> None:
         from atwu.request.collect_evidence import gather
         from atwu.request.evidence import is_evidence
-        from atwu.request.evidence_page import write_evidence_page
         from atwu.request.thresholds import shipped_text
 
         if self.print_thresholds:
@@ -65,8 +64,7 @@ class EvidenceCommand:
         evidence = gather(
             self.run_folder, thresholds=self.thresholds, show_rows=self.show_rows, device=self.device, say=note
         )
-        evidence.write(data)
-        write_evidence_page(evidence, page, data=data)
+        evidence.write(data, page)
         _print(evidence)
         warn(evidence.warnings)
         say(f"written: {page}")
@@ -80,7 +78,7 @@ def _print(evidence: Evidence) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.request.evidence_page import between, format_figure, shown_limit, summary_text, threshold_outcome
+    from atwu.request.evidence import between, format_figure, shown_limit, summary_text, threshold_outcome
 
     report = evidence.thresholds
     say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")

@@ -74,12 +74,12 @@ class RetainBuildCommand(_WritesRows):
         from atwu.request.retain_set import build_retain
 
         forget, corpus = open_rows(self.forget), open_rows(self.corpus)
-        built = build_retain(
+        rows, counts = build_retain(
             *open_model(self.model, self.loading), forget, corpus=corpus, count=self.count, system=self.system
         )
-        for name, number in built.table():
+        for name, number in counts.items():
             say(f"{name:<58}{number:>6}")
-        return built.rows
+        return rows
 
 
 @dataclass(kw_only=True)

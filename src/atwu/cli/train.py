@@ -194,7 +194,6 @@ class UnlearnCommand(NamesRows):
             raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
-        from atwu.request.unlearning_request import RequestOptions
         from atwu.training.config import UnlearnConfig
         from atwu.training.progress import Say, silent
         from atwu.training.unlearn_run import ModelSource
@@ -209,9 +208,8 @@ class UnlearnCommand(NamesRows):
         common: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
         done: SequentialResult | UnlearnResult
         if self.ledger is not None:
-            done = unlearn_in_ledger(
-                self.ledger, self.forget, RequestOptions(**request), model=self.model, loading=self.loading, **common
-            )
+            request |= {"model": self.model, "loading": self.loading}
+            done = unlearn_in_ledger(self.ledger, self.forget, **request, **common)
             outcome = done.outcome
         else:
             source = ModelSource(model=self.model, **asdict(self.loading))
@@ -288,7 +286,8 @@ class PlanCommand(NamesRows):
         from rich.table import Table
 
         from atwu.benchmarks.sources import load_rows
-        from atwu.request.auto_settings import DeviceInfo, batch_of, batch_size, first_that_fits, strategy_estimates
+        from atwu.modeling.device import free_memory
+        from atwu.request.auto_settings import batch_of, batch_size, first_that_fits, strategy_estimates
         from atwu.request.unlearning_request import flags
         from atwu.training.config import UnlearnConfig
         from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
@@ -298,8 +297,7 @@ class PlanCommand(NamesRows):
         given = self.settings | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
         config = UnlearnConfig(**given)
         source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
-        place = DeviceInfo.of(config.device)
-        device, free = place.device.type, float(place.memory)
+        device, free = config.device.type, float(free_memory(config.device))
         if self.device_memory is not None:
             device, free = "cuda", _bytes(self.device_memory)
         lengths = batch_of(rows, kept, config, load_checked_tokenizer(source))
@@ -316,7 +314,7 @@ class PlanCommand(NamesRows):
             sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in (*ITEMS, "peak"))
             table.add_row(each.strategy.description, *sizes, "fits" if each.fits else "")
         terminal().print(table)
-        chosen = first_that_fits(estimates, device=device, free=free)
+        chosen = first_that_fits(estimates, device=device)
         words = " ".join(flags(chosen.strategy.options))
         say(
             f"\nfirst strategy that fits with 10 % of the memory unused: {chosen.strategy.description}"

@@ -21,12 +21,13 @@ from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.exporting.export_source import Source, read_source
 from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase, run_limits
-from atwu.exporting.model_formats import ExportedFiles, Format, same_tokens
+from atwu.exporting.model_formats import EXPORT_FORMATS, check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model, weight_bytes
+from atwu.modeling.gguf_write import GGUF_TYPES
+from atwu.modeling.load import load_config, load_model, load_tokenizer, weight_bytes
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.modeling.quantization import plain_weights, relative_change
+from atwu.modeling.quantization import BIT_WIDTHS, plain_weights, relative_change
 from atwu.request.measurement import (
     Reading,
     answers_after,
@@ -103,72 +104,84 @@ def export(
         AtwuError: the loaded model differs from the written one.
         DiskFullError: the disk is full; the export was removed.
     """
-    form = Format(format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute())
+    if format not in EXPORT_FORMATS:
+        raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
+    if llama_cpp is None and gguf_type not in GGUF_TYPES:
+        raise ValueError(
+            f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {gguf_type!r}."
+        )
+    form = format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute()
     source = read_source(run, loading or ModelLoadArgs())
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
-    config, tokenizer = source.config_and_tokenizer()
-    form.check(source, config)
+    config = load_config(str(source.path), **source.loading.load_kwargs)
+    tokenizer = load_tokenizer(str(source.path), **source.loading.tokenizer_kwargs)
     given = _rows(source, forget, retain, holdout, say)
-    form.check_tokens(source, tokenizer, config, [row for rows in given.values() for row in rows])
+    every = [row for rows in given.values() for row in rows]
+    check_format(*form, source, config, tokenizer, every)
 
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
-    reading = Reading(source.config.get("system"), int(source.config.get("max_length") or 512))
+    reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
     sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[HOLDOUT_SET], system=reading.system)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")
     before = measure_model(model, tokenizer, sets, reading, name="before export")
-    if form.name != "adapter":
+    by_unlearning = None
+    if format != "adapter":
         if source.base_bits:
             say(f"merging the adapters into the base model, quantized to {source.base_bits}")
         model = source.merged(model, place)
-    by_unlearning = _change_by_unlearning(source, model, say) if form.name != "adapter" else None
+        by_unlearning = _change_by_unlearning(source, model, say)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
-        say(f"writing {form.title}")
-        written = form.write(source, model, tokenizer, staging)
-        read, their_tokenizer = _read_back(written, loading or ModelLoadArgs(), place)
-        quantization = (
-            written.relative_change
-            if written.relative_change is not None
-            else relative_change(model, plain_weights(read))
-        )
-        if form.llama_cpp is not None:
-            same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
+        say(f"writing {format} {gguf_type}" if format == "gguf" else f"writing {format}")
+        written, quantization, stored = write_export(*form, source, model, tokenizer, staging)
+        # As a user would load it.
+        base = source.loading.base if format == "adapter" else None
+        plain = ModelLoadArgs(trust_remote_code=source.loading.trust_remote_code, base=base)
+        read, their_tokenizer = open_model(str(written), plain, device=place)
+        if stored is not None and model_fingerprint(read) != model_fingerprint(stored):
+            raise AtwuError(f"{written.name}: the loaded model differs from the written one; the export was removed.")
+        if quantization is None:
+            quantization = relative_change(model, plain_weights(read))
+        if llama_cpp is not None:
+            same_tokens(tokenizer, their_tokenizer, every)
             _check_config(config, read.config)
         files: dict[str, dict[str, Any]] = {
             file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
             for file in sorted(staging.rglob("*"))
             if file.is_file()
         }
-        del model, written
+        del model, stored
         gc.collect()
         say("measuring the exported model on the same rows")
         after = measure_model(read, their_tokenizer, sets, reading, name="after export")
+        quantized = format in BIT_WIDTHS or (format == "gguf" and gguf_type not in ("F32", "F16", "BF16"))
         unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
-        model_path = folder if form.name != "gguf" else folder / next(iter(files))
+        model_path = folder / written.relative_to(staging)
         verdict = judge_export(
             before,
             after,
             limits=run_limits(source.path, before),
             max_retain_increase=max_retain_increase,
-            not_tested=untested(given[FORGET], quantized=form.quantizes),
+            not_tested=untested(given[FORGET], quantized=quantized),
             answers=answers_after(answers_before(before, sets), after, sets),
             weight_change=f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}."
             if quantization
             else "",
-            next_commands=_next_commands(model_path, source, form, forget),
+            next_commands=_next_commands(model_path, source, format, forget),
         )
+        original = source.record.get("original_model", {}).get("model")
         record = {
             "schema": EXPORT_SCHEMA,
             "run": source.path.name,
             "run_fingerprint": source.record.get("result_fingerprint"),
-            "original_model": None if source.original_model is None else public_text(source.original_model),
-            "format": form.name,
-            "gguf_type": form.kind if form.name == "gguf" else None,
-            "written_by": "llama.cpp" if form.llama_cpp is not None else "atwu",
+            "original_model": None if original is None else public_text(original),
+            "format": format,
+            "gguf_type": gguf_type if format == "gguf" else None,
+            "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
             "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": quantization},
@@ -222,10 +235,10 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
 
 def _change_by_unlearning(source: Source, model: Any, say: Say) -> float | None:
     """Return how much the run changed the weights, relative to their size; None if the original model is not available."""
-    name = source.original_model
+    start = source.record.get("original_model", {})
+    name = start.get("model")
     if name is None:
         return None
-    start = source.record["original_model"]
     try:
         base = load_model(
             name,
@@ -238,16 +251,6 @@ def _change_by_unlearning(source: Source, model: Any, say: Say) -> float | None:
     except (ValueError, OSError) as error:
         say(f"the original model {name} could not be compared: {error}")
         return None
-
-
-def _read_back(written: ExportedFiles, loading: ModelLoadArgs, place: Any) -> tuple[Any, Any]:
-    """Load the export as a user would, and check it against the written model."""
-    adapters = written.stored is None and written.path.is_dir()
-    plain = ModelLoadArgs(trust_remote_code=loading.trust_remote_code, base=loading.base if adapters else None)
-    model, tokenizer = open_model(str(written.path), plain, device=place)
-    if written.stored is not None and model_fingerprint(model) != model_fingerprint(written.stored):
-        raise AtwuError(f"{written.path.name}: the loaded model differs from the written one; the export was removed.")
-    return model, tokenizer
 
 
 def _check_config(one: Any, other: Any) -> None:
@@ -265,12 +268,12 @@ def _check_config(one: Any, other: Any) -> None:
             )
 
 
-def _next_commands(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
+def _next_commands(model: Path, source: Source, form: str, forget: str | None) -> tuple[str, ...]:
     """Return the commands to run next."""
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
         shlex.join([*program(), "chat", str(model), "--compare", str(source.path)]),
         shlex.join([*program(), "evaluate", "--model", str(model), *options]),
-        *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
+        *([shlex.join(["llama-server", "-m", str(model)])] if form == "gguf" else []),
     )

@@ -21,7 +21,6 @@ from atwu.modeling.load import (
     base_revision,
     check_model_name,
     is_adapter,
-    load_config,
     load_model,
     load_tokenizer,
     stored_bits,
@@ -44,12 +43,6 @@ class Source:
         """Settings of the run."""
         found: Mapping[str, Any] = self.record.get("config", {})
         return found
-
-    @property
-    def original_model(self) -> str | None:
-        """The original model of the run."""
-        name: str | None = self.record.get("original_model", {}).get("model")
-        return name
 
     @property
     def base_bits(self) -> str | None:
@@ -99,11 +92,6 @@ class Source:
                 f"{known['source']} no longer has the {name} rows of the run; give them with --{name} FILE."
             )
         return rows
-
-    def config_and_tokenizer(self) -> tuple[Any, Any]:
-        """Configuration and tokenizer, without weights."""
-        name = str(self.path)
-        return load_config(name, **self.loading.load_kwargs), load_tokenizer(name, **self.loading.tokenizer_kwargs)
 
     def _quantized_base(self, bits: str, device: torch.device) -> Any:
         """Load the base model of the adapters, quantized as in training."""

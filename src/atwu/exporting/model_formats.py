@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.exporting.export_source import Source
 from atwu.modeling.generate import set_end_ids
-from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer, write_gguf
+from atwu.modeling.gguf_write import check_gguf, read_back_tokenizer, write_gguf
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
 from atwu.modeling.quantization import BIT_WIDTHS, check_quantization, plain_weights, quantize_model, relative_change
 
@@ -39,100 +38,66 @@ _PLACES = ("build/bin", "bin", ".")
 EXPORT_FORMATS = ("safetensors", "adapter", *BIT_WIDTHS, "gguf")
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """Format of an export."""
+def check_format(
+    form: str,
+    kind: str,
+    llama_cpp: Path | None,
+    source: Source,
+    config: Any,
+    tokenizer: Any,
+    rows: Sequence[Example],
+) -> None:
+    """Check that a model can be exported, as far as possible without weights; a GGUF file must tokenize the rows alike.
 
-    name: str
-    """One of `EXPORT_FORMATS`."""
-    kind: str = "Q8_0"
-    """GGUF type of the weight matrices."""
-    llama_cpp: Path | None = None
-    """Checkout of llama.cpp that writes the GGUF file; None for the built-in writer."""
-
-    def __post_init__(self) -> None:
-        if self.name not in EXPORT_FORMATS:
-            raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {self.name!r}.")
-        if self.llama_cpp is None and self.kind not in GGUF_TYPES:
-            raise ValueError(
-                f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {self.kind!r}."
-            )
-
-    @property
-    def quantizes(self) -> bool:
-        """Whether weights are stored in fewer than 16 bits."""
-        return self.name in BIT_WIDTHS or (self.name == "gguf" and self.kind not in ("F32", "F16", "BF16"))
-
-    @property
-    def title(self) -> str:
-        """Format to read."""
-        return f"gguf {self.kind}" if self.name == "gguf" else self.name
-
-    def check(self, source: Source, config: Any) -> None:
-        """Check that the source supports this format, as far as possible without weights."""
-        if self.name == "adapter" and not is_adapter(str(source.path)):
-            raise ValueError(
-                f"{source.path} has full weights and no adapters (atwu unlearn --lora-r 16 --save-adapter saves adapters); "
-                "use --format safetensors."
-            )
-        if self.name in BIT_WIDTHS:
-            check_quantization(self.name)
-        if self.name == "gguf" and self.llama_cpp is not None:
-            check_llama_cpp(self.llama_cpp, self.kind)
-        elif self.name == "gguf":
-            try:
-                check_gguf(config)
-            except ValueError as error:
-                raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
-
-    def check_tokens(self, source: Source, tokenizer: Any, config: Any, rows: Sequence[Example]) -> None:
-        """Check that a GGUF file tokenizes the rows alike; needs no weights."""
-        if self.name != "gguf" or self.llama_cpp is not None:
-            return
+    Args:
+        form: one of `EXPORT_FORMATS`.
+        kind: GGUF type of the weight matrices.
+        llama_cpp: checkout of llama.cpp that writes the GGUF file; None for the built-in writer.
+    """
+    if form == "adapter" and not is_adapter(str(source.path)):
+        raise ValueError(
+            f"{source.path} has full weights and no adapters (atwu unlearn --lora-r 16 --save-adapter saves adapters); "
+            "use --format safetensors."
+        )
+    if form in BIT_WIDTHS:
+        check_quantization(form)
+    if form == "gguf" and llama_cpp is not None:
+        check_llama_cpp(llama_cpp, kind)
+    elif form == "gguf":
         try:
+            check_gguf(config)
             same_tokens(tokenizer, read_back_tokenizer(tokenizer, config), rows)
         except ValueError as error:
             raise ValueError(f"{source.path} cannot be exported to GGUF: {error}") from error
 
-    def write(self, source: Source, model: Any, tokenizer: Any, folder: Path) -> ExportedFiles:
-        """Write the export into an empty folder; `model` has plain weights (`Source.merged`), which adapters do not need."""
-        name = folder
-        if self.name == "gguf":
-            name = folder / f"{source.path.name}-{self.kind}.gguf"
-            return ExportedFiles(name, self._write_gguf(source, model, tokenizer, name))
-        tokenizer.save_pretrained(folder)
-        if self.name == "adapter":
-            _copy_adapter(source, folder)
-            return ExportedFiles(name, 0.0)
-        set_end_ids(model, tokenizer)
-        if self.name == "safetensors":
-            model.save_pretrained(folder)
-            return ExportedFiles(name, 0.0, model)
-        stored = quantize_model(model, self.name)
-        stored.save_pretrained(folder)
-        return ExportedFiles(name, relative_change(model, plain_weights(stored)), stored)
 
-    def _write_gguf(self, source: Source, model: Any, tokenizer: Any, path: Path) -> float | None:
-        if self.llama_cpp is None:
-            return relative_change(model, write_gguf(model, tokenizer, path, self.kind, name=source.path.name))
-        with tempfile.TemporaryDirectory(prefix="atwu-", dir=path.parent) as saved:
+def write_export(
+    form: str, kind: str, llama_cpp: Path | None, source: Source, model: Any, tokenizer: Any, folder: Path
+) -> tuple[Path, float | None, Any]:
+    """Write the export into an empty folder; `model` has plain weights (`Source.merged`), which adapters do not need.
+
+    Returns:
+        The path for `--model`; the relative change of the matrices by quantization, None if llama.cpp quantized them; and the
+        written model, to compare with the loaded one, None for GGUF and adapters.
+    """
+    if form == "gguf":
+        path = folder / f"{source.path.name}-{kind}.gguf"
+        if llama_cpp is None:
+            return path, relative_change(model, write_gguf(model, tokenizer, path, kind, name=source.path.name)), None
+        with tempfile.TemporaryDirectory(prefix="atwu-", dir=folder) as saved:
             set_end_ids(model, tokenizer)
             model.save_pretrained(saved)
             tokenizer.save_pretrained(saved)
-            convert(self.llama_cpp, Path(saved), path, self.kind)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedFiles:
-    """Files of an export."""
-
-    path: Path
-    """Path for `--model`: the folder, or a file in it."""
-    relative_change: float | None
-    """Relative change of the matrices by quantization; None if llama.cpp quantized them."""
-    stored: Any = None
-    """The written model, to compare with the loaded one."""
+            convert(llama_cpp, Path(saved), path, kind)
+        return path, None, None
+    tokenizer.save_pretrained(folder)
+    if form == "adapter":
+        _copy_adapter(source, folder)
+        return folder, 0.0, None
+    set_end_ids(model, tokenizer)
+    stored = model if form == "safetensors" else quantize_model(model, form)
+    stored.save_pretrained(folder)
+    return folder, 0.0 if stored is model else relative_change(model, plain_weights(stored)), stored
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
+from atwu.request.related_questions import key_words, lower_words
 
 ALTERNATE_INSTRUCTIONS = {
     "false": (
@@ -57,14 +57,24 @@ def alternate_answers(
     if (plain := next((index for index, row in enumerate(rows) if not row.messages), None)) is not None:
         raise ValueError(f"forget set, row {plain + 1}: a plain text row has no question; leave it out.")
     if kind == "vague":
-        rows = [each for row in rows for each in (row, *_paraphrased(row))]
+        rows = [
+            row
+            if text == row.question
+            else replace(row, messages=(*row.messages[:-1], Message("user", text)), paraphrases=())
+            for row in rows
+            for text in (row.question, *row.paraphrases)
+        ]
     generator, store = TransformersGenerator(model, tokenizer), GenerationStore()
     decoding = Decoding(max_new_tokens=LONGEST, temperature=1.0, seed=seed, stop=("Question:",))
+    asked = [
+        (Message("user", f"Question: {row.question}\nAnswer: {row.answer}\n\n{ALTERNATE_INSTRUCTIONS[kind]}"),)
+        for row in rows
+    ]
     found: list[dict[str, None]] = [{} for _ in rows]
     for attempt in range(attempts):
         sampled = [
-            (index, Prompt(_asked(row, kind), prefill="Alternate answer:", draw=attempt * count + number))
-            for index, row in enumerate(rows)
+            (index, Prompt(messages, prefill="Alternate answer:", draw=attempt * count + number))
+            for index, messages in enumerate(asked)
             for number in range(count - len(found[index]))
         ]
         made = generate_all(
@@ -80,19 +90,5 @@ def alternate_answers(
 
 def is_alternate(row: Example, made: Generation) -> bool:
     """Whether a sampled answer has text, ends by itself, and says no key token that the question does not say."""
-    asked = _words(" ".join(message.content for message in row.messages))
-    keys = {word for start, end in key_token_spans(row) for word in _words(row.answer[start:end])} - asked
-    return is_text(made.answer) and made.tokens < LONGEST and keys.isdisjoint(_words(made.answer))
-
-
-def _words(text: str) -> set[str]:
-    return {word.lower() for word in WORD.findall(text)}
-
-
-def _asked(row: Example, kind: str) -> tuple[Message, ...]:
-    return (Message("user", f"Question: {row.question}\nAnswer: {row.answer}\n\n{ALTERNATE_INSTRUCTIONS[kind]}"),)
-
-
-def _paraphrased(row: Example) -> Iterator[Example]:
-    *before, _ = row.messages
-    return (replace(row, messages=(*before, Message("user", text)), paraphrases=()) for text in row.paraphrases)
+    keys = key_words(row) - lower_words(" ".join(message.content for message in row.messages))
+    return is_text(made.answer) and made.tokens < LONGEST and keys.isdisjoint(lower_words(made.answer))

@@ -14,7 +14,7 @@ from atwu.data.general_rows import general_questions
 from atwu.data.schema import Example
 from atwu.methods.recipe import Recipe
 from atwu.modeling.batches import RowLengths
-from atwu.modeling.device import free_memory, multiplies_bfloat16
+from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.footprint import Footprint
 from atwu.modeling.load import is_adapter
 from atwu.request.controller import MAX_EVALUATIONS
@@ -55,16 +55,16 @@ MEMORY_STRATEGIES = (
     MemoryStrategy("all weights, paged AdamW", _CHECKPOINTING | {"optim": "paged_adamw_8bit"}, gpu=True),
     MemoryStrategy("LoRA", {"lora_r": 16}),
     MemoryStrategy("LoRA, activation checkpointing", _CHECKPOINTING | {"lora_r": 16}),
-    MemoryStrategy(
+    MemoryStrategy(  # adapters cannot be merged into quantized weights
         "LoRA on 4-bit weights",
-        _CHECKPOINTING
-        | {"lora_r": 16, "quantize": "4bit", "save_adapter": True},  # adapters cannot be merged into quantized weights
+        _CHECKPOINTING | {"lora_r": 16, "quantize": "4bit", "save_adapter": True},
         gpu=True,
     ),
 )
 """In order of preference. Activation checkpointing costs a third more time; the strategies for GPUs use it, too."""
 STRATEGY_OPTIONS = ("lora_r", "quantize", "activation_checkpointing", "optim")
 """Options that a strategy sets."""
+AS_GIVEN = MemoryStrategy("as given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,13 @@ class StrategyEstimate:
 
     strategy: MemoryStrategy
     memory: Memory
-    fits: bool
+    free: float
+    """Free memory of the device in bytes."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it leaves `MEMORY_MARGIN` of the free memory unused."""
+        return self.memory.peak <= (1 - MEMORY_MARGIN) * self.free
 
 
 def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool = False) -> tuple[MemoryStrategy, ...]:
@@ -89,7 +95,7 @@ def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool 
         switches = (name for name in STRATEGY_OPTIONS if name != "optim" and name in given)
         return all(bool(given[name]) == bool(strategy.options.get(name)) for name in switches)
 
-    return tuple(strategy for strategy in MEMORY_STRATEGIES if agrees(strategy)) or (MemoryStrategy("as given"),)
+    return tuple(strategy for strategy in MEMORY_STRATEGIES if agrees(strategy)) or (AS_GIVEN,)
 
 
 def strategy_estimates(
@@ -113,9 +119,8 @@ def strategy_estimates(
     """
     footprints: dict[tuple[object, ...], Footprint] = {}
     adapter = source.model is not None and is_adapter(source.model)
-    for strategy in (
-        possible_strategies(given, device=device, adapter=adapter) if chosen else (MemoryStrategy("as given"),)
-    ):
+    tried = possible_strategies(given, device=device, adapter=adapter) if chosen else (AS_GIVEN,)
+    for strategy in tried:
         config = UnlearnConfig(**{**strategy.options, **given})
         key = config.lora_r, config.quantize
         if key not in footprints:
@@ -124,10 +129,10 @@ def strategy_estimates(
         if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
             # The controller keeps the original and the best weights in main memory.
             needed = dataclasses.replace(needed, copies=needed.copies + 2 * footprints[key].trained)
-        yield StrategyEstimate(strategy, needed, needed.peak <= (1 - MEMORY_MARGIN) * free)
+        yield StrategyEstimate(strategy, needed, free)
 
 
-def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str, free: float) -> StrategyEstimate:
+def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str) -> StrategyEstimate:
     """Return the first strategy that fits; if none does, the smallest one, if it may fit within the estimate's error.
 
     Raises:
@@ -139,11 +144,11 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str, free: flo
             return each
         too_large.append(each)
     least = min(too_large, key=lambda each: each.memory.peak)
-    if least.memory.peak * (1 - MAX_ESTIMATE_ERROR) <= free:
+    if least.memory.peak * (1 - MAX_ESTIMATE_ERROR) <= least.free:
         return least
     raise ValueError(
-        f"this run needs about {least.memory.peak / 1e9:.1f} GB ({least.strategy.description}), and {free / 1e9:.1f} GB "
-        f"are free on {device}; give a smaller --batch-size or --max-length, or a smaller model. "
+        f"this run needs about {least.memory.peak / 1e9:.1f} GB ({least.strategy.description}), and "
+        f"{least.free / 1e9:.1f} GB are free on {device}; give a smaller --batch-size or --max-length, or a smaller model. "
         "atwu plan shows the estimate of each item."
     )
 
@@ -169,6 +174,11 @@ class Choice:
         return f"{self.name} = {value}  ({self.reason})"
 
 
+def is_expert_run(given: Mapping[str, Any]) -> bool:
+    """Whether learning rate and length are given; then everything else keeps its documented default."""
+    return RATE_OPTION in given and any(name in given for name in LENGTH_OPTIONS)
+
+
 def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
@@ -179,8 +189,8 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
         given: options that the user set; they stay.
         rows: forget rows.
     """
-    if RATE_OPTION in given and any(name in given for name in LENGTH_OPTIONS):
-        return ()  # an expert run: everything else keeps its documented default
+    if is_expert_run(given):
+        return ()
     chosen = []
     if not any(name in given for name in METHOD_OPTIONS):
         chosen = [
@@ -200,22 +210,6 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     return tuple(choice for choice in chosen if choice.name not in given)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """The device of a run."""
-
-    device: torch.device
-    memory: int
-    """Free memory in bytes."""
-    bfloat16: bool
-    """Whether matrix products are faster in bfloat16 than in float32."""
-
-    @classmethod
-    def of(cls, device: torch.device) -> DeviceInfo:
-        """Read the properties of a device."""
-        return cls(device, free_memory(device), multiplies_bfloat16(device))
-
-
 def choose(
     given: Mapping[str, Any],
     *,
@@ -223,7 +217,7 @@ def choose(
     rows: int,
     hidden: int,
     self_generated_answers: bool,
-    place: DeviceInfo,
+    device: torch.device,
     fitted: StrategyEstimate,
     auto_memory: bool = False,
 ) -> tuple[Choice, ...]:
@@ -236,19 +230,19 @@ def choose(
         rows: number of forget rows.
         hidden: hidden size of the model.
         self_generated_answers: whether the retain rows are self-generated answers.
-        place: the device.
+        device: the device.
         fitted: the memory strategy that fits there.
         auto_memory: apply this strategy even where nothing else is chosen.
     """
     length = any(name in given for name in LENGTH_OPTIONS)
     adapters = int(given.get("lora_r", fitted.strategy.options.get("lora_r", 0)))
     needed = (
-        f"{fitted.strategy.description}: about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
+        f"{fitted.strategy.description}: about {fitted.memory.peak / 1e9:.1f} GB of {fitted.free / 1e9:.1f} GB free"
     )
     ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.strategy.options)).items()]
     itself = Choice("retain_loss", "kl", "keeps the answers as they are instead of training on them")
     kept = [itself] if recipe.retain_loss == "nll" else []
-    if length and RATE_OPTION in given:  # an expert run: everything else keeps its documented default
+    if is_expert_run(given):
         alone = [*(ways if auto_memory else ()), *(kept if self_generated_answers else ())]
         return tuple(choice for choice in alone if choice.name not in given)
     batch = batch_size(given, rows)
@@ -263,35 +257,24 @@ def choose(
         ),
         Choice("per_device_train_batch_size", batch, f"for {rows} forget rows"),
         Choice("gradient_accumulation_steps", 1, "one batch per step, as there are few rows"),
-        Choice(
-            "max_steps",
-            MAX_EVALUATIONS * every,
-            f"upper bound; evaluated every {every} steps, ends when the rows are forgotten",
-        ),
-        Choice("lr_scheduler_type", "constant_with_warmup", "the controller adjusts the learning rate"),
-        Choice("warmup_steps", 5, "the first steps of AdamW are its largest"),
-        Choice("save_strategy", "steps", "a killed run resumes from a checkpoint"),
-        Choice("save_steps", 5 * every, "every fifth evaluation step"),
     ]
-    if place.bfloat16 and not given.get("fp16"):
+    if not length:
+        until = f"upper bound; evaluated every {every} steps, ends when the rows are forgotten"
+        choices += [
+            Choice("max_steps", MAX_EVALUATIONS * every, until),
+            Choice("lr_scheduler_type", "constant_with_warmup", "the controller adjusts the learning rate"),
+            Choice("warmup_steps", 5, "the first steps of AdamW are its largest"),
+            Choice("save_strategy", "steps", "a killed run resumes from a checkpoint"),
+            Choice("save_steps", 5 * every, "every fifth evaluation step"),
+        ]
+    if multiplies_bfloat16(device) and not given.get("fp16"):
         choices.append(Choice("bf16", True, "faster on this device; weights stay float32"))
-    if (
-        recipe.scores is not None
-        and "retain" in recipe.needs
-        and rows < SCORER_PRIOR_ROWS
-        and "scorer_from" not in given
-    ):
+    few = recipe.scores is not None and "retain" in recipe.needs and rows < SCORER_PRIOR_ROWS
+    if few and "scorer_from" not in given:
         choices.append(
             Choice("scorer_prior", "rarity", f"{rows} rows are too few to train a scorer from random weights")
         )
-    return tuple(
-        choice
-        for choice in (*choices, *kept)
-        if choice.name not in given
-        and not (
-            length and choice.name in ("max_steps", "lr_scheduler_type", "warmup_steps", "save_strategy", "save_steps")
-        )
-    )
+    return tuple(choice for choice in (*choices, *kept) if choice.name not in given)
 
 
 def batch_size(given: Mapping[str, Any], rows: int) -> int:

@@ -25,8 +25,8 @@ from atwu.request.evidence import (
     TrainingSummary,
     VerdictSummary,
     Weights,
+    readable_time,
 )
-from atwu.request.evidence_page import readable_time
 from atwu.request.evidence_session import AFTER, BEFORE, EvidenceSession, MissingInputError, merge_results
 from atwu.request.goal_evaluations import read_history
 from atwu.request.ledger import Ledger
@@ -36,9 +36,6 @@ from atwu.request.verdict import read_request_verdict
 from atwu.request.verdict_metrics import DECISIVE_METRICS, OTHER_PROMPTS, metric_interval
 from atwu.training.model_card import public_command, public_text
 from atwu.training.progress import Say, logged
-
-OTHER_PROMPT_ATTACK = "other prompts"
-"""Name of the other prompts among the attacks."""
 
 
 def gather(
@@ -206,7 +203,7 @@ def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator
     )
     why = "" if metrics else "no forget row is a question"
     yield Attack(
-        OTHER_PROMPT_ATTACK,
+        "other prompts",
         "the same questions with other prompts: paraphrases of the rows, or prompt prefixes for rows without",
         bool(metrics),
         why,

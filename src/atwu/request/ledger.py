@@ -187,7 +187,7 @@ class Ledger:
             FileExistsError: it has other files.
         """
         self.folder = Path(folder).expanduser()
-        self.requests = self.folder / "requests"
+        self.requests, self.general = self.folder / "requests", self.folder / GENERAL_NAME
         known = {"requests", "rows", "models", GENERAL_NAME, ".lock"}
         if self.folder.exists():
             others = (
@@ -229,25 +229,12 @@ class Ledger:
             )
         return rows
 
-    def file_of(self, hashed: str) -> Path:
-        """Return the file of the rows with a hash (`fingerprint`)."""
-        return rows_file(self.folder, hashed)
-
     def keep_rows(self, rows: Sequence[Example]) -> None:
         """Store the forget rows of a request, readable by the user only."""
-        path = self.file_of(fingerprint(rows))
+        path = rows_file(self.folder, fingerprint(rows))
         if not path.is_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_rows(path, rows)
-
-    def general(self) -> Sequence[Example]:
-        """Read the answers of the original model to general questions."""
-        path = self.folder / GENERAL_NAME
-        return load_rows(path).rows if path.is_file() and path.stat().st_size else ()
-
-    def keep_general(self, rows: Sequence[Example]) -> None:
-        """Store the answers of the original model."""
-        write_rows(self.folder / GENERAL_NAME, rows)
 
     def alone(self) -> AbstractContextManager[object]:
         """Lock the ledger against other processes.
@@ -258,10 +245,6 @@ class Ledger:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         message = f"{self.folder} is in use by another request; wait for it."
         return file_lock(self.folder / ".lock", taken=FileExistsError(message))
-
-    def output(self, number: int) -> Path:
-        """Return the folder for the model of a request."""
-        return self.folder / "models" / f"{number:04d}"
 
     def name_of(self, model: str | Path) -> str:
         """Return the name of a model in an entry: a path is relative if it is in the ledger."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
@@ -20,18 +22,19 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
+from atwu.modeling.device import free_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.auto_settings import (
     LENGTH_OPTIONS,
     RATE_OPTION,
     Choice,
-    DeviceInfo,
     StrategyEstimate,
     batch_of,
     batch_size,
     choose,
     first_that_fits,
+    is_expert_run,
     method_choices,
     strategy_estimates,
 )
@@ -48,6 +51,9 @@ from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
 from atwu.training.run_folder import RunFolder
 from atwu.training.unlearn_run import check_run
+
+MIN_HOLDOUT_SUBJECTS = 4
+"""Fewest subjects of holdout rows without a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,10 @@ def prepare(
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
         return _resume(request, files, say)
+    warn_few_subjects(request.holdout_rows, source=request.holdout, say=say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
-    recipe, place = config.recipe(), DeviceInfo.of(config.device)
-    fitted = fitting_strategy(request, methods, place)
+    recipe, fitted = config.recipe(), fitting_strategy(request, methods, config.device)
     network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
     say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
     if context is not None and context.model_fingerprint not in (None, found := model_fingerprint(network)):
@@ -105,7 +111,7 @@ def prepare(
         rows=len(request.rows),
         hidden=int(network.config.get_text_config().hidden_size),
         self_generated_answers=request.retain_rows is None,
-        place=place,
+        device=config.device,
         fitted=fitted,
         auto_memory=request.auto_memory,
     )
@@ -122,9 +128,7 @@ def prepare(
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
         if request.retain_rows is None:
             earlier = () if context is None else context.earlier_rows
-            general = build_retain(
-                network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system
-            ).rows
+            general, _ = build_retain(network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system)
             generated = (*general, *related)
             say(
                 f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
@@ -177,7 +181,22 @@ def prepare(
     return PreparedRequest(before, sets, generated, record, model)
 
 
-def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], place: DeviceInfo) -> StrategyEstimate:
+def warn_few_subjects(holdout: Sequence[Example], *, source: str, say: Say) -> None:
+    """Warn of a limit that the best-known subject may set alone; a row without a subject counts as one.
+
+    The limit is a percentile of means over subjects drawn with replacement, and of K subjects one is drawn K times with
+    probability K^-K: more than 2.5 % below 4 subjects.
+    """
+    subjects = len({row.subject or place for place, row in enumerate(holdout)})
+    if subjects < MIN_HOLDOUT_SUBJECTS:
+        say(
+            f"warning: {source}: holdout rows about {subjects} subject{'s' * (subjects > 1)}; the best-known one may set the "
+            "limit, so that rows that the model has memorized count as nothing to forget; give --holdout rows about "
+            f"{MIN_HOLDOUT_SUBJECTS} subjects or more."
+        )
+
+
+def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], device: torch.device) -> StrategyEstimate:
     """Return the first memory strategy that fits, before any weights are read.
 
     Args:
@@ -190,9 +209,9 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], plac
         "per_device_train_batch_size": batch_size(request.options, len(request.rows))
     }
     lengths = batch_of(request.rows, request.retain_set, UnlearnConfig(**given), load_checked_tokenizer(request.source))
-    chooses = request.auto_memory or RATE_OPTION not in given or not any(name in given for name in LENGTH_OPTIONS)
-    where: dict[str, Any] = {"device": place.device.type, "free": place.memory}
-    return first_that_fits(strategy_estimates(request.source, given, lengths, chosen=chooses, **where), **where)
+    chooses, free = request.auto_memory or not is_expert_run(given), free_memory(device)
+    estimates = strategy_estimates(request.source, given, lengths, device=device.type, free=free, chosen=chooses)
+    return first_that_fits(estimates, device=device.type)
 
 
 def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) -> bool:

@@ -52,25 +52,18 @@ def related_rows(
     if not asked:
         return (), ()
     subjects = {row.question: str(row.subject) for row in asked}
-    answered = self_generated_answers(
-        model,
-        tokenizer,
-        tuple(subjects),
-        forget=forget,
-        longest=FACT_TOKENS,
-        system=system,
-        progress="related questions",
-    )
-    secrets = {word for row in forget for start, end in key_token_spans(row) for word in _words(row.answer[start:end])}
+    how: dict[str, Any] = {"forget": forget, "system": system, "progress": "related questions"}
+    answered = self_generated_answers(model, tokenizer, tuple(subjects), longest=FACT_TOKENS, **how)
+    secrets = set().union(*map(key_words, forget))
     kept = [
         replace(row, subject=subjects[row.question])
         for row in answered
-        if secrets.isdisjoint(_words(row.answer)) and key_token_spans(row)
+        if secrets.isdisjoint(lower_words(row.answer)) and key_token_spans(row)
     ]
     order = {name: place for place, name in enumerate(dict.fromkeys(str(row.subject) for row in kept))}
-    measured = [order[str(row.subject)] % MEASURED_NAME == 1 for row in kept]
-    trained = tuple(row for row, held in zip(kept, measured, strict=True) if not held)
-    return trained, tuple(row for row, held in zip(kept, measured, strict=True) if held)
+    held = [order[str(row.subject)] % MEASURED_NAME == 1 for row in kept]
+    trained = tuple(row for row, measured in zip(kept, held, strict=True) if not measured)
+    return trained, tuple(row for row, measured in zip(kept, held, strict=True) if measured)
 
 
 def related_questions(model: Any, tokenizer: Any, forget: Sequence[Example]) -> tuple[Example, ...]:
@@ -80,7 +73,8 @@ def related_questions(model: Any, tokenizer: Any, forget: Sequence[Example]) -> 
     if not named:
         return ()
     kinds = {
-        kind: [name for name in each if subjects.isdisjoint(_words(name))] for kind, each in related_names().items()
+        kind: [name for name in each if subjects.isdisjoint(lower_words(name))]
+        for kind, each in related_names().items()
     }
     own, shipped = list(dict.fromkeys(name for _, name in named)), [name for each in kinds.values() for name in each]
     states = name_states(model, tokenizer, [*own, *shipped])
@@ -135,8 +129,14 @@ def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tenso
     return scaled
 
 
-def _words(text: str) -> set[str]:
+def lower_words(text: str) -> set[str]:
+    """Return the words of a text in lower case."""
     return {word.lower() for word in WORD.findall(text)}
+
+
+def key_words(row: Example) -> set[str]:
+    """Return the words of the key tokens of an answer."""
+    return {word for start, end in key_token_spans(row) for word in lower_words(row.answer[start:end])}
 
 
 def _name_in(row: Example) -> str | None:

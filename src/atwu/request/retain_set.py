@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,29 +22,20 @@ _NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who",
 """Words of a subject such as "The Beatles" that occur in nearly every text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """Rows selected from a corpus, and counts of the rows left out."""
-
-    rows: tuple[Example, ...]
-    about: int
-    """Rows left out because they name a subject of the forget set."""
-    by: tuple[str, ...]
-    """The words that named it, most frequent first."""
-    repeated: int
-    """Rows left out because they repeat a question or answer of a forget row or of an earlier row."""
-
-
-def neighbour_rows(forget: Sequence[Example], corpus: Sequence[Example], count: int) -> Neighbours:
+def neighbour_rows(
+    forget: Sequence[Example], corpus: Sequence[Example], count: int
+) -> tuple[tuple[Example, ...], dict[str, int]]:
     """Return the rows of a corpus that are closest to the forget rows (cosine of TF-IDF vectors, Salton & Buckley 1988).
 
     Returns:
-        At most `count` rows, closest first; none names a subject of the forget set or repeats another row.
+        At most `count` rows, closest first; none names a subject of the forget set or repeats another row. And the numbers of
+        rows found and left out, by title.
     """
     subjects = names(forget)
     seen = {key for row in forget for key in _keys(row)}
     about = repeated = 0
     by: Counter[str] = Counter()
+    """Words that name a subject, in how many rows."""
     left: list[Example] = []
     for row in corpus:
         if named := subjects.intersection(words_of_text(_text(row))):
@@ -56,12 +46,17 @@ def neighbour_rows(forget: Sequence[Example], corpus: Sequence[Example], count: 
         else:
             seen |= set(_keys(row))
             left.append(row)
-    words = tuple(sorted(by, key=lambda word: (-by[word], word)))
-    if not left:
-        return Neighbours((), about, words, repeated)
-    close = similarities([_text(row) for row in left], [_text(row) for row in forget]).max(axis=1)
-    order = np.argsort(-close, kind="stable")[:count]
-    return Neighbours(tuple(left[index] for index in order), about, words, repeated)
+    rows: tuple[Example, ...] = ()
+    if left:
+        close = similarities([_text(row) for row in left], [_text(row) for row in forget]).max(axis=1)
+        rows = tuple(left[index] for index in np.argsort(-close, kind="stable")[:count])
+    words = sorted(by, key=lambda word: (-by[word], word))
+    named_by = f" ({', '.join(words[:3])}{', ...' if len(words) > 3 else ''})" if words else ""
+    return rows, {
+        "neighbours from the corpus, close in topic": len(rows),
+        f"  left out: they name a subject of the forget set{named_by}": about,
+        "  left out: they repeat a forget row or another row": repeated,
+    }
 
 
 def check_no_overlap(kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str) -> None:
@@ -96,11 +91,6 @@ def names(rows: Iterable[Example]) -> set[str]:
     return found - _NOBODY
 
 
-def names_any(text: str, subjects: set[str]) -> bool:
-    """Whether a text contains one of these words."""
-    return not subjects.isdisjoint(words_of_text(text))
-
-
 def _text(row: Example) -> str:
     return " ".join([*(message.content for message in row.messages if message.role != "system"), row.answer])
 
@@ -121,36 +111,6 @@ LEFT_OUT = "endless, empty, or about a subject of the forget set"
 """Why a general question gives no row."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetainSet:
-    """A retain set with the origin of its rows."""
-
-    rows: tuple[Example, ...]
-    found: Neighbours | None
-    """Rows from a corpus."""
-    general: int
-    """Number of self-generated answers."""
-
-    def table(self) -> list[tuple[str, int]]:
-        """Return what is in the set and what was left out: name and number of rows."""
-        lines = []
-        if self.found is not None:
-            by = (
-                f" ({', '.join(self.found.by[:3])}{', ...' if len(self.found.by) > 3 else ''})" if self.found.by else ""
-            )
-            lines = [
-                ("neighbours from the corpus, close in topic", len(self.found.rows)),
-                (f"  left out: they name a subject of the forget set{by}", self.found.about),
-                ("  left out: they repeat a forget row or another row", self.found.repeated),
-            ]
-        return [
-            *lines,
-            ("self-generated answers to general questions", self.general),
-            (f"  left out: {LEFT_OUT}", sum(len(questions) for _, questions, _ in _asked(whole=True)) - self.general),
-            ("retain rows", len(self.rows)),
-        ]
-
-
 def build_retain(
     model: Any,
     tokenizer: Any,
@@ -160,7 +120,7 @@ def build_retain(
     count: int = 200,
     whole: bool = True,
     system: str | None = None,
-) -> RetainSet:
+) -> tuple[tuple[Example, ...], dict[str, int]]:
     """Build a retain set.
 
     Args:
@@ -170,41 +130,31 @@ def build_retain(
             that compares with the original model.
 
     Returns:
-        Neighbours first, then answers to the shipped general questions, then those to common-knowledge questions.
+        Neighbours first, then answers to the shipped general questions, then those to common-knowledge questions. And the
+        numbers of rows in the set and left out, by title.
 
     Raises:
         ValueError: there is no row.
     """
-    found = neighbour_rows(forget, corpus, count) if corpus else None
+    neighbours, counts = neighbour_rows(forget, corpus, count) if corpus else ((), {})
+    longest = (WHOLE_TOKENS, GENERATED_TOKENS) if whole else (GENERATED_TOKENS, FACT_TOKENS)
+    asked = {"general questions": general_questions("kept"), "common knowledge": common_questions("kept")}
+    how: dict[str, Any] = {"forget": forget, "whole": whole, "system": system}
     own = [
         row
-        for title, questions, longest in _asked(whole=whole)
-        for row in self_generated_answers(
-            model,
-            tokenizer,
-            questions,
-            forget=forget,
-            whole=whole,
-            longest=longest,
-            system=system,
-            progress=title,
-        )
+        for (title, questions), tokens in zip(asked.items(), longest, strict=True)
+        for row in self_generated_answers(model, tokenizer, questions, longest=tokens, progress=title, **how)
     ]
-    rows = (*(found.rows if found else ()), *own)
+    rows = (*neighbours, *own)
     if not rows:
         raise ValueError(
             f"general questions give no retain row (answers are {LEFT_OUT}); give your own rows with --retain or --corpus."
         )
-    return RetainSet(rows, found, len(own))
-
-
-def _asked(*, whole: bool) -> tuple[tuple[str, tuple[str, ...], int], ...]:
-    """Return name, questions and longest answer in tokens, at which an answer is cut or, if it has to be whole, dropped."""
-    longest = (WHOLE_TOKENS, GENERATED_TOKENS) if whole else (GENERATED_TOKENS, FACT_TOKENS)
-    return (
-        ("general questions", general_questions("kept"), longest[0]),
-        ("common knowledge", common_questions("kept"), longest[1]),
-    )
+    return rows, counts | {
+        "self-generated answers to general questions": len(own),
+        f"  left out: {LEFT_OUT}": sum(map(len, asked.values())) - len(own),
+        "retain rows": len(rows),
+    }
 
 
 def self_generated_answers(
@@ -225,7 +175,7 @@ def self_generated_answers(
         longest: tokens at which answers are cut or dropped.
     """
     subjects = names(forget)
-    asked = [question for question in questions if not names_any(question, subjects)]
+    asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
     turns = () if system is None else (Message("system", system),)
     made = generate_all(
         TransformersGenerator(model, tokenizer),
@@ -237,5 +187,7 @@ def self_generated_answers(
     return tuple(
         Example.from_qa(question, each.answer)
         for question, each in zip(asked, made, strict=True)
-        if is_text(each.answer) and not names_any(each.answer, subjects) and not (whole and each.tokens == longest)
+        if is_text(each.answer)
+        and subjects.isdisjoint(words_of_text(each.answer))
+        and not (whole and each.tokens == longest)
     )

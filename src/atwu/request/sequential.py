@@ -14,6 +14,7 @@ from typing import Any
 
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import evenly_spaced
+from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.result import EvalResult
@@ -28,12 +29,13 @@ from atwu.request.ledger import (
     RegressionCheck,
     UtilityDrift,
     recheck_outcome,
+    rows_file,
 )
 from atwu.request.measurement import MAX_ROWS, Reading, measure_model, other_prompts
 from atwu.request.preparation import after_loading
 from atwu.request.request_folder import RequestFolder, RowsUsed, utc_now
 from atwu.request.unlearn import run_request
-from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest, UnlearnResult
+from atwu.request.unlearning_request import LedgerContext, UnlearningRequest, UnlearnResult
 from atwu.request.verdict import FORGOTTEN, NOTHING, next_lines
 from atwu.request.verdict_metrics import (
     DECISIVE_METRICS,
@@ -76,30 +78,31 @@ class SequentialResult:
 def unlearn_in_ledger(
     ledger: str | Path,
     forget: str,
-    options: RequestOptions,
     *,
     model: str | None = None,
     loading: ModelLoadArgs | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
     say: Say = logged,
+    **options: Any,
 ) -> SequentialResult:
     """Apply a request to the model that the last one in a ledger left, and measure all earlier ones again.
 
     Args:
         ledger: folder of the ledger; a new or empty one is started.
         forget: source of the forget rows.
-        options: options of the request. Retain rows that an earlier request removed are an error; `auto` leaves them out.
         model: the original model, needed for the first request. Later requests start from the model of the last one.
         loading: how the model is loaded.
         output: folder for the model; by default one in the ledger.
         overwrite: replace a finished run at `output`.
         say: receives one line of plain text per stage, in the first process.
+        options: further arguments of `unlearn`. Retain rows that an earlier request removed are an error; `auto` leaves them
+            out.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    config = UnlearnConfig(**options.options)
+    config = UnlearnConfig(**options.get("options", {}))
     first, book = config.process_index == 0, Ledger(ledger)
     say = say if first else silent
     with book.alone() if first else contextlib.nullcontext():
@@ -110,10 +113,10 @@ def unlearn_in_ledger(
         loaded = load_rows(forget)
         rows = loaded.rows
         request = UnlearningRequest(
-            **vars(options),
+            **options,
             source=ModelSource(model=model or book.model(last.model_after), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
-            forget_set=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
-            output=Path(output) if output is not None else book.output(number),
+            forget_set=replace(loaded, source=str(rows_file(book.folder, loaded.fingerprint))),
+            output=Path(output) if output is not None else book.folder / "models" / f"{number:04d}",
             ledger_context=LedgerContext(
                 ledger=str(ledger),
                 number=number,
@@ -160,7 +163,7 @@ def _record(
         folder = RequestFolder(outcome.run.output)
         made = folder.request().prepared_at
         if drift is None:
-            book.keep_general(folder.rows("general") or ())
+            write_rows(book.general, folder.rows("general") or ())
             first, now = (metric_value(each, GENERAL, "probability") for each in (outcome.before, outcome.after))
             drift = None if first is None or now is None else UtilityDrift(first, now)
         if entries:
@@ -168,12 +171,10 @@ def _record(
             network, tokenizer = open_model(
                 str(outcome.run.output), after_loading(request.source), device=config.device
             )
-            earlier = [
-                EarlierRequest(entry.number, book.rows(entry), entry.baseline, _reading_of(entry.key))
-                for entry in entries
-            ]
             started = next((entry.key for entry in entries if entry.utility_drift is not None), key)
-            checks, answers = recheck_requests(network, tokenizer, earlier, book.general(), _reading_of(started))
+            general = load_rows(book.general).rows if book.general.is_file() and book.general.stat().st_size else ()
+            earlier = [(entry, book.rows(entry)) for entry in entries]
+            checks, answers = recheck_requests(network, tokenizer, earlier, general, _reading_of(started))
             if drift is not None and answers is not None:
                 drift = UtilityDrift(drift.original, answers)
     entry = Entry(
@@ -183,7 +184,7 @@ def _record(
         about=request.about,
         command=request.command(),
         key=key,
-        forget_rows=RowsUsed.of(f"rows/{book.file_of(request.forget_set.fingerprint).name}", request.rows, each=True),
+        forget_rows=RowsUsed.of(f"rows/{Path(request.forget).name}", request.rows, each=True),
         model_before=before,
         model_after=model,
         outcome=outcome.verdict.outcome,
@@ -214,21 +215,10 @@ def baseline_scores(before: EvalResult, after: EvalResult | None) -> tuple[Basel
     return tuple(scores)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRequest:
-    """An earlier request with what is needed to measure it again."""
-
-    number: int
-    rows: Sequence[Example]
-    baseline: tuple[BaselineScore, ...]
-    """Scores before and after that request."""
-    reading: Reading
-
-
 def recheck_requests(
     model: Any,
     tokenizer: Any,
-    earlier: Sequence[EarlierRequest],
+    earlier: Sequence[tuple[Entry, Sequence[Example]]],
     general: Sequence[Example],
     reading: Reading,
 ) -> tuple[tuple[RegressionCheck, ...], float | None]:
@@ -237,26 +227,31 @@ def recheck_requests(
     Args:
         model: causal language model, on its device.
         tokenizer: its fast tokenizer.
-        earlier: the requests.
+        earlier: the requests with their forget rows.
         general: answers of the original model to general questions; may be empty.
         reading: how these are tokenized.
     """
-    results = {}
-    for how in dict.fromkeys(each.reading for each in earlier):
-        sets: dict[str, Sequence[Example]] = {}
-        for request in (each for each in earlier if each.reading == how):
-            sets[f"{request.number} {FORGET}"] = evenly_spaced(request.rows, MAX_ROWS)
-            sets[f"{request.number} {OTHER_PROMPTS}"] = evenly_spaced(other_prompts(request.rows), MAX_ROWS)
-        results[how] = measure_model(model, tokenizer, sets, how, name="now", metrics=("key_tokens",))
+    sets: dict[Reading, dict[str, Sequence[Example]]] = {}
+    for entry, rows in earlier:
+        sets.setdefault(_reading_of(entry.key), {}).update(
+            {
+                f"{entry.number} {FORGET}": evenly_spaced(rows, MAX_ROWS),
+                f"{entry.number} {OTHER_PROMPTS}": evenly_spaced(other_prompts(rows), MAX_ROWS),
+            }
+        )
+    results = {
+        how: measure_model(model, tokenizer, these, how, name="now", metrics=("key_tokens",))
+        for how, these in sets.items()
+    }
     checks = []
-    for request in earlier:
-        lines, result = [], results[request.reading]
-        for each in request.baseline:
-            split = f"{request.number} {each.set}"
+    for entry, _ in earlier:
+        lines, result = [], results[_reading_of(entry.key)]
+        for each in entry.baseline:
+            split = f"{entry.number} {each.set}"
             value = result.sets[split][each.metric].value
             if value is not None:
                 lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.metric) or (None, None))))
-        checks.append(RegressionCheck(request.number, recheck_outcome(lines), tuple(lines)))
+        checks.append(RegressionCheck(entry.number, recheck_outcome(lines), tuple(lines)))
     if not general:
         return tuple(checks), None
     kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now", metrics=("memorization",))

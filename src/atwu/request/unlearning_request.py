@@ -53,9 +53,15 @@ class LedgerContext:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOptions:
-    """Optional settings of a request (`atwu.request.unlearn.unlearn`)."""
+class UnlearningRequest:
+    """An unlearning request; the fields with a default are options of `atwu.request.unlearn.unlearn`."""
 
+    source: ModelSource
+    forget_set: LoadedRows
+    """Forget rows, read once, so that training and measurements use the same rows."""
+    output: Path
+    ledger_context: LedgerContext | None = None
+    """Earlier requests on the same model, if the request belongs to a ledger."""
     retain: str = AUTO
     """Source of the retain rows, or `AUTO`."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -76,18 +82,6 @@ class RequestOptions:
                 f"max_retain_increase must be a number above 0 in nats/token, got {self.max_retain_increase:g}; the default "
                 f"is {MAX_RETAIN_INCREASE:g}."
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnlearningRequest(RequestOptions):
-    """An unlearning request."""
-
-    source: ModelSource
-    forget_set: LoadedRows
-    """Forget rows, read once, so that training and measurements use the same rows."""
-    output: Path
-    ledger_context: LedgerContext | None = None
-    """Earlier requests on the same model, if the request belongs to a ledger."""
 
     @cached_property
     def threshold_limits(self) -> Thresholds:
@@ -148,11 +142,12 @@ class UnlearningRequest(RequestOptions):
             words += ["--model", str(self.source.model)] if self.ledger_context.model_fingerprint is None else []
             words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
         words += ["--forget", self.forget]
+        written = ("source", "forget_set", "output", "ledger_context", "options", "model")
         given = {
             "request" if each.name == "about" else each.name: getattr(holder, each.name)
-            for holder, kind in ((self, RequestOptions), (self.source, ModelSource))
-            for each in dataclasses.fields(kind)
-            if each.name not in ("options", "model") and getattr(holder, each.name) != each.default
+            for holder in (self, self.source)
+            for each in dataclasses.fields(holder)
+            if each.name not in written and getattr(holder, each.name) != each.default
         }
         return shlex.join(words + flags({**given, **self.options}))
 
