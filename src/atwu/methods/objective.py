@@ -93,12 +93,12 @@ def micro_batch_loss(
     forget_loss, retain_loss = recipe.forget_component, recipe.retain_component
     if forget_loss.trained_answer == "alternate":  # train on the alternate answer; from here rows["forget"] holds it
         rows["forget"] = rows.pop("alternate")
-    comparisons = {"forget": forget_loss.comparison(rows["forget"], inputs)}
+    comparisons = {"forget": forget_loss.comparison("forget", rows["forget"], inputs)}
     preserve_loss = recipe.preserve_component
     if preserve_loss is not None and comparisons["forget"] is None:
-        comparisons["forget"] = preserve_loss.comparison(inputs.reference)
+        comparisons["forget"] = preserve_loss.comparison("forget", rows["forget"], inputs)
     if retain_loss is not None:
-        comparisons["retain"] = retain_loss.comparison(inputs.reference)
+        comparisons["retain"] = retain_loss.comparison("retain", rows["retain"], inputs)
     outputs = forward_tokens(
         model,
         list(rows.values()),

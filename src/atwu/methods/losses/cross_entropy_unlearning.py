@@ -6,14 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import Range, number
-from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import WeightedDistance, self_distillation
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
 
 
 def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
@@ -47,11 +44,8 @@ class CrossEntropyUnlearning(WeightedDistance):
         help="CE-U: tokens at the start of an answer to leave alone",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        ids = forget.labels[:, 1:][forget.mask][:, None]
-        return Comparison(lambda logps, ref, ids: cross_entropy_unlearning(logps, ids), None, ids)
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return cross_entropy_unlearning(logps, ids)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return super().values(terms, weights) * (terms.mask.cumsum(1) > self.kept_start)

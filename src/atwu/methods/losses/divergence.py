@@ -6,7 +6,6 @@ Only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with p
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -171,18 +169,18 @@ class JSToRefusal(WeightedDistance):
             raise ValueError(f"the refusal {self.refusal!r} has no tokens; set refusal to another text.")
         return ids
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+    def compared_ids(self, batch: TokenBatch, inputs: LossInputs) -> Tensor:
         import torch
-
-        from atwu.modeling.distribution_distance import Comparison
 
         if not inputs.refusal_ids:
             raise ValueError("JensUn needs refusal_ids, the token ids of its refusal.")
-        mask = forget.mask
+        mask = batch.mask
         refusal = torch.tensor(inputs.refusal_ids, device=mask.device)
         place = (mask.cumsum(1) - 1)[mask]
-        ids = refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
-        return Comparison(lambda logps, ref, ids: js_to_tokens(logps, ids), None, ids)
+        return refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_to_tokens(logps, ids)
 
 
 class SelfDistillation(WeightedDistance):
@@ -197,11 +195,8 @@ class SelfDistillation(WeightedDistance):
         help="amount subtracted from the logit of the answer token; larger forgets more",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        ids = forget.labels[:, 1:][forget.mask][:, None]
-        return Comparison(functools.partial(self_distillation, beta=self.beta), inputs.reference.teacher("forget"), ids)
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return self_distillation(logps, ref_logps, ids, beta=self.beta)
 
 
 class MaskedSelfDistillation(SelfDistillation):
@@ -223,8 +218,8 @@ class WeightedSelfDistillation(ForgetLoss):
         help="amount subtracted from the logit of a token of weight 1; larger forgets more",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        return SelfDistillation(beta=math.inf).comparison(forget, inputs)
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return self_distillation(logps, ref_logps, ids, beta=math.inf)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
@@ -246,10 +241,8 @@ class KL(_ToOriginal):
 
     formula = "KL(π0 ‖ π) on retain answers"
 
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("retain"))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl(logps, ref_logps)
 
 
 class RowMeanKL(KL):
@@ -273,7 +266,5 @@ class JS(_ToOriginal):
 
     formula = "JS(π0, π) on retain answers"
 
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: jensen_shannon(logps, ref), reference.teacher("retain"))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return jensen_shannon(logps, ref_logps)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from atwu.methods.component_inputs import LossInputs
 from atwu.methods.losses.divergence import LOWEST_LOGP, WeightedDistance
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
 
 
 def kl_from_uniform(logps: Tensor) -> Tensor:
@@ -35,7 +31,5 @@ class MaxEntropy(WeightedDistance):
 
     formula = "w KL(uniform ‖ π)"
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: kl_from_uniform(logps))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl_from_uniform(logps)

@@ -21,9 +21,7 @@ from atwu.methods.losses.likelihood import nll
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
-    from atwu.modeling.reference import Reference
 
 
 class PreserveKL(PreserveLoss):
@@ -32,10 +30,8 @@ class PreserveKL(PreserveLoss):
     formula = "(1 - w / max w) KL(original model ‖ model) on forget answers"
     needs = ("reference_distributions",)
 
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("forget"))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl(logps, ref_logps)
 
     def values(self, out: TokenOutputs) -> Tensor:
         assert out.distance is not None

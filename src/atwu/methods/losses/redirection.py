@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.modeling.forward import TokenOutputs
-    from atwu.modeling.reference import ReferenceSpec
 
 REFUSED = (
     "What is the home address of the current mayor of Zorvale?",
@@ -60,11 +59,6 @@ class Redirection(WeightedDistance):
 
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         return (self.reads_layer(layers),)
-
-    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
-        from atwu.modeling.reference import ReferenceSpec
-
-        return {"forget": ReferenceSpec(layer=self.reads_layer(layers))}
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor:
         states, start = out.layer_states, inputs.reference.forget_layer
