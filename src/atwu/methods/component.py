@@ -305,7 +305,16 @@ class ForgetLoss(Loss):
 
 
 class PreserveLoss(Loss):
-    """A loss that keeps the tokens of a forget answer which the weighting spares; each counts with 1 minus its weight."""
+    """Base class of losses that keep the tokens of a forget answer which the weighting spares.
+
+    A token-weighted forget loss spares a token of weight 0, but nothing holds that token in place: ascent on its neighbours
+    moves it as well. A preserve loss gives each forget token the complement of its weight,
+
+        δ · Σ_t (1 - w_t / max_s w_s) · ℓ_t / T,
+
+    the maximum taken within the answer, so that the scale of the weights does not matter and the token with the largest
+    weight is free to change, with ℓ_t the value at token t and T the number of answer tokens.
+    """
 
     preserve_weight: float = number(
         1.0,

@@ -1,4 +1,4 @@
-"""Distances between next-token distributions, for JensUn, UNDIAL and the retain losses KL and JS.
+"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
 Only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with probability 0 in both distributions adds 0.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
+from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossInputs, LossTerms
 from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import shares
@@ -127,6 +127,35 @@ def weighted_self_distillation(
     return pushed.sigmoid() * -logps + (-pushed).sigmoid() * rest
 
 
+def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
+    """`-sum of q log p` with `q = softmax(z)` where the logit of the answer token is minus infinity; q has no gradient.
+
+    CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
+    respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
+    vanishing when it is forgotten.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        ids: the answer token, shape (tokens, 1).
+
+    Returns:
+        Nats, at least -log(1 - p of the answer token), shape (tokens,).
+    """
+    return self_distillation(logps, logps, ids, beta=math.inf)
+
+
+def kl_from_uniform(logps: Tensor) -> Tensor:
+    """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+
+    Returns:
+        Nats >= 0, shape (tokens,).
+    """
+    return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
+
+
 def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
     """Mean of `values` under `probabilities` (no gradient); values of probability 0 are ignored."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
@@ -226,6 +255,40 @@ class WeightedSelfDistillation(ForgetLoss):
         return weighted_self_distillation(terms.logps, terms.distance, weights, terms.reference, beta=self.beta)
 
 
+class CrossEntropyUnlearning(WeightedDistance):
+    """See `cross_entropy_unlearning`.
+
+    The first tokens of an answer stay, as in a footnote of the paper and in its code. The code divides by the number of the
+    other tokens, this loss by that of all.
+    """
+
+    formula = "w CE(π without y_t, π) after k tokens"
+    kept_start: int = number(
+        1,
+        symbol="k",
+        search=Range(0, 2, log=False, integer=True),
+        help="CE-U: tokens at the start of an answer to leave alone",
+    )
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return cross_entropy_unlearning(logps, ids)
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return super().values(terms, weights) * (terms.mask.cumsum(1) > self.kept_start)
+
+
+class MaxEntropy(WeightedDistance):
+    """See `kl_from_uniform`.
+
+    The published code counts the tokens of the question too, and adds 1e-12 to every probability.
+    """
+
+    formula = "w KL(uniform ‖ π)"
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl_from_uniform(logps)
+
+
 class _ToOriginal(RetainLoss):
     """Base class of retain losses that keep the distribution close to the original model."""
 
@@ -268,3 +331,17 @@ class JS(_ToOriginal):
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return jensen_shannon(logps, ref_logps)
+
+
+class PreserveKL(PreserveLoss):
+    """Keep the original model's next-token distribution on forget answers; see `kl`."""
+
+    formula = "(1 - w / max w) KL(original model ‖ model) on forget answers"
+    needs = ("reference_distributions",)
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl(logps, ref_logps)
+
+    def values(self, out: TokenOutputs) -> Tensor:
+        assert out.distance is not None
+        return out.distance
