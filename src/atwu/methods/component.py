@@ -234,7 +234,7 @@ class Loss(Component):
             return {}
         from atwu.modeling.reference import ReferenceSpec
 
-        specs = {rows: ReferenceSpec(logps=logps, states=states, layer=layer)}
+        specs: dict[str, ReferenceSpec] = {rows: ReferenceSpec(logps=logps, states=states, layer=layer)}
         return specs | {"alternate": ReferenceSpec(logps=True)} if logps and "alternates" in self.needs else specs
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
