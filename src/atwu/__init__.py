@@ -19,8 +19,7 @@ _NAMES = {
     "atwu.methods.component_registry": "register_weighting register_forget_loss register_retain_loss",
     "atwu.methods.recipe": "register_method",
     "atwu.data.labelled_words": "label_words",
-    "atwu.methods.objective": "UnlearningLoss",
-    "atwu.methods.unlearning_loss": "unlearning_loss",
+    "atwu.methods.objective": "UnlearningLoss unlearning_loss",
     "atwu.methods.weightings.token_scorer": "TokenScorer",
     "atwu.training.config": "UnlearnConfig FinetuneConfig",
     "atwu.evaluation.unlearn_trainer": "UnlearnTrainer",
@@ -67,8 +66,8 @@ if TYPE_CHECKING:
     from atwu.methods.method_table import METHODS as METHODS
     from atwu.methods.method_table import Method as Method
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
+    from atwu.methods.objective import unlearning_loss as unlearning_loss
     from atwu.methods.recipe import register_method as register_method
-    from atwu.methods.unlearning_loss import unlearning_loss as unlearning_loss
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
     from atwu.report.run_records import read_records as read_records
     from atwu.report.score_words import heat_map as heat_map

@@ -29,7 +29,7 @@ from atwu.evaluation.weighting_scores import (
 )
 from atwu.methods.component import Weighting, number
 from atwu.methods.component_registry import WEIGHTINGS
-from atwu.methods.unlearning_loss import unlearning_loss
+from atwu.methods.objective import unlearning_loss
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.score_words import score_rows
 from atwu.training.config import UnlearnConfig

@@ -73,9 +73,15 @@ def test_worked_examples(method, options, forget, total):
     assert (out.retain is None) == (method == "grad_ascent")
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "jensun_plus"])  # balanced in each micro-batch
-def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
-    model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method)
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((name, {}) for name in METHODS if name != "jensun_plus"),  # balanced in each micro-batch
+        ("atwu_satga", {"preserve": "nll", "preserve_weight": 2.0}),
+    ],
+)
+def test_micro_batches_with_shared_counts_add_up(method, options, tiny_llama, batch):
+    model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method, **options)
     rows = {
         name: batch(rows=4, seed=seed)
         for seed, name in enumerate(("forget", "retain", "alternate", "retain_alternate"))

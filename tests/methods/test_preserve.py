@@ -9,8 +9,6 @@ import torch
 
 import atwu
 from atwu.data.encode import EncodedRow
-from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.objective import micro_batch_loss
 from atwu.methods.recipe import recipe
 from tests.methods.test_objective import FORGET, RETAIN, RUNNING_P, SCORES, WEIGHTS, FixedProbabilities
 
@@ -51,25 +49,6 @@ def test_the_original_model_is_the_minimum(tiny_llama, batch):
     assert out.preserve.item() == pytest.approx(0.0, abs=1e-12)
     gradients = torch.autograd.grad(out.preserve, list(model.parameters()), allow_unused=True)
     assert max(float(each.abs().max()) for each in gradients if each is not None) < 1e-12
-
-
-def test_micro_batches_with_shared_counts_add_up(tiny_llama, batch):
-    model, decided = tiny_llama().double().eval(), recipe("atwu_satga", preserve="nll", preserve_weight=2.0)
-    rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain"))}
-    whole = micro_batch_loss(model, rows, decided)
-    tokens = {name: float((rows[name]["labels"][:, 1:] != -100).sum()) for name in rows}
-    counts = NormalizationCounts(tokens["forget"], tokens["retain"], 4, 4)
-    halves = [
-        micro_batch_loss(
-            model,
-            {name: {key: value[part] for key, value in each.items()} for name, each in rows.items()},
-            decided,
-            batch_counts=counts,
-        )
-        for part in (slice(0, 2), slice(2, 4))
-    ]
-    assert sum(half.preserve.item() for half in halves) == pytest.approx(whole.preserve.item(), rel=1e-9)
-    assert sum(half.loss.item() for half in halves) == pytest.approx(whole.loss.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atwu.methods.unlearning_loss import unlearning_loss
+from atwu.methods.objective import unlearning_loss
 from atwu.modeling.adapter_targets import not_adapted, select_weights
 from atwu.modeling.adapters import Lora, attach, merge_adapters
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support

@@ -10,9 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import UnlearnConfig, UnlearnTrainer
+from atwu.data.encode import Encoder
 from atwu.data.schema import Example
+from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.micro_models import write_micro
+from tests.modeling.small_models import small_model
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
 TOWNS = ["Kelbury", "Oststrand", "Vale Cross", "Mirrow"]
@@ -60,7 +63,7 @@ def write_rows(path: Path, rows: list[Example]) -> Path:
     return path
 
 
-def make_trainer(folder, output, *, forget=24, rows=None, callbacks=None, **changes):
+def make_trainer(folder, output, *, model=None, forget=24, rows=None, callbacks=None, said=None, **changes):
     settings = {
         "output_dir": str(output),
         "use_cpu": True,
@@ -73,12 +76,13 @@ def make_trainer(folder, output, *, forget=24, rows=None, callbacks=None, **chan
         "scorer_every": 2,
     } | changes
     return UnlearnTrainer(
-        AutoModelForCausalLM.from_pretrained(folder),
+        AutoModelForCausalLM.from_pretrained(folder) if model is None else model,
         UnlearnConfig(**settings),
         forget_dataset=rows or make_rows(forget),
         retain_dataset=make_rows(30, 24),
         processing_class=AutoTokenizer.from_pretrained(folder),
         callbacks=callbacks,
+        **({} if said is None else {"say": said.append}),
     )
 
 
@@ -93,6 +97,21 @@ def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda l
         overwrite=overwrite,
         say=say,
     )
+
+
+def with_tokenizer(kind, model_folder, path):
+    """Write a small model of another architecture with the tokenizer of `model_folder`; return its folder."""
+    tokenizer, model = AutoTokenizer.from_pretrained(model_folder), small_model(kind)
+    model.resize_token_embeddings(len(tokenizer))
+    for part in (model, tokenizer):
+        part.save_pretrained(path)
+    return path
+
+
+def logps(model, folder):
+    """Log-probabilities of a few answers."""
+    rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
+    return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
 def logged(trainer, name):

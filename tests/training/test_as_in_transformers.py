@@ -145,6 +145,8 @@ def test_a_finished_run_continues_with_more_steps_from_a_named_checkpoint(build,
         ("preprocess_logits_for_metrics", "eval_metrics"),
         ("data_collator", "rows of text"),
         ("model_init", "a model"),
+        ("train_dataset", "forget_dataset and retain_dataset"),
+        ("tokenizer", "processing_class"),
     ],
 )
 def test_arguments_without_effect_are_rejected(name, instead, model_folder):

@@ -9,12 +9,11 @@ import torch
 
 pytest.importorskip("peft")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from tests.modeling.small_models import small_model
-from tests.training.conftest import unlearn
+from tests.training.conftest import unlearn, with_tokenizer
 
 RMU = {"method": "rmu", "layer": 1}
 OUTPUTS = {
@@ -26,13 +25,7 @@ OUTPUTS = {
 
 @pytest.fixture(scope="module", params=OUTPUTS)
 def folder(request: pytest.FixtureRequest, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("layers") / request.param
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    model = small_model(request.param)
-    model.resize_token_embeddings(len(tokenizer))
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return with_tokenizer(request.param, model_folder, tmp_path_factory.mktemp("layers") / request.param)
 
 
 def test_only_mlp_output_weights_change(folder, data_files, tmp_path):
@@ -52,11 +45,7 @@ def test_adapters_are_only_on_mlp_outputs(folder, data_files, tmp_path):
 
 
 def test_a_model_without_mlps_is_rejected(model_folder, data_files, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    model = small_model("mamba")
-    model.resize_token_embeddings(len(tokenizer))
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path / "mamba")
+    with_tokenizer("mamba", model_folder, tmp_path / "mamba")
     with pytest.raises(ValueError, match=r"layer 0 of MambaForCausalLM.*mlp\.down_proj"):
         unlearn(tmp_path / "mamba", data_files, tmp_path / "out", lora_r=0, **RMU)
     with pytest.raises(ValueError, match="'down_proj'"):

@@ -9,22 +9,20 @@ import torch
 
 pytest.importorskip("peft")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from atwu import UnlearnConfig
 from atwu.benchmarks.people.people_rows import people
-from atwu.data.encode import Encoder
 from atwu.data.row_parsing import write_rows
 from atwu.exporting.export_run import export
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.load_to_train import with_lora
 from tests.modeling.architectures import rows
 from tests.modeling.small_models import small_model
-from tests.training.conftest import make_rows, unlearn
+from tests.training.conftest import logps, unlearn, with_tokenizer
 
 EXPERTS = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
 
@@ -37,18 +35,7 @@ def on(model) -> set[str]:
 @pytest.fixture(scope="module")
 def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mixture of experts, with shared ones' names in it for peft to trip over, and its tokenizer."""
-    path = tmp_path_factory.mktemp("experts") / "qwen3_moe"
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    model = small_model("qwen3_moe")
-    model.resize_token_embeddings(len(tokenizer))
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-def logps(model, folder: Path) -> torch.Tensor:
-    rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
+    return with_tokenizer("qwen3_moe", model_folder, tmp_path_factory.mktemp("experts") / "qwen3_moe")
 
 
 def test_merged_and_unmerged_results_are_the_same_model(folder, data_files, tmp_path):

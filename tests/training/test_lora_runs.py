@@ -14,25 +14,18 @@ import torch
 
 pytest.importorskip("peft")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from atwu import TokenScorer, UnlearnConfig
-from atwu.data.encode import Encoder
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model, load_tokenizer
-from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
 from atwu.training.saving_trainer import load_base_with_adapter
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.unlearn_run import ModelSource, run_finetune
-from tests.training.conftest import LORA_SETTINGS, make_rows, unlearn
-
-
-def logps(model, folder):
-    rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
+from tests.training.conftest import LORA_SETTINGS, logps, unlearn
 
 
 @pytest.fixture(scope="module")

@@ -9,28 +9,20 @@ import torch
 
 pytest.importorskip("peft")
 
-from transformers import AutoTokenizer
-
-from atwu import UnlearnConfig, UnlearnTrainer
+from atwu import UnlearnConfig
 from atwu.modeling.adapters import attach, merge_adapters
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
 from atwu.training.load_to_train import lora_of, with_adapters
-from tests.training.conftest import LORA_SETTINGS, NEEDS, make_rows
+from tests.training.conftest import LORA_SETTINGS, NEEDS
+from tests.training.conftest import make_trainer as plain_trainer
 
 CPU = torch.device("cpu")
 
 
 def make_trainer(folder, output, **changes):
-    config = UnlearnConfig(**LORA_SETTINGS | {"output_dir": str(output), "cache_dir": str(output / "cache")} | changes)
-    return UnlearnTrainer(
-        with_adapters(load_model(str(folder)), config),
-        config,
-        forget_dataset=make_rows(24),
-        retain_dataset=make_rows(30, 24),
-        processing_class=AutoTokenizer.from_pretrained(folder),
-    )
+    return plain_trainer(folder, output, **LORA_SETTINGS | {"cache_dir": str(output / "cache")} | changes)
 
 
 def losses(trainer):
@@ -57,15 +49,11 @@ def test_every_kind_of_method_trains_only_adapters(method, model_folder, tmp_pat
 
 
 def test_adapters_on_the_output_layer_train_with_the_packed_layout(model_folder, tmp_path):
-    trainer = make_trainer(
-        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="packed", reference="adapters"
-    )
+    options = {"method": "npo", "lora_targets": "lm_head,q_proj", "reference": "adapters"}
+    trainer, other = (make_trainer(model_folder, tmp_path, layout=layout, **options) for layout in ("packed", "padded"))
     trainer.train()
     assert fast_path_support(trainer.model, CPU).packed
     assert not fast_path_support(trainer.model, CPU).fused_head
-    other = make_trainer(
-        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="padded", reference="adapters"
-    )
     other.train()
     assert losses(trainer) == pytest.approx(losses(other), abs=1e-5)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.modeling.adapters import Lora, attach
 from atwu.training import reference_tables as module
 from tests.training.conftest import logged, make_rows, weights
+from tests.training.conftest import make_trainer as plain_trainer
 
 # method, replaced retain loss, sets that are read: sequences, distributions of two teachers, states
 CASES = [
@@ -29,27 +29,14 @@ def starting(folder, *, lora=None, dtype=None):
     return model if lora is None else attach(model, lora, seed=0)
 
 
-def make_trainer(folder, output, *, model=None, lora=None, said=None, forget=None, callbacks=None, **changes):
-    settings = {
-        "output_dir": str(output / "run"),
-        "cache_dir": str(output / "cache"),
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "save_strategy": "no",
-        "learning_rate": 1e-3,
-        "max_steps": 3,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "scorer_every": 2,
-    } | changes
-    return UnlearnTrainer(
-        model or starting(folder, lora=lora),
-        UnlearnConfig(**settings),
-        forget_dataset=make_rows(12) if forget is None else forget,
-        retain_dataset=make_rows(20, 24),
-        processing_class=AutoTokenizer.from_pretrained(folder),
-        say=[].append if said is None else said.append,
-        callbacks=callbacks,
+def make_trainer(folder, output, *, model=None, lora=None, said=None, **changes):
+    settings = {"cache_dir": str(output / "cache"), "max_steps": 3, "gradient_accumulation_steps": 2, "forget": 12}
+    return plain_trainer(
+        folder,
+        output / "run",
+        model=model or starting(folder, lora=lora),
+        said=[] if said is None else said,
+        **settings | changes,
     )
 
 
@@ -188,13 +175,13 @@ def other_weights(folder):
 
 def other_rows(folder):
     rows = make_rows(12)
-    return {"forget": [*rows[:-1], dataclasses.replace(rows[-1], answer=rows[-1].answer + " Indeed.")]}
+    return {"rows": [*rows[:-1], dataclasses.replace(rows[-1], answer=rows[-1].answer + " Indeed.")]}
 
 
 CHANGES = {
     "one weight": other_weights,
     "one answer": other_rows,
-    "order of the rows": lambda folder: {"forget": make_rows(12)[::-1]},
+    "order of the rows": lambda folder: {"rows": make_rows(12)[::-1]},
     "the longest row": lambda folder: {"max_length": 40},
     "autocast": lambda folder: {"bf16": True},
     "what is read": lambda folder: {"method": "undial"},

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from atwu import UnlearnConfig
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.rarity import TokenCounts
@@ -91,14 +90,6 @@ def test_a_scorer_on_a_frozen_model_can_be_trained_on_labels(model_folder, tmp_p
     torch.testing.assert_close(trainer.scorer.linear.weight.detach()[0], expected.detach())
     assert trainer.scorer.linear.bias.item() == pytest.approx(0.05 * (secret - 0.5).mean().item())
     assert torch.equal(weights(trainer), before)
-
-
-@pytest.mark.parametrize(
-    "options", [{"method": "wga"}, {"method": "atwu", "scorer_procedure": "frozen", "scorer_pretrain": True}]
-)
-def test_a_learning_rate_of_zero_needs_a_scorer_that_is_trained(tmp_path, options):
-    with pytest.raises(ValueError, match=r"learning_rate.* 0\.0"):
-        UnlearnConfig(output_dir=str(tmp_path), learning_rate=0.0, **options)
 
 
 def test_a_frozen_scorer_of_an_earlier_run_is_used_but_not_trained(model_folder, scorer_folder, tmp_path):

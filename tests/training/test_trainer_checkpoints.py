@@ -54,6 +54,26 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, 
     assert torch.equal(resumed.scorer.linear.weight, whole.scorer.linear.weight)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "pdu", "retain_weight": 2.0, "retain_bound": 1.0, "dual_step": 0.5, "dual_warmup": 0.0},
+        {"rectify_gradient": 0.5},
+        {"sam_radius": 0.05},
+        {"weight_noise": 0.05},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_resumed_run_has_the_same_result(options, model_folder, tmp_path):
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, **options}
+    whole, again = (make_trainer(model_folder, tmp_path / name, **settings) for name in ("whole", "again"))
+    whole.train()
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert torch.equal(weights(again), weights(whole))
+    if "method" in options:
+        assert again.dual.multiplier == whole.dual.multiplier
+
+
 def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(model_folder, tmp_path):
     saving = {"method": "grad_diff", "save_strategy": "steps", "save_total_limit": 1}
     make_trainer(model_folder, tmp_path, **saving, save_steps=12).train()

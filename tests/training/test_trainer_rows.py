@@ -16,7 +16,6 @@ from atwu.data import spool
 from atwu.data.schema import Example
 from atwu.data.spool import DiskRows
 from atwu.methods.weightings.token_scorer import TokenScorer
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.training_rows import unlearning_rows
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows, make_trainer, weights
@@ -145,30 +144,6 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
     assert all(each == made[0] for each in made)
 
 
-def test_a_trainer_is_built_from_a_model_name_and_row_paths(model_folder, data_files, tmp_path):
-    """The same steps as with model, tokenizer and rows in hand."""
-    forget, retain = map(str, data_files)
-    settings = {"method": "wga", "max_steps": 2, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
-    named = UnlearnTrainer(
-        str(model_folder),
-        UnlearnConfig(output_dir=str(tmp_path / "named"), **settings),
-        forget_dataset=forget,
-        retain_dataset=retain,
-    )
-    held = UnlearnTrainer(
-        AutoModelForCausalLM.from_pretrained(model_folder),
-        UnlearnConfig(output_dir=str(tmp_path / "held"), **settings),
-        forget_dataset=load_rows(forget).rows,
-        retain_dataset=load_rows(retain).rows,
-        processing_class=AutoTokenizer.from_pretrained(model_folder),
-    )
-    for trainer in (named, held):
-        trainer.train()
-    assert model_fingerprint(named.model) == model_fingerprint(held.model)
-    named.save_model(str(tmp_path / "saved"))
-    assert (tmp_path / "saved" / "tokenizer.json").is_file()
-
-
 def test_a_lora_config_is_accepted_or_rejected_by_field(model_folder, data_files, tmp_path):
     from peft import LoraConfig
 
@@ -199,10 +174,6 @@ def test_arguments_of_the_transformers_trainer_raise_errors_with_the_right_name(
     rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
     with pytest.raises(TypeError, match=r"args .*UnlearnConfig.*TrainingArguments"):
         UnlearnTrainer(str(model_folder), TrainingArguments(output_dir=str(tmp_path), use_cpu=True), **rows)
-    with pytest.raises(TypeError, match=r"forget_dataset.*retain_dataset.*train_dataset"):
-        UnlearnTrainer(str(model_folder), train_dataset=str(data_files[0]), **rows)
-    with pytest.raises(TypeError, match=r"processing_class.*tokenizer"):
-        UnlearnTrainer(str(model_folder), tokenizer=None, **rows)
     with pytest.raises(TypeError, match="forget_dataset"):
         UnlearnTrainer(str(model_folder))
     config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True)
@@ -252,8 +223,3 @@ def test_forms_need_rows_as_text(model_folder, tmp_path):
     encoded = make_trainer(model_folder, tmp_path, forget=4).rows.forget.rows
     with pytest.raises(ValueError, match=r"forms.*forget rows as text"):
         make_trainer(model_folder, tmp_path, rows=encoded, forms="auto")
-
-
-def test_an_unknown_form_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match=r"'blanks'.*blank"):
-        UnlearnConfig(output_dir=str(tmp_path), forms="blanks")

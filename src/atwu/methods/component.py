@@ -122,6 +122,7 @@ def options_of_component(component: Any) -> tuple[ComponentOption, ...]:
 Reduction = Literal["tokens", "selected", "sequences", "row_means"]
 """How values are averaged: over tokens; over the total weight; over sequences; or first over the tokens of each row, then
 over rows."""
+RowsName = Literal["forget", "retain"]
 
 NEEDS: Mapping[str, str] = {
     "retain": "retain rows (--retain)",
@@ -211,44 +212,84 @@ class FixedWeighting(Weighting):
         raise NotImplementedError
 
 
-class ForgetLoss(Component):
-    """Base class of forget losses."""
+class Loss(Component):
+    """Base class of forget, retain and preserve losses."""
 
     reduction: ClassVar[Reduction] = "tokens"
+    reads_head: ClassVar[bool] = True
+    """Whether it uses log-probabilities."""
+    of_logits: ClassVar[bool] = False
+    """Whether `from_distributions` takes logits instead of log-probabilities."""
+
+    def reference_specs(self, rows: RowsName, layers: int) -> dict[str, ReferenceSpec]:
+        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`.
+
+        Args:
+            rows: the set of rows that the loss reads.
+            layers: number of decoder layers of the model.
+        """
+        logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
+        layer = self.reads_layer(layers) if "reference_activations" in self.needs else None
+        if not (logps or states) and layer is None:
+            return {}
+        from atwu.modeling.reference import ReferenceSpec
+
+        specs: dict[str, ReferenceSpec] = {rows: ReferenceSpec(logps=logps, states=states, layer=layer)}
+        return specs | {"alternate": ReferenceSpec(logps=True)} if logps and "alternates" in self.needs else specs
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        """Compute the `distance` of a loss of whole next-token distributions; called with one block of tokens at a time.
+
+        Args:
+            logps: log-probabilities under the current model, shape (tokens, vocabulary).
+            ref_logps: those under the original model, if the loss needs `reference_distributions`, else None.
+            ids: `compared_ids` of these tokens, shape (tokens, k).
+
+        Returns:
+            Shape (tokens,).
+        """
+        raise NotImplementedError
+
+    def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        """Compute the squared norm of the gradient of `from_distributions` in the logits, for balanced losses."""
+        raise NotImplementedError
+
+    def compared_ids(self, batch: TokenBatch, inputs: LossInputs) -> Tensor:
+        """Return the token ids that `from_distributions` needs, shape (counted tokens, k); by default the answer's own."""
+        return batch.labels[:, 1:][batch.mask][:, None]
+
+    def comparison(self, rows: RowsName, batch: TokenBatch, inputs: LossInputs) -> Comparison | None:
+        """Return how `from_distributions` is computed on a batch; None if the loss has none."""
+        if type(self).from_distributions is Loss.from_distributions:
+            return None
+        from atwu.modeling.distribution_distance import Comparison
+
+        return Comparison(
+            self.from_distributions,
+            inputs.reference.teacher(rows) if "reference_distributions" in self.needs else None,
+            self.compared_ids(batch, inputs),
+            slope=None if type(self).slope is Loss.slope else self.slope,
+            of_logits=self.of_logits,
+        )
+
+
+class ForgetLoss(Loss):
+    """Base class of forget losses."""
+
     trained_answer: ClassVar[Literal["forget", "alternate"]] = "forget"
     """Whether the loss uses the tokens of the forget answers or those of the alternate answers."""
     balanced: ClassVar[bool] = False
     """Whether its term is scaled so that its gradient in the logits has the norm of the retain term's."""
     all_positions: ClassVar[bool] = False
     """Whether the loss counts every position of a row, prompt and last token included."""
-    reads_head: ClassVar[bool] = True
-    """Whether it uses log-probabilities."""
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
         raise NotImplementedError
 
-    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
-        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`.
-
-        Args:
-            layers: number of decoder layers of the model.
-        """
-        logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
-        if not (logps or states):
-            return {}
-        from atwu.modeling.reference import ReferenceSpec
-
-        specs = {"forget": ReferenceSpec(logps=logps, states=states)}
-        return specs | {"alternate": ReferenceSpec(logps=True)} if logps and "alternates" in self.needs else specs
-
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
         """Return the token ids that the model learns in place of the answer."""
         return ()
-
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison | None:
-        """Return the distance between distributions to compute at every counted token, or None."""
-        return None
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor | None:
         """Return the distance at each token, shape (batch, tokens)."""
@@ -263,8 +304,17 @@ class ForgetLoss(Component):
         return None
 
 
-class PreserveLoss(Component):
-    """A loss that keeps the tokens of a forget answer which the weighting spares; each counts with 1 minus its weight."""
+class PreserveLoss(Loss):
+    """Base class of losses that keep the tokens of a forget answer which the weighting spares.
+
+    A token-weighted forget loss spares a token of weight 0, but nothing holds that token in place: ascent on its neighbours
+    moves it as well. A preserve loss gives each forget token the complement of its weight,
+
+        δ · Σ_t (1 - w_t / max_s w_s) · ℓ_t / T,
+
+    the maximum taken within the answer, so that the scale of the weights does not matter and the token with the largest
+    weight is free to change, with ℓ_t the value at token t and T the number of answer tokens.
+    """
 
     preserve_weight: float = number(
         1.0,
@@ -273,46 +323,15 @@ class PreserveLoss(Component):
         help="delta: factor on the preserve loss; larger keeps more of the answer around the key tokens",
     )
 
-    def reference_spec(self) -> ReferenceSpec | None:
-        """Return what it reads from the original model on forget rows, or None; follows from its needs."""
-        if "reference_distributions" not in self.needs:
-            return None
-        from atwu.modeling.reference import ReferenceSpec
-
-        return ReferenceSpec(states=True)
-
-    def comparison(self, reference: Reference) -> Comparison | None:
-        """Comparison of distributions to make at every answer token, or None."""
-        return None
-
     def values(self, out: TokenOutputs) -> Tensor:
         """Loss per token before its weight, shape (batch, tokens)."""
         raise NotImplementedError
 
 
-class RetainLoss(Component):
+class RetainLoss(Loss):
     """Base class of retain losses."""
 
     needs: ClassVar[Sequence[str]] = ("retain",)
-    reduction: ClassVar[Reduction] = "tokens"
-    reads_head: ClassVar[bool] = True
-
-    def reference_spec(self, layers: int) -> ReferenceSpec | None:
-        """Return which quantities of the original model each step needs; derived from `needs`.
-
-        Args:
-            layers: number of decoder layers of the model.
-        """
-        states, layer = "reference_distributions" in self.needs, "reference_activations" in self.needs
-        if not (states or layer):
-            return None
-        from atwu.modeling.reference import ReferenceSpec
-
-        return ReferenceSpec(states=states, layer=self.reads_layer(layers) if layer else None)
-
-    def comparison(self, reference: Reference) -> Comparison | None:
-        """Return the distance between distributions to compute at every counted token, or None."""
-        return None
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""

@@ -28,15 +28,11 @@ from atwu.methods.component import (
     number,
     options_of_component,
 )
-from atwu.methods.losses import distillation, divergence, likelihood, preference, preserve, representation
-from atwu.methods.losses.answer_preservation import AnswerPreservation
+from atwu.methods.losses import distillation, divergence, likelihood, preference, representation
 from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
-from atwu.methods.losses.cross_entropy_unlearning import CrossEntropyUnlearning
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
-from atwu.methods.losses.max_entropy import MaxEntropy
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
-from atwu.methods.losses.redirection import Redirection
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -86,9 +82,9 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "masked_self_distillation": divergence.MaskedSelfDistillation,
     "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
-    "redirection": Redirection,
-    "ceu": CrossEntropyUnlearning,
-    "max_entropy": MaxEntropy,
+    "redirection": representation.Redirection,
+    "ceu": divergence.CrossEntropyUnlearning,
+    "max_entropy": divergence.MaxEntropy,
     "bootstrapping": TokenBootstrapping,
     "sequence_bootstrapping": SequenceBootstrapping,
     "js_refusal_row": JSToRefusalRow,
@@ -106,15 +102,15 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "js": divergence.JS,
     "activation": representation.Activation,
     "js_first": FirstTokenJS,
-    "ap": AnswerPreservation,
+    "ap": preference.AnswerPreservation,
     "limited_nll": LimitedNLL,
     "top_logits": distillation.TopLogits,
     "none": None,
 }
 
 PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
-    "kl": preserve.PreserveKL,
-    "nll": preserve.PreserveNLL,
+    "kl": divergence.PreserveKL,
+    "nll": likelihood.PreserveNLL,
     "none": None,
 }
 

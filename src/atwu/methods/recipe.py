@@ -15,6 +15,7 @@ from atwu.methods.component import (
     ComponentOption,
     FixedWeighting,
     ForgetLoss,
+    Loss,
     PreserveLoss,
     RetainLoss,
     TermWeights,
@@ -203,14 +204,14 @@ class Recipe:
         Args:
             layers: number of decoder layers of the model.
         """
-        from atwu.modeling.reference import ReferenceSpec
-
-        specs = self.forget_component.reference_specs(layers)
-        if self.preserve_component is not None and (spec := self.preserve_component.reference_spec()) is not None:
-            own = specs.get("forget", ReferenceSpec())
-            specs = {**specs, "forget": dataclasses.replace(own, states=own.states or spec.states)}
-        retain = None if self.retain_component is None else self.retain_component.reference_spec(layers)
-        return specs if retain is None else {**specs, "retain": retain}
+        specs = self.forget_component.reference_specs("forget", layers)
+        if self.preserve_component is not None:
+            kept = self.preserve_component.reference_specs("forget", layers)
+            both = {name: dataclasses.replace(specs[name], states=True) for name in specs.keys() & kept}
+            specs = {**specs, **kept, **both}
+        if self.retain_component is not None:
+            specs = {**specs, **self.retain_component.reference_specs("retain", layers)}
+        return specs
 
 
 def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
@@ -385,7 +386,10 @@ def _check_preserve(
         )
     if forget_class.trained_answer == "alternate" or not forget_class.reads_head:
         raise ValueError(f"preserve reads the tokens of the forget answers, but forget loss {chosen[1]!r} does not.")
-    if "reference_distributions" in preserve_class.needs and forget_class.comparison is not ForgetLoss.comparison:
+    if (
+        "reference_distributions" in preserve_class.needs
+        and forget_class.from_distributions is not Loss.from_distributions
+    ):
         raise ValueError(
             f"forget loss {chosen[1]!r} compares distributions on forget rows itself; use preserve='nll', or another "
             "forget loss such as satga."

@@ -26,7 +26,7 @@ from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import closest_rows
 from atwu.methods.losses.distillation import PromptedTeacher
 from atwu.methods.losses.jensun_plus import JSToRefusalRow
-from atwu.methods.losses.redirection import REFUSED
+from atwu.methods.losses.representation import REFUSED
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.methods.losses.divergence import (
+    cross_entropy_unlearning,
     jensen_shannon,
     js_to_tokens,
     kl,
+    kl_from_uniform,
     self_distillation,
     weighted_self_distillation,
 )
@@ -47,38 +49,6 @@ def gradient(loss, logits, ref):
     logits = logits.clone().requires_grad_()
     values = loss(logits.log_softmax(-1), ref.log_softmax(-1))
     return values, torch.autograd.grad(values.sum(), logits)[0]
-
-
-def softmax(row):
-    exponentials = [torch.exp(z) for z in row]
-    return [e / sum(exponentials) for e in exponentials]
-
-
-def divergence(p, q):
-    return sum(a * torch.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
-
-
-def to_middle(p, q):
-    middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
-    return (divergence(p, middle) + divergence(q, middle)) / 2
-
-
-def plain(name, logits, ref):
-    """Compute the losses of `LOSSES` from logits with loops over tokens and vocabulary."""
-    values = []
-    for row in range(logits.shape[0]):
-        p, p0, size = softmax(logits[row]), softmax(ref[row]), logits.shape[1]
-        if name == "kl":
-            values.append(divergence(p0, p))
-        elif name == "jensen_shannon":
-            values.append(to_middle(p, p0))
-        elif name == "self_distillation":
-            q = softmax([ref[row, v] - (3.0 if v == IDS[row, 0] else 0.0) for v in range(size)])
-            values.append(-sum(a * torch.log(b) for a, b in zip(q, p, strict=True)))
-        else:
-            ids = (IDS if name == "js_to_token" else PAIRS)[row].tolist()
-            values.append(to_middle(p, [torch.tensor(float(v in ids), dtype=F64) for v in range(size)]))
-    return torch.stack(values)
 
 
 def test_kl_from_the_reference():
@@ -202,18 +172,6 @@ def test_jensen_shannon_lies_between_0_and_ln_2(seed, scale, dtype):
         assert values.max() <= LN2 + slack
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_equals_plain_loops_in_value_and_gradient(name):
-    for seed in range(5):
-        logits, ref = random_logits(seed), random_logits(seed + 100)
-        values, grad = gradient(LOSSES[name], logits, ref)
-        leaf = logits.clone().requires_grad_()
-        expected = plain(name, leaf, ref)
-        assert values.shape == (4,)
-        assert torch.allclose(values, expected, rtol=0, atol=1e-8)
-        assert torch.allclose(grad, torch.autograd.grad(expected.sum(), leaf)[0], rtol=0, atol=1e-8)
-
-
 def test_the_reference_gets_no_gradient():
     logps = CURRENT.clone().requires_grad_()
     for loss in (kl, jensen_shannon, lambda a, b: self_distillation(a, b, IDS[1:3] % 3, beta=1.0)):
@@ -275,3 +233,29 @@ def test_float32_keeps_small_distances():
         values, grad = gradient(LOSSES[name], moved.float(), logits.float())
         assert torch.allclose(values.double(), exact, rtol=0, atol=2**-20)
         assert (grad.double() - exact_grad).norm() < 1e-3 * exact_grad.norm()
+
+
+def test_cross_entropy_unlearning_worked_example():
+    """Without token 0 the target is (0, 3/4, 1/4); the gradient lowers the token by its probability."""
+    p, ids = torch.tensor([[0.6, 0.3, 0.1]], dtype=F64), torch.tensor([[0]])
+    logits = p.log().requires_grad_()
+    value = cross_entropy_unlearning(logits.log_softmax(-1), ids)
+    assert value.item() == pytest.approx(-(0.75 * math.log(0.3) + 0.25 * math.log(0.1)), abs=1e-12)
+    value.sum().backward()
+    torch.testing.assert_close(logits.grad, p - torch.tensor([[0.0, 0.75, 0.25]], dtype=F64))
+
+
+def test_max_entropy_worked_example():
+    """-log 2 - (log 0.8 + log 0.2) / 2 for two tokens; 0 at the uniform distribution."""
+    logps = torch.tensor([[0.8, 0.2], [0.5, 0.5]], dtype=F64).log()
+    assert kl_from_uniform(logps).tolist() == pytest.approx(
+        [-math.log(2) - (math.log(0.8) + math.log(0.2)) / 2, 0.0], abs=1e-12
+    )
+
+
+def test_in_max_entropy_an_impossible_token_costs_a_finite_amount_without_gradient():
+    logits = torch.tensor([[0.0, 1.0, -math.inf]], requires_grad=True)
+    value = kl_from_uniform(logits.log_softmax(-1))
+    value.sum().backward()
+    assert value.isfinite().all()
+    assert logits.grad[:, :2].isfinite().all()

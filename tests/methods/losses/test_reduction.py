@@ -22,16 +22,6 @@ def test_worked_example():
     assert sequence_mean((VALUES * MASK).sum(-1)).item() == close((1.714798 + 2.590267) / 2)
 
 
-def test_equals_plain_loops_in_value_and_gradient():
-    leaf, plain_leaf = VALUES.clone().requires_grad_(), VALUES.clone().requires_grad_()
-    means = [sum(plain_leaf[r, t] for t in range(3) if MASK[r, t]) / n for r, n in ((0, 2), (1, 3))]
-    expected, value = sum(means) / 2, mean_of_means(leaf, MASK)
-    assert value.item() == pytest.approx(expected.item(), abs=1e-8)
-    assert torch.allclose(
-        torch.autograd.grad(value, leaf)[0], torch.autograd.grad(expected, plain_leaf)[0], rtol=0, atol=1e-8
-    )
-
-
 @pytest.mark.parametrize("count", [5, 5.0, torch.tensor(5)])
 def test_micro_batches_add_up(count):
     values, mask = torch.cat([VALUES, VALUES.flip(0), VALUES[:1]]), torch.cat([MASK, MASK.flip(0), MASK[:1]])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 
+from atwu.methods.component_inputs import LossInputs
 from atwu.methods.losses.reduction import mean_of_means
-from atwu.methods.losses.representation import squared_distance, steering_vector
+from atwu.methods.losses.representation import Redirection, squared_distance, steering_vector
+from atwu.modeling.reference import Reference
 
 F64 = torch.float64
 V = torch.tensor([1.0, 2.0, 2.0], dtype=F64)
@@ -23,19 +28,6 @@ def test_worked_example():
     assert forget_term == pytest.approx(1.166667, abs=1e-6)
     assert retain_term == pytest.approx(0.166667, abs=1e-6)
     assert 0.66 * forget_term + 1.27 * retain_term == pytest.approx(0.981667, abs=1e-6)
-
-
-def test_equals_plain_loops_in_value_and_gradient():
-    draw = torch.Generator().manual_seed(0)
-    states = torch.randn(5, 6, generator=draw, dtype=F64)
-    for target in (torch.randn(6, generator=draw, dtype=F64), torch.randn(5, 6, generator=draw, dtype=F64)):
-        leaf, plain_leaf = states.clone().requires_grad_(), states.clone().requires_grad_()
-        rows = target.expand(5, 6)
-        expected = torch.stack([sum((plain_leaf[t, i] - rows[t, i]) ** 2 for i in range(6)) / 6 for t in range(5)])
-        values = squared_distance(leaf, target)
-        assert torch.allclose(values, expected, rtol=0, atol=1e-8)
-        grads = [torch.autograd.grad(v.sum(), at)[0] for v, at in ((values, leaf), (expected, plain_leaf))]
-        assert torch.allclose(*grads, rtol=0, atol=1e-8)
 
 
 def test_target_gets_no_gradient():
@@ -83,3 +75,10 @@ def test_steering_vector_has_the_given_length(coefficient):
     assert v.norm().item() == pytest.approx(coefficient, rel=1e-6)
     assert (v >= 0).all()
     assert torch.allclose(v / coefficient, steering_vector(64, coefficient=1.0), rtol=1e-6)
+
+
+def test_worked_example_of_redirection():
+    """(1, 0) should become (1, 0) + 2 (1, 1) = (3, 2); the state (3, 0) is (0 + 4) / 2 away."""
+    out = SimpleNamespace(layer_states=torch.tensor([[3.0, 0.0]]), to_grid=lambda values: values)
+    inputs = LossInputs(Reference(forget_layer=torch.tensor([[1.0, 0.0]])), refusal_direction=torch.tensor([1.0, 1.0]))
+    assert Redirection(redirect_coeff=2.0).distance(cast(Any, out), inputs).tolist() == [2.0]

@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, Range, number
-from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import LOWEST_LOGP
 from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
 
 
 def belief_logp(logps: Tensor, *, tokens: int) -> Tensor:
@@ -71,10 +68,8 @@ class TokenBootstrapping(_Mixture):
         help="number of likeliest tokens that are lowered with the answer",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: belief_logp(logps, tokens=self.belief_tokens))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return belief_logp(logps, tokens=self.belief_tokens)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None

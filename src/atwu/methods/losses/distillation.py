@@ -1,25 +1,22 @@
 """Losses that move the model to a teacher: the original model in a state in which it does not recall the answer.
 
-A loss declares how the original model reads the forget rows (`needs`, `reference_specs`) and how its output is changed and
-compared (`comparison`). Here the teacher reads the question behind a prompt (DUET) or has smoothed attention (ASU); in
+A loss declares how the original model reads the forget rows (`needs`, `reference_specs`) and how its output is compared
+(`from_distributions`). Here the teacher reads the question behind a prompt (DUET) or has smoothed attention (ASU); in
 `divergence.py` the logit of the answer token is reduced (UNDIAL).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import Component, Range, RetainLoss, number, setting
-from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.component import Loss, Range, RetainLoss, RowsName, number, setting
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import WeightedDistance, kl
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison, Teacher
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference, ReferenceSpec
 
@@ -42,16 +39,14 @@ class SmoothedAttention(WeightedDistance):
         help="ASU: divisor of the teacher's attention scores; larger recalls less, 1 is the original model",
     )
 
-    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
+    def reference_specs(self, rows: RowsName, layers: int) -> dict[str, ReferenceSpec]:
         return {
             name: dataclasses.replace(spec, attention_temperature=self.attention_temperature)
-            for name, spec in super().reference_specs(layers).items()
+            for name, spec in super().reference_specs(rows, layers).items()
         }
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: kl(logps, ref), inputs.reference.teacher("forget"))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl(logps, ref_logps)
 
 
 def top_logits_distance(logits: Tensor, ref_logits: Tensor, *, tokens: int) -> Tensor:
@@ -83,8 +78,10 @@ def mean_at_start(values: Tensor, mask: Tensor, *, first: int) -> Tensor:
     return (values * start).sum(-1) / start.sum(-1).clamp(min=1)
 
 
-class _AtStart(Component):
+class _AtStart(Loss):
     """The part that both losses of DUET share: which logits they compare."""
+
+    of_logits = True
 
     teacher_tokens: int = number(
         100,
@@ -97,12 +94,8 @@ class _AtStart(Component):
         1, symbol="m", positive=True, help="DUET: tokens at the start of an answer at which logits are compared"
     )
 
-    def compared_with(self, teacher: Teacher) -> Comparison:
-        """Return the comparison of logits with those of a teacher."""
-        from atwu.modeling.distribution_distance import Comparison
-
-        distance = functools.partial(top_logits_distance, tokens=self.teacher_tokens)
-        return Comparison(lambda logits, ref, ids: distance(logits, ref), teacher, of_logits=True)
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return top_logits_distance(logps, ref_logps, tokens=self.teacher_tokens)
 
 
 class PromptedTeacher(_AtStart, WeightedDistance):
@@ -126,9 +119,6 @@ class PromptedTeacher(_AtStart, WeightedDistance):
                 "teacher_prompt is empty; give a text that denies the knowledge, such as 'You know nothing about France.'"
             )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        return self.compared_with(inputs.reference.teacher("forget"))
-
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return mean_at_start(super().values(terms, weights), terms.mask, first=self.first_tokens)
 
@@ -142,9 +132,6 @@ class TopLogits(_AtStart, RetainLoss):
     formula = "Huber(z, z0) on retain answers, top k at start"
     reduction = "sequences"
     needs = ("retain", "reference_distributions")
-
-    def comparison(self, reference: Reference) -> Comparison:
-        return self.compared_with(reference.teacher("retain"))
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.distance is not None

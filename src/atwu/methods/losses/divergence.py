@@ -1,4 +1,4 @@
-"""Distances between next-token distributions, for JensUn, UNDIAL and the retain losses KL and JS.
+"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
 Only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with probability 0 in both distributions adds 0.
@@ -6,11 +6,10 @@ Only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with p
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
+from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossInputs, LossTerms
 from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import shares
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -129,6 +127,35 @@ def weighted_self_distillation(
     return pushed.sigmoid() * -logps + (-pushed).sigmoid() * rest
 
 
+def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
+    """`-sum of q log p` with `q = softmax(z)` where the logit of the answer token is minus infinity; q has no gradient.
+
+    CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
+    respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
+    vanishing when it is forgotten.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        ids: the answer token, shape (tokens, 1).
+
+    Returns:
+        Nats, at least -log(1 - p of the answer token), shape (tokens,).
+    """
+    return self_distillation(logps, logps, ids, beta=math.inf)
+
+
+def kl_from_uniform(logps: Tensor) -> Tensor:
+    """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+
+    Returns:
+        Nats >= 0, shape (tokens,).
+    """
+    return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
+
+
 def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
     """Mean of `values` under `probabilities` (no gradient); values of probability 0 are ignored."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
@@ -171,18 +198,18 @@ class JSToRefusal(WeightedDistance):
             raise ValueError(f"the refusal {self.refusal!r} has no tokens; set refusal to another text.")
         return ids
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
+    def compared_ids(self, batch: TokenBatch, inputs: LossInputs) -> Tensor:
         import torch
-
-        from atwu.modeling.distribution_distance import Comparison
 
         if not inputs.refusal_ids:
             raise ValueError("JensUn needs refusal_ids, the token ids of its refusal.")
-        mask = forget.mask
+        mask = batch.mask
         refusal = torch.tensor(inputs.refusal_ids, device=mask.device)
         place = (mask.cumsum(1) - 1)[mask]
-        ids = refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
-        return Comparison(lambda logps, ref, ids: js_to_tokens(logps, ids), None, ids)
+        return refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_to_tokens(logps, ids)
 
 
 class SelfDistillation(WeightedDistance):
@@ -197,11 +224,8 @@ class SelfDistillation(WeightedDistance):
         help="amount subtracted from the logit of the answer token; larger forgets more",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        ids = forget.labels[:, 1:][forget.mask][:, None]
-        return Comparison(functools.partial(self_distillation, beta=self.beta), inputs.reference.teacher("forget"), ids)
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return self_distillation(logps, ref_logps, ids, beta=self.beta)
 
 
 class MaskedSelfDistillation(SelfDistillation):
@@ -223,12 +247,46 @@ class WeightedSelfDistillation(ForgetLoss):
         help="amount subtracted from the logit of a token of weight 1; larger forgets more",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        return SelfDistillation(beta=math.inf).comparison(forget, inputs)
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return self_distillation(logps, ref_logps, ids, beta=math.inf)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
         return weighted_self_distillation(terms.logps, terms.distance, weights, terms.reference, beta=self.beta)
+
+
+class CrossEntropyUnlearning(WeightedDistance):
+    """See `cross_entropy_unlearning`.
+
+    The first tokens of an answer stay, as in a footnote of the paper and in its code. The code divides by the number of the
+    other tokens, this loss by that of all.
+    """
+
+    formula = "w CE(π without y_t, π) after k tokens"
+    kept_start: int = number(
+        1,
+        symbol="k",
+        search=Range(0, 2, log=False, integer=True),
+        help="CE-U: tokens at the start of an answer to leave alone",
+    )
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return cross_entropy_unlearning(logps, ids)
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return super().values(terms, weights) * (terms.mask.cumsum(1) > self.kept_start)
+
+
+class MaxEntropy(WeightedDistance):
+    """See `kl_from_uniform`.
+
+    The published code counts the tokens of the question too, and adds 1e-12 to every probability.
+    """
+
+    formula = "w KL(uniform ‖ π)"
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl_from_uniform(logps)
 
 
 class _ToOriginal(RetainLoss):
@@ -246,10 +304,8 @@ class KL(_ToOriginal):
 
     formula = "KL(π0 ‖ π) on retain answers"
 
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("retain"))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl(logps, ref_logps)
 
 
 class RowMeanKL(KL):
@@ -273,7 +329,19 @@ class JS(_ToOriginal):
 
     formula = "JS(π0, π) on retain answers"
 
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return jensen_shannon(logps, ref_logps)
 
-        return Comparison(lambda logps, ref, ids: jensen_shannon(logps, ref), reference.teacher("retain"))
+
+class PreserveKL(PreserveLoss):
+    """Keep the original model's next-token distribution on forget answers; see `kl`."""
+
+    formula = "(1 - w / max w) KL(original model ‖ model) on forget answers"
+    needs = ("reference_distributions",)
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return kl(logps, ref_logps)
+
+    def values(self, out: TokenOutputs) -> Tensor:
+        assert out.distance is not None
+        return out.distance

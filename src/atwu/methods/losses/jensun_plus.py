@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, setting
-from atwu.methods.component_inputs import LossInputs, LossTerms
-from atwu.methods.losses.divergence import JS, LN2, LOWEST_LOGP, jensen_shannon, js_to_tokens
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.divergence import JS, LN2, LOWEST_LOGP, js_to_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -78,16 +76,11 @@ class JSToRefusalRow(ForgetLoss):
         help="refusal that JensUn++ trains; one that the model would give itself",
     )
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_to_tokens(logps, ids)
 
-        ids = forget.labels[:, 1:][forget.mask][:, None]
-        return Comparison(
-            lambda logps, ref, ids: js_to_tokens(logps, ids),
-            None,
-            ids,
-            slope=lambda logps, ref, ids: js_slope_to_token(logps, ids),
-        )
+    def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_slope_to_token(logps, ids)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
@@ -100,14 +93,8 @@ class FirstTokenJS(JS):
     formula = "JS(π0, π) on retain answers, half on the 1st token"
     reduction = "sequences"
 
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(
-            lambda logps, ref, ids: jensen_shannon(logps, ref),
-            reference.teacher("retain"),
-            slope=lambda logps, ref, ids: js_slope(logps, ref),
-        )
+    def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_slope(logps, ref_logps)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         return first_token_half(super().values(out, reference), out.mask)

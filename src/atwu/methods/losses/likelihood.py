@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
+from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
 
 if TYPE_CHECKING:
@@ -140,4 +140,13 @@ class NLL(RetainLoss):
     formula = "-log p of retain answers"
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return nll(out.logps)
+
+
+class PreserveNLL(PreserveLoss):
+    """Keep the words of forget answers; see `nll`."""
+
+    formula = "-(1 - w / max w) log p of forget answers"
+
+    def values(self, out: TokenOutputs) -> Tensor:
         return nll(out.logps)

@@ -1,4 +1,4 @@
-"""Forget losses on whole answers with token weights: DPO, NPO and SimNPO.
+"""Losses on whole answers: DPO, NPO and SimNPO with token weights, and the retain loss AP.
 
 Each returns one loss per sequence, to be minimized; the caller averages. Inputs are per-token log-probabilities of shape
 (batch, tokens); values where `mask` is False are ignored. `weights` have a gradient only in a scorer step; with all weights
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import ForgetLoss, Range, number
+from atwu.methods.component import ForgetLoss, Range, RetainLoss, number
 from atwu.methods.component_inputs import LossTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from atwu.modeling.forward import TokenOutputs
 
 _SMALLEST_TOTAL = 1e-8
 
@@ -99,6 +101,24 @@ def simnpo(
     """
     losses = score_scale * _counted(weights, mask) * -_counted(logps, mask)
     return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - delta, beta)
+
+
+def answer_preservation(answer: Tensor, alternate: Tensor, *, beta: float) -> Tensor:
+    """`-(1 / beta) log sigmoid(beta (log p(answer) - log p(alternate)))` (AP: Yuan et al. 2024, arXiv 2410.08109).
+
+    Learning to refuse forget questions makes a model refuse retain questions as well; the loss compares the two there.
+
+    Args:
+        answer: log-probability of each whole answer, shape (batch,).
+        alternate: log-probability of the refusal of the same question, shape (batch,).
+        beta: inverse temperature > 0; larger stops at a smaller gap between the two.
+
+    Returns:
+        Shape (batch,), positive.
+    """
+    import torch.nn.functional as F
+
+    return -F.logsigmoid(beta * (answer - alternate)) / beta
 
 
 def _preference(margin: Tensor, beta: float) -> Tensor:
@@ -194,3 +214,21 @@ class SimNPO(ForgetLoss):
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         numbers = {"beta": self.beta, "delta": self.delta, "score_scale": self.score_scale}
         return simnpo(terms.logps, terms.mask, weights, **numbers)
+
+
+class AnswerPreservation(RetainLoss):
+    """See `answer_preservation`."""
+
+    formula = "-(1/b) log σ(b log π(y)/π(refusal)) on retain answers"
+    needs = ("retain", "retain_alternates")
+    reduction = "sequences"
+    answer_beta: float = number(
+        0.1,
+        symbol="b",
+        search=Range(0.05, 0.5),
+        positive=True,
+        help="AP: inverse temperature; larger stops at a smaller gap between answer and refusal",
+    )
+
+    def values_against(self, out: TokenOutputs, alternate: TokenOutputs) -> Tensor:
+        return answer_preservation(out.logps.sum(1), alternate.logps.sum(1), beta=self.answer_beta)

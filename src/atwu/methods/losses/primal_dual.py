@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import Range, number
-from atwu.methods.component_inputs import LossInputs
 from atwu.methods.losses.divergence import LOWEST_LOGP, WeightedDistance
 from atwu.methods.losses.likelihood import NLL
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.distribution_distance import Comparison
 
 
 def logit_margin(logps: Tensor) -> Tensor:
@@ -49,10 +45,8 @@ class LogitMargin(WeightedDistance):
 
     formula = "w (max z - mean z)²"
 
-    def comparison(self, forget: TokenBatch, inputs: LossInputs) -> Comparison:
-        from atwu.modeling.distribution_distance import Comparison
-
-        return Comparison(lambda logps, ref, ids: logit_margin(logps))
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return logit_margin(logps)
 
 
 class LimitedNLL(NLL):
