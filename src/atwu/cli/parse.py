@@ -154,7 +154,7 @@ def _described(option: CliOption) -> str:
 def _unknown(word: str, options: Iterable[CliOption]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}."
-    flags = [flag for option in options if not option.positional for flag in (option.flag, *option.alias)]
+    flags = ["--help", *(flag for option in options if not option.positional for flag in (option.flag, *option.alias))]
     flag = word.partition("=")[0]
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
