@@ -41,9 +41,15 @@ COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
 """Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""
 _OWN_SCORE: MetricKey = ("forget", "auroc_own")
 
-OUTCOMES = ("holds", "holds, within noise", "open", "reversed, within noise", "reversed")
-"""What becomes of a published ordering here. `open`: our numbers are equal or were not compared; `within noise`: the
-interval includes 0, or there is no interval."""
+OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "holds": ("holds", "hold"),
+    "holds, within noise": ("holds within noise", "hold within noise"),
+    "open": ("is open", "are open"),
+    "reversed, within noise": ("is reversed within noise", "are reversed within noise"),
+    "reversed": ("is reversed", "are reversed"),
+}
+"""What becomes of a published ordering here, and how it is said of one pair and of several. `open`: our numbers are equal
+or were not compared; `within noise`: the interval includes 0, or there is no interval."""
 Interval = tuple[float, float, float]
 """Difference with the ends of its paired interval; the ends are NaN without an interval."""
 
@@ -163,10 +169,17 @@ def orderings(
     tau = found_tau if math.isfinite(found_tau) else None
     if not pairs:
         return Orderings((), tau, "No two labels are both ordered in the published table and evaluated here.")
-    parts = "; ".join(f"{outcome}: {counts[outcome]}" for outcome in OUTCOMES if outcome in counts)
-    reading = f"{len(pairs)} published ordering{'s' * (len(pairs) > 1)} ({parts})"
-    reading += "." if tau is None else f", Kendall's tau {tau:.2f}."
-    return Orderings(tuple(pairs), tau, reading)
+    parts = [
+        f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in OUTCOMES.items() if outcome in counts
+    ]
+    reading = f"Of {len(pairs)} published ordering{'s' * (len(pairs) > 1)} {', '.join(parts)}"
+    reading += "" if tau is None else f" (Kendall's tau {tau:.2f})"
+    best, *others = sorted(labels, key=lambda label: published[label], reverse=direction == "up")
+    if published[best] != published[others[0]]:
+        place = 1 + sum(ours[each] > ours[best] if direction == "up" else ours[each] < ours[best] for each in others)
+        rank = "best" if place == 1 else f"number {place} of {len(labels)}"
+        reading += f"; {best}, the published best, is {rank} here"
+    return Orderings(tuple(pairs), tau, f"{reading}.")
 
 
 def outcome_of(difference: Interval | None, *, direction: Direction) -> str:
