@@ -141,7 +141,7 @@ def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> 
     apply(whole, 2)
     apply(whole, 3, retain="auto")
     kept = [json.loads(line) for line in (whole / "models" / "0003" / "request" / "retain.jsonl").open()]
-    assert len(kept) > 20
+    assert len(kept) >= 20
     assert not any("Italy" in row["question"] for row in kept)
     fourth = apply(whole, 4)
     assert [each.number for each in fourth.entry.regression_checks] == [1, 2, 3]
@@ -151,7 +151,7 @@ def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> 
     assert all(len(line) <= 80 for line in fourth.summary().splitlines() if "atwu " not in line)
     entries = Ledger(whole).entries()
     for one_entry, next_entry in itertools.pairwise(entries):
-        assert next_entry.before == one_entry.model_after
+        assert next_entry.model_before == one_entry.model_after
     kept_rows = sorted(file.stem for file in (whole / "rows").iterdir())
     assert kept_rows == sorted(entry.forget_rows.fingerprint for entry in entries)
     moved = shutil.move(whole, tmp_path / "moved")
