@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ from atwu.training.precompute import (
     result_inputs,
     row_auroc,
 )
-from atwu.training.progress import Say, logged
+from atwu.training.progress import AtStart, Say, logged
 from atwu.training.reference_tables import OriginalModel, reference_folder
 from atwu.training.scorer_training import ScorerAlternation, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
@@ -157,7 +157,7 @@ class MethodTrainer(TokenTrainer):
             self.scorer = (scorer or initial_scorer(scores, width, rows)).to(args.device)
             self.alternation = ScorerAlternation(self.scorer, self.recipe, reduce=self.sum_over_processes)
             if scores.scorer_pretrain:
-                self.add_callback(_AtStart(self.pretrain_scorer))
+                self.add_callback(AtStart(self.pretrain_scorer))
         self.dual: DualAscent | None = None
         """Updates of the retain weight, if the retain loss has a limit."""
         if isinstance(self.recipe.retain_component, LimitedNLL):
@@ -239,11 +239,11 @@ class MethodTrainer(TokenTrainer):
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         counts = {
-            "forget_tokens": sum(_counted(batch[self.recipe.forget_component.trained_answer]) for batch in batches),
+            "forget_tokens": _tokens(batch[self.recipe.forget_component.trained_answer] for batch in batches),
             "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
         }
         if self.recipe.retain_component is not None:
-            counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
+            counts["retain_tokens"] = _tokens(batch["retain"] for batch in batches)
             counts["retain_rows"] = float(sum(len(batch["retain_rows"]) for batch in batches))
         if self.recipe.forget_component.reduction == "selected":
             counts["selected"] = sum(self.precomputed.selected(batch) for batch in batches)
@@ -318,13 +318,12 @@ class MethodTrainer(TokenTrainer):
         batch_counts: NormalizationCounts,
     ) -> Tensor:
         """Compute the loss with the forget loss at perturbed weights (`atwu.training.weight_perturbation`)."""
-        args = self.args
         trained = [weight for weight in model.parameters() if weight.requires_grad]
-        if args.sam_radius:
-            moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=args.sam_radius)
+        if self.args.sam_radius:
+            moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)
         else:
-            drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
-            moves = gaussian_noise(trained, deviation=args.weight_noise, seed=drawn)
+            drawn = (self.args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
+            moves = gaussian_noise(trained, deviation=self.args.weight_noise, seed=drawn)
         alone = recipe.forget_only()
         kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
         if result.preserve is not None and recipe.preserve_component is not None:
@@ -373,19 +372,8 @@ class MethodTrainer(TokenTrainer):
             self.scorer.save_pretrained(folder)
 
 
-class _AtStart(TrainerCallback):
-    """Calls a function before the first step of a run, but not of a resumed one."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 0:
-            self._call()
-
-
-def _counted(batch: Mapping[str, Tensor]) -> float:
-    return float(TokenBatch.of(batch).mask.sum())
+def _tokens(batches: Iterable[Mapping[str, Tensor]]) -> float:
+    return sum(float(TokenBatch.of(batch).mask.sum()) for batch in batches)
 
 
 _INSTEAD = {
@@ -401,8 +389,7 @@ _INSTEAD = {
 
 
 def _checked(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
-    """Return the configuration; arguments of transformers' `Trainer` that do not apply raise an error that names the
-    right one."""
+    """Return the configuration; refuse arguments of transformers' `Trainer` that do not apply."""
     if args is not None and not isinstance(args, UnlearnConfig):
         raise TypeError(f"args must be an UnlearnConfig (a subclass of TrainingArguments), got {type(args).__name__}.")
     for name, right in _INSTEAD.items():

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: one progress line, one JSON line per logged step, and the end after an interruption."""
+"""Callbacks of a training run: its start, one progress line, one JSON line per logged step, the end after an interruption."""
 
 from __future__ import annotations
 
@@ -148,6 +148,17 @@ def log_line(step: int, logs: Mapping[str, Any]) -> str:
         for name, value in sorted(logs.items())
     }
     return json.dumps({"step": step} | finite) + "\n"
+
+
+class AtStart(TrainerCallback):
+    """Calls a function before the first step of a run, but not of a resumed one."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 0:
+            self._call()
 
 
 class Interrupted(TrainerCallback):
