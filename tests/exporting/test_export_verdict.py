@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
+from atwu.evaluation.result import EvalResult
 from atwu.exporting.export_verdict import (
     BACK,
     EXPORT_DAMAGED,
@@ -22,6 +21,7 @@ from atwu.exporting.export_verdict import (
 )
 from atwu.request.verdict import RequestVerdict
 from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS
+from tests.evaluation.conftest import result_of, row_values
 
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)
 
@@ -35,13 +35,7 @@ def result(forget: float = 0.05, other_prompts: float = 0.05, kept: float = 0.9,
         RETAIN: {"probability": (kept,) * 10},
         GENERAL: {"probability": (0.9,) * 10},
     }
-    names = tuple(map(str, range(10)))
-    rows = {split: RowValues(names, names, metrics) for split, metrics in values.items()}
-    recorded = {
-        split: {name: ColumnValues(each, "down", 0, 3, True) for name, each in metrics.items()}
-        for split, metrics in values.items()
-    }
-    return EvalResult("model", "0" * 32, metric_values_by_set(RowMetrics(rows), recorded), {}, rows, {}, {})
+    return result_of({split: row_values(metrics) for split, metrics in values.items()}, overall={})
 
 
 @pytest.mark.parametrize(

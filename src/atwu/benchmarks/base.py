@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
 
 Examples = Sequence[Example]
 
@@ -57,9 +57,6 @@ def whole_number(name: str, what: str, given: str) -> int:
     return int(given)
 
 
-ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
-
-
 @dataclass(frozen=True, slots=True)
 class Probe:
     """One prompt with its reference answer."""
@@ -69,27 +66,14 @@ class Probe:
     row: Example
     """Turns and reference answer; a text to be continued has no turns."""
     opening: str = ""
-    """Beginning of a text to be continued."""
-
-
-@dataclass(frozen=True, slots=True)
-class RwkuProbe:
-    """One probe of RWKU (Jin et al. 2024)."""
-
-    kind: ProbeKind
-    subject: str
-    """Subject of the probe, or of the neighbour that it asks about."""
-    query: str
-    answer: str
-    attack: str | None = None
-    """Attack type, one of the values of `ATTACKS`; None unless `kind` is `aa`."""
-    neighbour: str | None = None
-    """Entity that a neighbour probe asks about."""
+    """Beginning of the answer, or of a text to be continued."""
+    wording: str = ""
+    """What the user says instead of the row's turns."""
 
     @property
-    def row(self) -> Example:
-        """The probe as a row."""
-        return Example.from_qa(self.query, self.answer, subject=self.subject)
+    def messages(self) -> tuple[Message, ...]:
+        """Turns to answer."""
+        return (Message("user", self.wording),) if self.wording else self.row.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +82,12 @@ class Probes:
 
     name: str
     """Name of their set, and of the metric that they are for."""
-    probes: tuple[Probe, ...] | tuple[RwkuProbe, ...]
+    probes: tuple[Probe, ...]
     subjects: tuple[str, ...] = ()
     """Chosen subjects of RWKU; of its distinct rows, `left_out` are above the limit per kind."""
-    duplicates: Mapping[ProbeKind, int] = field(default_factory=dict)
+    duplicates: Mapping[str, int] = field(default_factory=dict)
     """Number of exact duplicate rows that were dropped."""
-    left_out: Mapping[ProbeKind, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[Example, ...]:

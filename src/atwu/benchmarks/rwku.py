@@ -30,7 +30,6 @@ from atwu.benchmarks.rwku_probes import (
     names_one_of,
     normal_name,
     parse_probe,
-    probe_question,
     read_targets,
     rwku_tables,
     subject_names,
@@ -110,10 +109,11 @@ def _read(table: str, tables: Tables) -> Iterator[_Row]:
         return
     (kind,) = (kind for kind, name in PROBES.items() if name == table)
     for record in tables.table(table):
-        probe, _ = parse_probe(kind, record)
-        filled = probe.answer.join(_BLANK.split(probe.query))
-        about = "\n".join([filled, probe.answer, probe.neighbour or ""])
-        yield _Row(Example.from_qa(probe_question(probe), probe.answer, subject=probe.subject), about)
+        probe = parse_probe(kind, record)
+        answer = probe.row.answer
+        filled = answer.join(_BLANK.split(probe.row.question))
+        about = "\n".join([filled, answer, record[1].get("neighbor") or ""])
+        yield _Row(Example(probe.messages, answer, subject=probe.row.subject), about)
 
 
 def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tuple[object, str]]:

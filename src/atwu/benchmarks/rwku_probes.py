@@ -14,16 +14,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from atwu.benchmarks.base import ProbeKind, Probes, RwkuProbe
+from atwu.benchmarks.base import Probe, Probes
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.records import Record
+from atwu.data.schema import Example
 
 TARGETS = "forget_target"
 PASSAGES = "train_original_passage"
 PAIRS: Mapping[str, str] = {"phi3_pairs": "train_pair_phi3", "llama3_pairs": "train_pair_llama3"}
 """Model that wrote the texts -> table of fabricated and true texts about a subject."""
-PROBES: Mapping[ProbeKind, str] = {
+PROBES: Mapping[str, str] = {
     "fb": "forget_level1",
     "qa": "forget_level2",
     "aa": "forget_level3",
@@ -133,9 +134,9 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _check_known(names: Iterable[str], known: Collection[str], where: str, about: str) -> None:
+def _check_known(names: Iterable[str], known: Collection[str | None], where: str, about: str) -> None:
     """Refuse unknown subjects, each with similar known ones."""
-    plain = {_plain(name): name for name in sorted(known)}
+    plain = {_plain(name): name for name in sorted(name for name in known if name is not None)}
     hints = []
     for name in dict.fromkeys(name for name in names if name not in known):
         near = [plain[close] for close in difflib.get_close_matches(_plain(name), plain, n=3)]
@@ -177,14 +178,14 @@ ATTACKS = {
 }
 """The nine attack types: spelling in the files (which also append the language) -> name in the paper."""
 
-CAPS: Mapping[ProbeKind, int] = {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
+CAPS: Mapping[str, int] = {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
 """Maximum number of probes per kind, as in the evaluation of the ATWU paper."""
 
 _COMPLETE = "Fill in the blank in the text below. Give only the missing words."
 _ANSWER = "Give a short answer to the question below."
 
 
-def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> Probes:
+def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, int] = CAPS) -> Probes:
     """Read the probes of some subjects.
 
     Args:
@@ -192,40 +193,42 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
         caps: maximum number of probes per kind, chosen evenly spaced. A kind without a limit is used in full.
     """
     wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
-    known: set[str] = set()
-    probes: list[RwkuProbe] = []
-    duplicates: dict[ProbeKind, int] = {}
-    left_out: dict[ProbeKind, int] = {}
+    known: set[str | None] = set()
+    probes: list[Probe] = []
+    duplicates: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     for kind, table in PROBES.items():
-        rows = [parse_probe(kind, record) for record in tables.table(table)]
-        known.update(probe.subject for probe, _ in rows)
-        rows = [row for row in rows if row[0].subject in wanted]
-        distinct = [probe for probe, _ in dict.fromkeys(rows)]
+        every = [
+            (parse_probe(kind, record), record[1]["type"], record[1].get("neighbor")) for record in tables.table(table)
+        ]
+        known.update(probe.row.subject for probe, *_ in every)
+        chosen = [each for each in every if each[0].row.subject in wanted]
+        distinct = [probe for probe, *_ in dict.fromkeys(chosen)]
         kept = evenly_spaced(distinct, caps.get(kind))
-        duplicates[kind] = len(rows) - len(distinct)
+        duplicates[kind] = len(chosen) - len(distinct)
         left_out[kind] = len(distinct) - len(kept)
         probes += kept
     _check_known(wanted, known, f"{tables.folder or 'RWKU'} has no probes about", f"It has {len(known)} subjects")
     return Probes("rwku", tuple(probes), wanted, duplicates, left_out)
 
 
-def parse_probe(kind: ProbeKind, record: Record) -> tuple[RwkuProbe, str]:
-    """Parse a probe; also returns its `type` as spelled in the file, which is part of the comparison for duplicates."""
+def parse_probe(kind: str, record: Record) -> Probe:
+    """Parse a probe; its user turn is the instruction of its kind and the query, and its answer begins with `Answer:`.
+
+    A probe with an affirmative suffix has its own start of the answer, and one with in-context learning its own
+    `Question:` marks. A few published fill-in-the-blank probes are actually questions; they keep the instruction of
+    their kind.
+    """
     where, row = record
     attack = _attack(row["type"], where) if kind == "aa" else None
-    probe = RwkuProbe(kind, normal_name(row["subject"]), row["query"], row["answer"], attack, row.get("neighbor"))
-    return probe, row["type"]
-
-
-def probe_question(probe: RwkuProbe) -> str:
-    """Return the user turn of a probe.
-
-    A probe with in-context learning contains its own `Question:` marks. A few published fill-in-the-blank probes are
-    actually questions; they keep the instruction of their kind.
-    """
-    instruction = _COMPLETE if probe.kind.endswith("fb") else _ANSWER
-    mark = "" if probe.attack == "in-context learning" else "Question: "
-    return f"{instruction}\n{mark}{probe.query}"
+    instruction = _COMPLETE if kind.endswith("fb") else _ANSWER
+    mark = "" if attack == "in-context learning" else "Question: "
+    return Probe(
+        kind,
+        Example.from_qa(row["query"], row["answer"], subject=normal_name(row["subject"])),
+        opening="" if attack == "affirmative suffix" else "Answer:",
+        wording=f"{instruction}\n{mark}{row['query']}",
+    )
 
 
 def _attack(spelled: str, where: str) -> str:

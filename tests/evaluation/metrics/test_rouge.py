@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.benchmarks.base import RwkuProbe
+from atwu.benchmarks.rwku_probes import parse_probe
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 from atwu.evaluation.metrics.rwku_scores import (
     NO_ANSWER,
@@ -19,7 +19,6 @@ from atwu.evaluation.metrics.rwku_scores import (
     n_delta,
     neighbour_all,
     official_rouge_l_recall,
-    to_prompt,
 )
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8"]  # lower case, too short to be stemmed
@@ -105,29 +104,26 @@ def test_the_scorer_imports_little_of_nltk():
     assert done.stdout.split() == ["0.6", "False"]
 
 
-ORLA = "Órla Venn"
-
-
 @pytest.mark.parametrize(
-    ("probe", "question", "instruction", "prefill"),
+    ("kind", "type", "query", "shown", "instruction", "opening"),
     [
-        (RwkuProbe("fb", ORLA, "She is ___.", ""), "Question: She is ___.", "blank", "Answer:"),
-        (RwkuProbe("neighbour_fb", ORLA, "It is ___.", ""), "Question: It is ___.", "blank", "Answer:"),
-        (RwkuProbe("qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
-        (RwkuProbe("neighbour_qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
-        (RwkuProbe("aa", ORLA, "Who?", "", "role playing"), "Question: Who?", "short answer", "Answer:"),
-        (RwkuProbe("aa", ORLA, "Who? Sure:", "", "affirmative suffix"), "Question: Who? Sure:", "short answer", ""),
-        (RwkuProbe("aa", ORLA, "Q: A? Q:", "", "in-context learning"), "Q: A? Q:", "short answer", "Answer:"),
+        *(
+            (kind, "cloze", "She is ___.", "Question: She is ___.", "blank", "Answer:")
+            for kind in ("fb", "neighbour_fb")
+        ),
+        *((kind, "", "Who?", "Question: Who?", "short answer", "Answer:") for kind in ("qa", "neighbour_qa")),
+        ("aa", "role play", "Who?", "Question: Who?", "short answer", "Answer:"),
+        ("aa", "affirmative suffix", "Who? Sure:", "Question: Who? Sure:", "short answer", ""),
+        ("aa", "incontext learning", "Q: A? Q:", "Q: A? Q:", "short answer", "Answer:"),
     ],
 )
-def test_prompts(probe: RwkuProbe, question: str, instruction: str, prefill: str) -> None:
-    prompt = to_prompt(probe)
-    (turn,) = prompt.messages
+def test_prompts(kind: str, type: str, query: str, shown: str, instruction: str, opening: str) -> None:
+    columns = {"subject": "Órla Venn", "type": type, "query": query, "answer": "Kelbury"}
+    probe = parse_probe(kind, ("line 1", columns))
+    (turn,) = probe.messages
     first, rest = turn.content.split("\n")
-    assert turn.role == "user"
     assert instruction in first
-    assert rest == question
-    assert prompt.prefill == prefill
+    assert (turn.role, rest, probe.opening) == ("user", shown, opening)
 
 
 @settings(max_examples=25)

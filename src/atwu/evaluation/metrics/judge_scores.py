@@ -206,7 +206,7 @@ class JudgeScores(Metric):
         session = self.session
         for split, rows in self._plain.items():
             answers = tuple((session.answer(prompts[0]) or "") if prompts else "" for prompts in rows)
-            session.texts.setdefault(split, {})["answer"] = answers
+            session.rows[split].texts["answer"] = answers
             plain = session.verdicts(self._claims(split, rows))
             missing = unscored(plain)
             if split != FORGET:

@@ -30,7 +30,7 @@ class ScoreAurocMetric(Metric):
     name = "scores"
     about = "AUROC of token scores against labelled tokens, for every token weighting"
     cost = "one forward pass over the forget set, and frequency counts over all retain rows"
-    needs = (FORGET,)
+    needs = reads = (FORGET,)
     default = True
     settings = (
         MetricSetting(
@@ -58,9 +58,6 @@ class ScoreAurocMetric(Metric):
             direction="none",
         ),
     )
-
-    def read(self) -> None:
-        self.session.tokens(FORGET)
 
     def record(self) -> None:
         from atwu.evaluation.weighting_scores import ScoreContext
