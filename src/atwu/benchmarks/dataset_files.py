@@ -186,7 +186,7 @@ def local_folder(published: DataSet) -> Path | None:
         (
             folder
             for folder in (root / published.name.lower(), root)
-            if any(_table_file(folder, name).is_file() for name in published.tables)
+            if any(found.is_file() for name in published.tables for found in folder.glob(f"{name}.json*"))
         ),
         None,
     )

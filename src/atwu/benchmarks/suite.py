@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,9 @@ from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record, hub_records
 from atwu.data.schema import Example
 
-SUITE_HUB = "apeleg/SUITE"
+_COLUMNS = ("question", "answer", "label")
+SUITE_DATA = DataSet("SUITE", "apeleg/SUITE", {"*/forget_train": PublishedFile(None, _COLUMNS)})
+"""Where the topics are; `SuiteTables` are the tables of one."""
 REPHRASINGS = "forget_eval_rephrasings"
 
 SUITE_TOPICS: Mapping[str, int | None] = {
@@ -45,18 +47,18 @@ class SuiteTables(Tables):
 
     def __init__(self, topic: str, folder: Path | None) -> None:
         """Open the topic's files in a folder; None for the Hub."""
-        columns, rows = ("question", "answer", "label"), SUITE_TOPICS.get(topic)
+        rows = SUITE_TOPICS.get(topic)
         tables = {
-            name: PublishedFile(rows if name in PAIRED else None, columns, on_hub=name != "adversarial")
+            name: PublishedFile(rows if name in PAIRED else None, _COLUMNS, on_hub=name != "adversarial")
             for name in _TABLES
         }
-        super().__init__(DataSet("SUITE", SUITE_HUB, tables), folder)
+        super().__init__(replace(SUITE_DATA, tables=tables), folder)
         self.topic = topic
 
     def _records(self, name: str) -> Iterable[Record]:
         if self.folder is not None or not self.has(name):
             return super()._records(name)
-        hub = f"{SUITE_HUB}-rephrasings" if name == REPHRASINGS else SUITE_HUB
+        hub = f"{self.published.hub}-rephrasings" if name == REPHRASINGS else self.published.hub
         because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
         found = [
             record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == self.topic
@@ -85,13 +87,8 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
             return SuiteTables(topic, place)
     raise FileNotFoundError(
         f"no forget_train.jsonl in {' or '.join(map(str, tried))}; topics of SUITE are {', '.join(SUITE_TOPICS)}. Put the "
-        f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_HUB})."
+        f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_DATA.hub})."
     )
-
-
-def local_topics() -> Path | None:
-    """Return the folder in ATWU_DATA that has topics of SUITE; None without one, or if ATWU_DATA is not set."""
-    return next((root for root in _roots() if any(root.glob("*/forget_train.jsonl"))), None)
 
 
 def _roots() -> tuple[Path, ...]:

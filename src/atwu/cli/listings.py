@@ -70,7 +70,7 @@ class BenchmarksCommand:
     """
 
     def run(self) -> None:
-        from atwu.benchmarks.load_benchmark import CATALOG
+        from atwu.benchmarks.catalog import CATALOG
 
         table = Table("benchmark", "size", "licence", "measures", "data", box=None, pad_edge=False)
         for entry in CATALOG:
