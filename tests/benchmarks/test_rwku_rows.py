@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks import rwku_probes as tables
+from atwu.benchmarks import rwku as tables
 from atwu.benchmarks.dataset_files import DataSet
-from atwu.benchmarks.rwku import KINDS, rwku_rows
-from atwu.benchmarks.rwku_probes import (
+from atwu.benchmarks.rwku import (
     ATTACKS,
     CANONICAL_FORGET,
+    KINDS,
     PROBES,
     SURROGATE_RETAIN,
     load_probes,
     names_one_of,
+    rwku_rows,
     rwku_tables,
     subject_names,
 )

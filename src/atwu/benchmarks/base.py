@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from atwu.data.schema import Example, Message
 
 Examples = Sequence[Example]
+_T = TypeVar("_T")
+
+MOST_ROWS = 400
+"""Maximum number of evaluated rows per set, as in the evaluation of the ATWU paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,18 @@ def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
     if not count.isdecimal() or not 1 <= int(count) <= len(rows):
         raise ValueError(f"{name!r}: its number of rows must be a whole number from 1 to {len(rows)}, got {count!r}.")
     return rows[: int(count)]
+
+
+def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
+    """Return at most `count` rows, evenly spaced, so that every part of a set ordered by subject is represented."""
+    if count is None or count >= len(rows):
+        return tuple(rows)
+    return tuple(rows[index * len(rows) // count] for index in range(count))
+
+
+def rows_to_measure(rows: Examples) -> Examples:
+    """Return at most `MOST_ROWS` rows, evenly spaced."""
+    return evenly_spaced(rows, MOST_ROWS)
 
 
 def whole_number(name: str, what: str, given: str) -> int:

@@ -13,8 +13,7 @@ from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo
 from atwu.benchmarks.lume import LUME_DATA, lume_benchmark, lume_rows
 from atwu.benchmarks.muse import MUSE_DATA, muse_benchmark, muse_rows
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_benchmark, people_rows
-from atwu.benchmarks.rwku import rwku_benchmark, rwku_rows
-from atwu.benchmarks.rwku_probes import RWKU_DATA
+from atwu.benchmarks.rwku import RWKU_DATA, rwku_benchmark, rwku_rows
 from atwu.benchmarks.suite import SUITE_DATA, suite_benchmark, suite_rows
 from atwu.benchmarks.tofu import TOFU, tofu_benchmark, tofu_rows
 from atwu.benchmarks.wmdp import WMDP_DATA, wmdp_benchmark, wmdp_rows

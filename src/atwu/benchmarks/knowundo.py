@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atwu.benchmarks.base import Benchmark
+from atwu.benchmarks.base import Benchmark, rows_to_measure
 from atwu.benchmarks.catalog import CATALOG, find_entry
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.subsample import rows_to_measure
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.schema import Example
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, PublishedFile, Tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record, hub_records
 from atwu.data.schema import Example
 

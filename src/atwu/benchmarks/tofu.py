@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row

@@ -7,9 +7,8 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
 from atwu.data.text_chunks import text_chunks
 

@@ -197,7 +197,7 @@ class EvaluateCommand(NamesRows):
 
     def _rows(self, sources: dict[str, str | None]) -> dict[str, Any]:
         """Load the rows of all sets, as arguments of `evaluate`."""
-        from atwu.benchmarks.subsample import evenly_spaced
+        from atwu.benchmarks.base import evenly_spaced
 
         rows = {name: open_rows(source) for name, source in sources.items()}
         subsets: dict[str, Any] = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}

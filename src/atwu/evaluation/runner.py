@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu._files import check_writable
 from atwu.benchmarks.base import Probes
-from atwu.benchmarks.rwku_probes import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
+from atwu.benchmarks.rwku import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.registry import EvaluateConfig

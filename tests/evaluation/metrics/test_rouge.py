@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.benchmarks.rwku_probes import parse_probe
+from atwu.benchmarks.rwku import parse_probe
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 from atwu.evaluation.metrics.rwku_scores import (
     NO_ANSWER,

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_yaml
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
-from atwu.benchmarks.subsample import rows_to_measure
+from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure
 from atwu.data.schema import Example
 
 Texts = Sequence[str]
