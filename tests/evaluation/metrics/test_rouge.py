@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,18 +13,10 @@ from atwu.benchmarks.rwku import parse_probe
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 from atwu.evaluation.metrics.rwku_scores import (
     NO_ANSWER,
-    forget_all,
-    n_delta,
-    neighbour_all,
     official_rouge_l_recall,
 )
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8"]  # lower case, too short to be stemmed
-
-
-@pytest.mark.parametrize("recall", [rouge_l_recall, official_rouge_l_recall])
-def test_worked_example(recall: Callable[[str, str], float | None]) -> None:
-    assert recall("long branch new jersey", "he was born in long branch") == 0.5
 
 
 @pytest.mark.parametrize(
@@ -124,17 +114,3 @@ def test_prompts(kind: str, type: str, query: str, shown: str, instruction: str,
     first, rest = turn.content.split("\n")
     assert instruction in first
     assert (turn.role, rest, probe.opening) == ("user", shown, opening)
-
-
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=5, max_size=5))
-def test_means_accept_numbers_and_bootstrap_draws(rows: list[list[float]]) -> None:
-    fb, qa, aa, near_fb, near_qa = (np.array(row) for row in rows)
-    drawn = n_delta(fb, qa, aa, near_fb, near_qa)
-    assert np.all(np.abs(drawn) <= 1 + 1e-12)
-    for draw in range(4):
-        forget = sum(float(part[draw]) for part in (fb, qa, aa)) / 3
-        neighbour = (float(near_fb[draw]) + float(near_qa[draw])) / 2
-        assert drawn[draw] == pytest.approx(neighbour - forget, abs=1e-12)
-        assert forget_all(float(fb[draw]), float(qa[draw]), float(aa[draw])) == pytest.approx(forget)
-        assert neighbour_all(float(near_fb[draw]), float(near_qa[draw])) == pytest.approx(neighbour)
