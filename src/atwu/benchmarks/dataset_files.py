@@ -52,11 +52,7 @@ class Tables:
     """One copy of a data set; each table is read and checked once."""
 
     def __init__(self, published: DataSet, folder: Path | None = None) -> None:
-        """Open a copy.
-
-        Args:
-            folder: folder of the files; None for the Hub.
-        """
+        """Open a copy in a folder; None for the Hub."""
         self.published = published
         self.folder = folder
         self._read: dict[str, tuple[Record, ...]] = {}

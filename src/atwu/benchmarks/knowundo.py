@@ -60,11 +60,7 @@ def knowundo_tables() -> KnowUnDoTables:
 
 
 def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
-
-    Args:
-        name: `knowundo:DOMAIN:SPLIT`, or with `:N` only its first N rows.
-    """
+    """Read the rows of `knowundo:DOMAIN:SPLIT`, or with `:N` only the first N."""
     domain, split, count = name_parts(name, "knowundo:DOMAIN:SPLIT", DOMAIN=KNOWUNDO_DOMAINS, SPLIT=KNOWUNDO_SPLITS)
     tables = knowundo_tables() if tables is None else tables
     table = f"{domain}/{split}"
@@ -77,11 +73,7 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
 
 def knowundo_benchmark(name: str) -> Benchmark:
-    """Load one domain.
-
-    Args:
-        name: `knowundo:privacy` or `knowundo:copyright`.
-    """
+    """Load one domain, `knowundo:privacy` or `knowundo:copyright`."""
     tables = knowundo_tables()
     sources = {split: f"{name}:{split}" for split in KNOWUNDO_SPLITS}
     found = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}

@@ -72,11 +72,7 @@ class LumeRow:
 
 
 def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
-
-    Args:
-        name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
-    """
+    """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA) if tables is None else tables
     rows = _rows(tables, split, documents=None if count is None else whole_number(name, "documents", count))
@@ -86,11 +82,7 @@ def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
 
 def lume_benchmark(name: str) -> Benchmark:
-    """Load the benchmark.
-
-    Args:
-        name: `lume`, or `lume:N` with only the first N documents of each task and split.
-    """
+    """Load `lume`, or `lume:N` with only the first N documents of each task and split."""
     (count,) = name_parts(name, "lume")
     documents = None if count is None else whole_number(name, "documents", count)
     tables = open_tables(LUME_DATA)

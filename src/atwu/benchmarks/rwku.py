@@ -62,11 +62,9 @@ RWKU_DATA = DataSet(
 
 
 def rwku_tables(folder: str | Path | None = None) -> Tables:
-    """Open a copy of RWKU.
+    """Open the copy in ATWU_DATA, or the Hub's if it is not set, which must be complete.
 
-    Args:
-        folder: folder of the five probe tables, which may be incomplete; their rows are not counted. None opens the
-            copy in ATWU_DATA, or the Hub's if it is not set, which must be complete.
+    With a folder, open its five probe tables, which may be incomplete; their rows are not counted.
     """
     if folder is None:
         return open_tables(RWKU_DATA)
@@ -269,9 +267,7 @@ class _Row:
 def rwku_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     """Read the rows of a source in file order, and count the rows dropped.
 
-    Args:
-        name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
-            subject and file, before rows about the subjects after the `!` are dropped.
+    N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
     """
     words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
     limit = None if count is None else whole_number(name, "rows per subject and file", count)
@@ -339,11 +335,9 @@ BATCH = "canonical/surrogate"
 
 
 def rwku_benchmark(name: str) -> Benchmark:
-    """Load the benchmark.
+    """Load `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per subject.
 
-    Args:
-        name: `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per
-            subject; FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
+    FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
     """
     sides, limit = name_parts(name if ":" in name else f"{name}:{BATCH}", "rwku:FORGET/RETAIN")
     forget, _, retain = sides.partition("/")

@@ -191,12 +191,9 @@ def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
 
 
 def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
-    """Read the rows of a source.
+    """Read the rows of `suite:TOPIC:SPLIT`, or with `:N` only the first N.
 
-    Args:
-        name: `suite:TOPIC:SPLIT` or `suite:TOPIC:SPLIT:N` for its first N rows. SPLIT is `forget_train`, `retain_train`,
-            `retain_eval`, `forget_eval`, `forget_direct` (its direct rows, with their paraphrases), `forget_queries` (every
-            wording) or `adversarial`.
+    Beside the tables, SPLIT may be `forget_direct` (direct rows with their paraphrases) or `forget_queries` (every wording).
     """
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
     tables = suite_tables(topic) if tables is None else tables
@@ -208,13 +205,10 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
 
 
 def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmark:
-    """Load and check one topic.
+    """Load and check one topic: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
 
     Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
     400; further sets hold the retain rows of the evaluation by tier. `suite_scores` measures the other forms.
-
-    Args:
-        name: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
     """
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:

@@ -63,15 +63,10 @@ TOFU = DataSet("TOFU", "locuslab/TOFU", _published(), split="train")
 
 
 def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read, join and check one split.
+    """Read, join and check one split, `tofu:SPLIT`; `:N` returns its first N rows, after checking all.
 
-    Args:
-        name: `tofu:SPLIT`, or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
-
-    Returns:
-        The rows. `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has
-        `forgetNN_perturbed` or word labels. The first 400 rows of `full` and of the retain splits have them too, except
-        labels.
+    `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has `forgetNN_perturbed`
+    or word labels. The first 400 rows of `full` and of the retain splits have them too, except labels.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=TOFU_SPLITS)
     tables = open_tables(TOFU) if tables is None else tables
@@ -85,14 +80,11 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
 
 def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
-    """Load, check and combine the splits that belong to one forget split.
+    """Load, check and combine the splits that belong to one forget split, such as `tofu:forget05`.
 
     Evaluated are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
-    of each. A holdout or real-world set that the copy lacks is skipped, with a line in `checked`.
-
-    Args:
-        name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
-            rows; the original model is then trained on these and the forget rows.
+    of each. A holdout or real-world set that the copy lacks is skipped, with a line in `checked`. With `:N`, only the
+    first N retain rows are used, and the original model is trained on these and the forget rows.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
     if count is not None:

@@ -32,11 +32,7 @@ WMDP_DATA = DataSet(
 
 
 def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
-
-    Args:
-        name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
-    """
+    """Read the first 1000 documents of `wmdp:DOMAIN:SPLIT`, or the first N of `wmdp:DOMAIN:SPLIT:N`."""
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
     limit = MOST_DOCUMENTS if count is None else whole_number(name, "documents", count)
     tables = open_tables(WMDP_DATA) if tables is None else tables
@@ -51,11 +47,7 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
 
 
 def wmdp_benchmark(name: str) -> Benchmark:
-    """Load one domain.
-
-    Args:
-        name: `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000.
-    """
+    """Load `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000."""
     domain, count = name_parts(name, "wmdp:DOMAIN", DOMAIN=WMDP_DOMAINS)
     tables = open_tables(WMDP_DATA)
     forget, retain = (f"wmdp:{domain}:{split}" + (f":{count}" if count else "") for split in WMDP_SPLITS)

@@ -71,13 +71,10 @@ def evaluate(
         model: Causal language model on its device (left unchanged), or its path or Hub name, from which tokenizer and
             learned scorer are loaded too. None if only a generator is available.
         tokenizer: Fast tokenizer of the model; None if the model is given by name or not at all.
-        forget: Forget set.
-        retain: Retain set.
         holdout: Holdout set (never trained on), for membership attacks.
         extra_retain: Further retain sets by name, such as TOFU's real authors and world facts.
         pool: All retain rows, if `retain` is a subset. In-context examples, frequency counts and attacks draw from it.
         metrics: Metric names, or "all" for every metric whose sets are given; None for the default metrics.
-        config: Evaluation settings.
         judge: Judge of answers; the offline judge by default.
         scorer: Learned token scorer of the unlearned model, for its AUROC.
         auxiliary: The two auxiliary models of a SU-LLM run, for the AUROC of its token selection.
@@ -91,7 +88,6 @@ def evaluate(
         probes: Probes of a benchmark.
         reference: Whether this model is a reference; attacks on its weights are skipped.
         before_judging: Called with all claims and pairs before any is judged; may raise to stop.
-        progress: Show progress bars.
         name: Name of the model in the result; by default its path or Hub name.
 
     Returns:
@@ -100,7 +96,6 @@ def evaluate(
     Raises:
         ValueError: No rows, unknown metrics, metrics whose sets are missing, unused probes or tasks, or a reference
             result with other rows or settings.
-        ImportError: A metric needs a package that is not installed.
     """
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # adds settings registered since
     judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
@@ -202,11 +197,7 @@ def _measure(
     *,
     by_name: bool,
 ) -> None:
-    """Run all metrics: generate and judge once, then record.
-
-    Args:
-        by_name: Whether the metrics were named explicitly; warn about those without any value.
-    """
+    """Run all metrics: generate and judge once, then record; `by_name` warns about those without any value."""
 
     def recorded() -> int:
         return sum(len(rows.metrics) for rows in session.rows.values()) + len(session.task_values)

@@ -122,11 +122,7 @@ def people_rows(name: str) -> SourceRows:
 
 
 def people_benchmark(name: str) -> Benchmark:
-    """Build the benchmark of one size.
-
-    Args:
-        name: `people:tiny`, `people:small` or `people:base`.
-    """
+    """Build `people:tiny`, `people:small` or `people:base`."""
     size = name.partition(":")[2]
     data = people(size)
     step = RETAIN_STEPS.get(size)

@@ -35,10 +35,9 @@ def same_answer(reference: str, answer: str) -> float:
 
 
 def task_aggregate(*means: Any) -> Any:
-    """Harmonic mean of the parts, in [0, 1]: 0 if a part is 0.
+    """Harmonic mean of the means per kind, in the order of `LUME_KINDS`; those of the forget set count as 1 minus the mean.
 
-    Args:
-        means: mean per kind in the order of `LUME_KINDS`; those of the forget set count as 1 minus the mean.
+    Range [0, 1]: 0 if a part is 0.
     """
     parts = [1 - mean if kind.startswith("forget") else mean for kind, mean in zip(LUME_KINDS, means, strict=True)]
     with np.errstate(divide="ignore"):
@@ -51,11 +50,7 @@ def mia_score(auc: Any) -> Any:
 
 
 def final_score(aggregate: Any, mia: Any, mmlu: Any) -> Any:
-    """Mean of the three scores.
-
-    Args:
-        mmlu: accuracy on MMLU, in percent.
-    """
+    """Mean of the three scores; the accuracy on MMLU is in percent."""
     return (aggregate + mia + mmlu / 100) / 3
 
 

@@ -81,11 +81,7 @@ class ScoreAurocMetric(Metric):
 def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> tuple[float | None, ...]:
     """Return the AUROC of one score within each row, over the tokens of the answer's text, without terminal tokens.
 
-    Args:
-        scores: One array of shape (tokens,) per row.
-
-    Returns:
-        Values in [0, 1], higher is better; None without labels or if all labels are equal.
+    Values in [0, 1], higher is better; None without labels or if all labels are equal.
     """
     from atwu.evaluation.auroc import auroc
 
