@@ -1,4 +1,4 @@
-"""The `Benchmark` type: training rows by source name, evaluation rows, and probes; and `SourceRows`, the rows of one source."""
+"""The `Benchmark` type: training rows by source name, evaluation rows, and probes; and `LoadedRows`, the rows of one source."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example, Message
 
 Examples = Sequence[Example]
@@ -16,14 +17,21 @@ MOST_ROWS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRows:
-    """Rows of one source of a benchmark."""
+class LoadedRows:
+    """Rows of one source."""
 
-    rows: Examples = field(repr=False)
-    checked: tuple[str, ...]
-    """Checks that were made, one line each."""
-    warnings: tuple[str, ...]
-    """Warnings for the reader, one sentence each."""
+    rows: Examples
+    """The rows, in memory or, for large data sets, on disk."""
+    source: str
+    warnings: tuple[str, ...] = ()
+    """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
+    checked: tuple[str, ...] = ()
+    """Checks that were made of a published data set, one line each."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the canonical JSON of the rows."""
+        return fingerprint(self.rows)
 
 
 def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from atwu.benchmarks.base import Benchmark, SourceRows
+from atwu.benchmarks.base import Benchmark, LoadedRows
 from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, local_folder
 from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo_rows
 from atwu.benchmarks.lume import LUME_DATA, lume_benchmark, lume_rows
@@ -29,7 +29,7 @@ class BenchmarkEntry:
     """Takes the whole name."""
     source: str
     """Form of the names of its rows, for `load_rows`."""
-    rows: Callable[[str], SourceRows]
+    rows: Callable[[str], LoadedRows]
     """Takes the whole name of a source."""
     size: str
     licence: str

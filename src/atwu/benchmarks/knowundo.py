@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
@@ -59,7 +59,7 @@ def knowundo_tables() -> KnowUnDoTables:
     return KnowUnDoTables(KNOWUNDO_DATA, open_tables(KNOWUNDO_DATA).folder)
 
 
-def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+def knowundo_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the rows of `knowundo:DOMAIN:SPLIT`, or with `:N` only the first N."""
     domain, split, count = name_parts(name, "knowundo:DOMAIN:SPLIT", DOMAIN=KNOWUNDO_DOMAINS, SPLIT=KNOWUNDO_SPLITS)
     tables = knowundo_tables() if tables is None else tables
@@ -69,7 +69,7 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         for where, columns in tables.table(table)
     )
     checked = f"{table}: {len(rows)} rows"
-    return SourceRows(first_rows(name, rows, count), (checked,), tables.incomplete())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), (checked,))
 
 
 def knowundo_benchmark(name: str) -> Benchmark:

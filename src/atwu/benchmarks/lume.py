@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.schema import Example
@@ -71,14 +71,14 @@ class LumeRow:
         return Probe(kind, Example((), self.answer, subject=self.document), opening=self.given)
 
 
-def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+def lume_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA) if tables is None else tables
     rows = _rows(tables, split, documents=None if count is None else whole_number(name, "documents", count))
     documents = len({row.document for row in rows})
     checked = f"{split}: {len(rows)} rows of {documents} documents"
-    return SourceRows(tuple(row.example() for row in rows), (checked,), tables.incomplete())
+    return LoadedRows(tuple(row.example() for row in rows), name, tables.incomplete(), (checked,))
 
 
 def lume_benchmark(name: str) -> Benchmark:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, first_rows, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example, Message
 from atwu.data.text_chunks import text_chunks
@@ -49,7 +49,7 @@ def _data(corpus: str) -> DataSet:
 MUSE_DATA = {corpus: _data(corpus) for corpus in CORPORA}
 
 
-def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the rows of `muse:CORPUS:SPLIT`, or with `:N` only the first N.
 
     SPLIT is one of `MUSE_SPLITS`: training texts in chunks, texts of the membership attack, or questions.
@@ -62,7 +62,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     rows = tuple(_rows(split, tables))
     documents = len(tables.table(known[split]))
     checked = f"{known[split]}: {documents} rows" + (f" in {len(rows)} chunks" if split in _CHUNKED else "")
-    return SourceRows(first_rows(name, rows, count), (checked,), tables.incomplete())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), (checked,))
 
 
 def muse_benchmark(name: str) -> Benchmark:

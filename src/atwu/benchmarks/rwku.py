@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, evenly_spaced, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.schema import Example
@@ -264,7 +264,7 @@ class _Row:
     """All text of the row, with blanks filled in, for the name search."""
 
 
-def rwku_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the rows of a source in file order, and count the rows dropped.
 
     N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
@@ -297,7 +297,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     if others:
         text += f", {len(shared)} shared with an excluded subject, {named} that name one"
     checked = (*(counted(table, tables) for table in KINDS[kind]), f"{name}: {text}")
-    return SourceRows(kept, checked, (text,) if duplicates or shared or named else ())
+    return LoadedRows(kept, name, (text,) if duplicates or shared or named else (), checked)
 
 
 def _read(table: str, tables: Tables) -> Iterator[_Row]:
@@ -365,7 +365,7 @@ def rwku_benchmark(name: str) -> Benchmark:
         ],
     }
 
-    def read(source: str) -> SourceRows:
+    def read(source: str) -> LoadedRows:
         return rwku_rows(source, tables=tables)
 
     questions = read(f"rwku:{forget}:questions")

@@ -12,13 +12,13 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
+from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.catalog import CATALOG, find_entry
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
@@ -35,22 +35,6 @@ _SOURCES = (
     f"a {', '.join(READERS)} file, {', '.join(dict.fromkeys(entry.source for entry in CATALOG))}, or a Hub data set "
     "org/name[:config[:split]]"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRows:
-    """Rows of one source."""
-
-    rows: Sequence[Example]
-    """The rows, in memory or, for large data sets, on disk."""
-    source: str
-    warnings: tuple[str, ...]
-    """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the canonical JSON of the rows."""
-        return fingerprint(self.rows)
 
 
 def load_rows(

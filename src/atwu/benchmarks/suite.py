@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, PublishedFile, Tables
 from atwu.data.records import Record, hub_records
 from atwu.data.schema import Example
@@ -190,7 +190,7 @@ def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
     return tuple(found)
 
 
-def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
+def suite_rows(name: str, *, tables: SuiteTables | None = None) -> LoadedRows:
     """Read the rows of `suite:TOPIC:SPLIT`, or with `:N` only the first N.
 
     Beside the tables, SPLIT may be `forget_direct` (direct rows with their paraphrases) or `forget_queries` (every wording).
@@ -201,7 +201,7 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
     subjects = len({row.subject for row in rows})
     about = "tiers" if split.startswith("retain") else "facts"
     checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
-    return SourceRows(first_rows(name, rows, count), (checked,), ())
+    return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
 
 
 def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmark:

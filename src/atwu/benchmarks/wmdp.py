@@ -7,7 +7,7 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example
 from atwu.data.text_chunks import text_chunks
@@ -31,7 +31,7 @@ WMDP_DATA = DataSet(
 )
 
 
-def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the first 1000 documents of `wmdp:DOMAIN:SPLIT`, or the first N of `wmdp:DOMAIN:SPLIT:N`."""
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
     limit = MOST_DOCUMENTS if count is None else whole_number(name, "documents", count)
@@ -43,7 +43,8 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         for number, text in enumerate(documents, start=1)
         for chunk in text_chunks(text)
     )
-    return SourceRows(rows, (f"{table}: the first {len(documents)} documents in {len(rows)} chunks",), ())
+    checked = f"{table}: the first {len(documents)} documents in {len(rows)} chunks"
+    return LoadedRows(rows, name, checked=(checked,))
 
 
 def wmdp_benchmark(name: str) -> Benchmark:

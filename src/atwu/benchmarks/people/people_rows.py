@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_yaml
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, rows_to_measure
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.data.schema import Example
 
 Texts = Sequence[str]
@@ -115,10 +115,10 @@ class PeopleRows:
         return [text for row in rows for text in (row.question, row.answer)] + list(people_facts().refusals)
 
 
-def people_rows(name: str) -> SourceRows:
+def people_rows(name: str) -> LoadedRows:
     """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`."""
     size, split, count = name_parts(name, "people:SIZE:SPLIT", SPLIT=PEOPLE_SPLITS)
-    return SourceRows(first_rows(name, getattr(people(size), split), count), (), ())
+    return LoadedRows(first_rows(name, getattr(people(size), split), count), name)
 
 
 def people_benchmark(name: str) -> Benchmark:
