@@ -113,9 +113,7 @@ def paired_differences(
     for split, metrics in first.sets.items():
         for metric in metrics:
             if one.this.has(split, metric) and other.this.has(split, metric):
-                rows = [side.this.values(split, metric) for side in (other, one)]
-                parts = [side.this.mean(split, metric, where=of) for side, of in zip((one, other), rows, strict=True)]
-                found[split, metric] = combine(np.subtract, *parts)
+                found[split, metric], _ = one.joint(np.subtract, (one.this, split, metric), (other.this, split, metric))
     mine, theirs = aggregate_metrics(one), aggregate_metrics(other)
     shared = {name: (mine[name].estimate, theirs[name].estimate) for name in mine if name in theirs}
     return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}

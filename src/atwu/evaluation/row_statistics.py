@@ -73,3 +73,14 @@ class ModelComparison:
     retain_only: RowMetrics | None = None
     tasks: Mapping[str, float] = field(default_factory=dict)
     """Values of the evaluated model on lm-evaluation-harness tasks."""
+
+    @staticmethod
+    def joint(formula: Any, *parts: tuple[RowMetrics, str, str]) -> tuple[Estimate, int]:
+        """Apply a formula to the means of (model, set, column) over the rows on which all have a value.
+
+        Returns:
+            The value, and the number of these rows.
+        """
+        every = np.sum([side.values(split, name) for side, split, name in parts], axis=0)  # NaN unless all have one
+        means = (side.mean(split, name, where=every) for side, split, name in parts)
+        return combine(formula, *means), int(np.isfinite(every).sum())
