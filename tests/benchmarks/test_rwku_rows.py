@@ -215,17 +215,6 @@ def test_wrong_names_are_rejected(folder: Path, name: str, said: str) -> None:
         only_rows(name)
 
 
-def test_an_incomplete_file_is_an_error(folder: Path) -> None:
-    path = folder / "train_original_passage.jsonl"
-    path.write_text(path.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"rwku/train_original_passage\.jsonl.* 6 rows.* 7"):
-        only_rows(f"rwku:{ORLA}:passages")
-    assert only_rows(f"rwku:{ORLA}:probes")
-    path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"passage\.jsonl .* 7 rows of train_original_passage"):
-        only_rows(f"rwku:{ORLA}:passages")
-
-
 def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
     found = rwku_rows(f"rwku:{ORLA}|{TAVI}:phi3_pairs")
     first, *others = found.rows
@@ -241,12 +230,6 @@ def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
     assert "1 exact duplicates" in found.warnings[0]
     assert rwku_rows(f"rwku:{TAVI}!{ORLA}:phi3_pairs").warnings[0].endswith(", 1 that name one")
     assert answers(f"rwku:{ORLA}:llama3_pairs") == ["Orla Venn is a smith."]
-
-
-def test_a_pair_has_two_texts(folder: Path) -> None:
-    write(folder / "train_pair_llama3.jsonl", [{"subject": ORLA, "prompt": "Who?", "response": ["One."]}])
-    with pytest.raises(ValueError, match=r"'response'.* 1 .* 2"):
-        rwku_rows(f"rwku:{ORLA}:llama3_pairs")
 
 
 def test_rows_of_the_hub_are_those_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
