@@ -24,10 +24,11 @@ from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
+from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
 from atwu.request.controller import AdaptiveController
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
-from atwu.request.measurement import AnswerCheck, Reading, answers_after, measure_model, untested
+from atwu.request.measurement import Reading, answers_after, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder, without_texts
 from atwu.request.unlearning_request import (
