@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from atwu.data.question_forms import rows_in_forms
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS
+from atwu.evaluation.metrics.recall_by_form import forms_to_ask
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck
 
@@ -66,7 +65,7 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
     model = {"Fill in the blank: The": "Tokyo or yen"}
     whole = check.find_leak(model)
     assert whole is not None
-    blanks = [place for place, each in enumerate(rows_in_forms(ROWS, MEASURED_FORMS)) if each.form == "blank"]
+    blanks = [place for place, each in enumerate(forms_to_ask(ROWS, ())) if each.form == "blank"]
     assert whole.places == tuple(blanks)
     assert len({prompt for prompts in asked for prompt in prompts}) == sum(map(len, asked))  # none twice
     asked.clear()

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atwu.data.question_forms import CHANCE, FormRow, rows_in_forms
+from atwu.data.question_forms import FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_recall
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall
+from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall, forms_to_ask
 from atwu.request.verdict_metrics import FORM_LIMIT
 
 TIMED_ROWS = 8
@@ -48,6 +48,8 @@ class AnswerCheck:
     system: str | None
     goal: float
     """Largest key-token recall of greedy answers at which the rows count as forgotten."""
+    neighbours: Sequence[Example] = ()
+    """Facts about related subjects, as wrong options."""
 
     def find_leak(self, model: Any, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
         """Ask for the rows as written and with other prompts, and in other forms if these do not leak.
@@ -63,10 +65,10 @@ class AnswerCheck:
             return Leak(
                 1 + found - self.goal, f"key-token recall of greedy answers is {found:.3f} (goal {self.goal:.3f})"
             )
-        written = rows_in_forms(self.sets[FORGET], MEASURED_FORMS)
+        written = forms_to_ask(self.sets[FORGET], self.neighbours)
         order = list(dict.fromkeys((*first, *range(len(written)))))
         # The smallest possible recall, until a row is asked.
-        recalls = [-CHANCE[each.form] / (1 - CHANCE[each.form]) if each.form in CHANCE else 0.0 for each in written]
+        recalls = [form_recall(each, "") for each in written]
         for start in range(0, len(order), CHECKED_TOGETHER):
             asked = order[start : start + CHECKED_TOGETHER]
             answers = asker.answers([form_prompt(written[place]) for place in asked])
@@ -89,7 +91,7 @@ class AnswerCheck:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""
         few, start = self.sets[FORGET][:TIMED_ROWS], time.monotonic()
         self._recall(_Asker(model, self), few)
-        prompts = sum(map(len, self.sets.values())) + len(rows_in_forms(self.sets[FORGET], MEASURED_FORMS)) / 2
+        prompts = sum(map(len, self.sets.values())) + len(forms_to_ask(self.sets[FORGET], self.neighbours)) / 2
         return (time.monotonic() - start) / len(few) * prompts
 
     def _recall(self, asker: _Asker, rows: Sequence[Example]) -> float:
