@@ -232,7 +232,7 @@ class EvaluateCommand(NamesRows):
                 continue
             note(f"evaluating the {role} model {name}")
             plain = replace(self.loading, revision=None, base=None)
-            result = self._evaluated(name, plain, found, options | {"name": role, "reference": True})
+            result = self._evaluate_here(name, plain, found, options | {"name": role, "reference": True})
             if result is not None:
                 found[role] = result
                 if (path := self._reference_path(role)) is not None:
@@ -243,29 +243,25 @@ class EvaluateCommand(NamesRows):
         if self.model_url is None:
             options |= {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
             options["reference_models"] = self._reference_models(references)
-            result = self._evaluated(model, self.loading, found, options)
+            result = self._evaluate_here(model, self.loading, found, options)
         else:
             from atwu.judge.client import OpenAIChat
 
-            chat = OpenAIChat(
-                model,
-                base_url=self.model_url,
-                api_key_env=self.model_key,
-                concurrency=self.judging.judge_concurrency,
-            )
-            result = _evaluated(None, None, EndpointGenerator(chat), found, options)
+            concurrency = self.judging.judge_concurrency
+            chat = OpenAIChat(model, base_url=self.model_url, api_key_env=self.model_key, concurrency=concurrency)
+            result = _evaluate(None, None, EndpointGenerator(chat), found, options)
         if result is not None and self.result.output is not None:
             result.write(self.result.output)
         return result, found
 
-    def _evaluated(
+    def _evaluate_here(
         self, model: str, loading: ModelLoadArgs, references: Mapping[str, EvalResult], options: dict[str, Any]
     ) -> EvalResult | None:
         """Load and evaluate one model."""
         from atwu.modeling.open_model import open_model
 
         if self.backend != "vllm":
-            return _evaluated(*open_model(model, loading, device=self.device), None, references, options)
+            return _evaluate(*open_model(model, loading, device=self.device), None, references, options)
         from atwu.evaluation.backends import GPU_MEMORY_UTILIZATION, VllmGenerator
 
         share = GPU_MEMORY_UTILIZATION if self.gpu_memory_utilization is None else self.gpu_memory_utilization
@@ -273,7 +269,7 @@ class EvaluateCommand(NamesRows):
         network, tokenizer = open_model(model, loading, device=self.device)
         generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
         try:
-            return _evaluated(network, tokenizer, generator, references, options)
+            return _evaluate(network, tokenizer, generator, references, options)
         finally:
             generator.close()
 
@@ -339,7 +335,7 @@ class JudgeCost:
         return f"{total} (all models; comparisons with answers not yet generated are not included)"
 
 
-def _evaluated(
+def _evaluate(
     model: Any, tokenizer: Any, generator: Any, references: Mapping[str, EvalResult], options: Mapping[str, Any]
 ) -> EvalResult | None:
     """Evaluate a loaded or served model; None for an estimate."""
