@@ -187,9 +187,10 @@ class EvaluateCommand(NamesRows):
         """Return the reference models; None unless both are given as models."""
         from atwu.evaluation.session import ReferenceModels
 
-        names = [references.get(role, ".json") for role in ("original", "retain-only")]
-        given = not any(name.endswith(".json") for name in names)
-        return ReferenceModels(*names, replace(self.loading, revision=None, base=None)) if given else None
+        original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
+        if original.endswith(".json") or retain_only.endswith(".json"):
+            return None
+        return ReferenceModels(original, retain_only, replace(self.loading, revision=None, base=None))
 
     def _check_names(self, model: str, references: Mapping[str, str]) -> None:
         """Check models, result files and output paths before anything is loaded."""
@@ -342,10 +343,17 @@ def _evaluate(
     from atwu.evaluation.evaluate import evaluate
     from atwu.evaluation.generations import GenerationStore
 
-    compared = {role.replace("-", "_"): result for role, result in references.items()}
+    original, retain_only = references.get("original"), references.get("retain-only")
     store = None if model is None else GenerationStore()  # a served model may change under its name
     try:
-        return evaluate(model, tokenizer, generator=generator, store=store, **compared, **options)
+        return evaluate(
+            *(model, tokenizer),
+            generator=generator,
+            store=store,
+            original=original,
+            retain_only=retain_only,
+            **options,
+        )
     except _EstimateOnlyError:
         return None
 

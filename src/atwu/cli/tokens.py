@@ -14,7 +14,7 @@ from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_r
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.sources import LoadedRows
+    from atwu.benchmarks.base import LoadedRows
 
 READING = "Reading rows"
 

@@ -94,8 +94,8 @@ def compared(
 def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
     """Collect the row metrics of a result and of those of its reference models that are in `references`."""
     known = {other.fingerprint: other for other in references}
-    found = [known.get(result.references.get(role, "")) for role in ("original", "retain-only")]
-    return compared(result.rows, *found, tasks=result.sets.get(TASKS))
+    original, retain_only = (known.get(result.references.get(role, "")) for role in ("original", "retain-only"))
+    return compared(result.rows, original, retain_only, result.sets.get(TASKS))
 
 
 def paired_differences(

@@ -33,7 +33,7 @@ from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.sources import LoadedRows
+    from atwu.benchmarks.base import LoadedRows
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import hash_of_list
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.sources import load_rows
 from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words

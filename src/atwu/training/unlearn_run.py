@@ -16,7 +16,8 @@ from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_upgraded_json
 from atwu._files import versions
 from atwu._manifest import RECORD_NAME, is_intact
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.sources import load_rows
 from atwu.modeling.chat_template import template_text
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
