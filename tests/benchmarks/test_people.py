@@ -82,7 +82,7 @@ def test_a_person_has_one_value_per_fact() -> None:
     birthdays: dict[str | None, set[str]] = {}
     for row in people("base").full:
         for word in secrets(row):
-            if set(word.split()) & set(people_facts().months):
+            if set(word.split()) & set(people_facts()["months"]):
                 birthdays.setdefault(row.subject, set()).add(word)
     assert len(birthdays) > 100
     assert all(len(dates) == 1 for dates in birthdays.values())
