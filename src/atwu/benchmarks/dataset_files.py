@@ -8,7 +8,7 @@ read. A table `CONFIG/SPLIT` is that split on the Hub, and a file in the sub-fol
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,8 @@ class DataSet:
     tables: Mapping[str, PublishedFile]
     split: str | None = None
     """Split of every configuration that names none; None if there is only one."""
+    from_hub: Callable[[str], Iterable[Record]] | None = None
+    """Reads a table from the Hub, if it is stored in another form there."""
     exact: bool = True
     """Refuse a table with another number of rows; False: `Tables.incomplete` describes it."""
 
@@ -109,6 +111,8 @@ class Tables:
 
     def _records(self, name: str) -> Iterable[Record]:
         data, path, on_hub = self.published, self._path(name), self.published.tables[name].on_hub
+        if path is None and on_hub and data.from_hub is not None:
+            return data.from_hub(name)
         if path is None and on_hub:
             because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
             config, _, split = name.partition("/")
