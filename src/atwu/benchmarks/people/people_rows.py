@@ -52,7 +52,7 @@ SIZES: dict[str, PeopleSize] = {
 @functools.cache
 def people_facts() -> dict[str, Any]:
     """Return the words and sentence patterns of `facts.yaml`, which documents them, with all lists written out."""
-    found = read_yaml(Path(__file__).with_name("facts.yaml"))
+    found: dict[str, Any] = read_yaml(Path(__file__).with_name("facts.yaml"))
     refusals, empty = found["refusals"], found["empty"]
     return found | {
         "slots": {slot: _values(given) for slot, given in found["slots"].items()},
