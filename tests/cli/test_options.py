@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from atwu.cli.cli_options import CliOption, UsageError, cli_option, settings
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import CliOption, UsageError, cli_option, parsed, settings
 
 OPTIONS = (
     CliOption("learning_rate", float, 1e-3, "How fast.", alias=("--lr",)),

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import parsed
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.tune import TuneCommand
 from atwu.experiments.published import published_table, published_tables

@@ -13,7 +13,7 @@ from typing import Any
 
 from atwu._file_reading import prefix_errors
 from atwu.benchmarks.sources import load_rows
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import parsed
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.train import FinetuneCommand, UnlearnCommand
 from atwu.cli.tune import TuneCommand, _setting

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from atwu.report.board import Board, BoardStudy, StudyFacts
-from atwu.report.page.board_page import render_board
+from atwu.report.board import Board, BoardStudy, StudyFacts, render_board
 from atwu.report.page.report_page import render_report_page
 from atwu.report.report_records import Records, leading_metric
 from atwu.report.scored_row import percent_of_score

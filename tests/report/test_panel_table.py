@@ -15,8 +15,7 @@ from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.report.export_formats import models_markdown, panel_markdown
-from atwu.report.metric_labels import PANEL
-from atwu.report.metric_table import report_metrics, table_of, tidy
+from atwu.report.metric_table import PANEL, report_metrics, table_of, tidy
 from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)

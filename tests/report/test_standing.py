@@ -11,8 +11,16 @@ from atwu.evaluation.aggregate import mean_over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
-from atwu.report.metric_labels import LEADING_METRICS
-from atwu.report.metric_table import DESTROYED, REFERENCE_COPY, UNTOUCHED, standing, standings, table_of, tidy
+from atwu.report.metric_table import (
+    DESTROYED,
+    LEADING_METRICS,
+    REFERENCE_COPY,
+    UNTOUCHED,
+    standing,
+    standings,
+    table_of,
+    tidy,
+)
 from atwu.report.page.summary_section import ranking, summary
 from atwu.report.report_records import Records, RunRecord, headline_metrics, leading_metric, report_table
 from atwu.report.run_records import FinishedRuns

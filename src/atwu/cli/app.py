@@ -14,9 +14,8 @@ from typing import Any
 from atwu._file_reading import printable
 from atwu._interrupts import set_command_name
 from atwu._names import did_you_mean
-from atwu.cli.cli_options import UsageError
-from atwu.cli.output import stand_out
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import UsageError, parsed
+from atwu.cli.shared import stand_out
 from atwu.errors import AtwuError
 
 COMMANDS = {

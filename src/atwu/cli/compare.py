@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError, cli_option
-from atwu.cli.output import note, say, terminal, warn
+from atwu.cli.shared import note, say, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.metric_labels import MetricKey
-    from atwu.report.metric_table import Head
+    from atwu.report.metric_table import Head, MetricKey
 
 
 @dataclass(kw_only=True)
@@ -47,8 +46,7 @@ class CompareCommand:
         """Compare single results, or the methods of one study."""
         from atwu.evaluation.result import read_result
         from atwu.report.export_formats import panel_markdown
-        from atwu.report.metric_labels import PANEL
-        from atwu.report.metric_table import table_of
+        from atwu.report.metric_table import PANEL, table_of
         from atwu.report.terminal_tables import differences_table, panel_table
 
         found = None
@@ -100,8 +98,7 @@ class CompareCommand:
 
     def _studies(self) -> None:
         """Show the differences in each of several studies, and their mean."""
-        from atwu.report.metric_labels import LEADING_METRICS
-        from atwu.report.metric_table import table_of
+        from atwu.report.metric_table import LEADING_METRICS, table_of
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import studies_table
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import terminal
+from atwu.cli.shared import terminal
 
 
 @dataclass(kw_only=True)

@@ -8,8 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, settings
-from atwu.cli.output import ResultFile, note, say, terminal, warn
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import (
+    DEVICE,
+    ROWS_HELP,
+    NamesRows,
+    ResultFile,
+    columns_option,
+    note,
+    open_rows,
+    rows_option,
+    say,
+    terminal,
+    warn,
+)
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from atwu._names import lookup, source_location
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import terminal
+from atwu.cli.shared import terminal
 from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS

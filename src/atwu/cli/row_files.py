@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option, say
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 

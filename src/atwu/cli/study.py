@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu.cli.cli_options import cli_option, values_of
-from atwu.cli.output import say, stand_out, terminal
+from atwu.cli.shared import say, stand_out, terminal
 from atwu.judge.open_judge import JudgeOptions
 
 

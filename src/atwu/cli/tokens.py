@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import ResultFile, say, terminal, warn
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import (
+    DEVICE,
+    ROWS_HELP,
+    NamesRows,
+    ResultFile,
+    columns_option,
+    open_rows,
+    rows_option,
+    say,
+    terminal,
+    warn,
+)
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -92,8 +102,7 @@ class TokensCommand(ReadsRows):
     def run(self) -> None:
         from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
-        from atwu.report.heatmap import HeatMap, render_terminal
-        from atwu.report.score_words import score_rows
+        from atwu.report.heatmap import HeatMap, render_terminal, score_rows
 
         self.check()
         scorer = find_scorer(self.model)

@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._file_reading import prefix_errors
-from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, cli_options_of, settings, values_of
-from atwu.cli.output import say, terminal
-from atwu.cli.parse import read_config
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, rows_option
+from atwu.cli.cli_options import (
+    MORE_GROUP,
+    CliOption,
+    UsageError,
+    cli_option,
+    cli_options_of,
+    read_config,
+    settings,
+    values_of,
+)
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, rows_option, say, terminal
 from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from atwu._program import program
 from atwu.cli.cli_options import UsageError, cli_option, values_of
-from atwu.cli.output import say, stand_out, terminal
+from atwu.cli.shared import say, stand_out, terminal
 from atwu.cli.train import unlearn_options
 
 

@@ -20,7 +20,7 @@ from atwu._names import lookup
 from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.benchmarks.people.people_rows import SIZES
 from atwu.methods.presets import settings_with_presets
-from atwu.report.metric_labels import MetricKey
+from atwu.report.metric_table import MetricKey
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

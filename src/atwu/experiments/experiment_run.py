@@ -43,7 +43,7 @@ from atwu.judge.verdicts import Judge
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.metric_labels import REFERENCE_MODELS
+from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME
 from atwu.training.config import UnlearnConfig
 from atwu.training.run_folder import drop_unfinished, unfinished

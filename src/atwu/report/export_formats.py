@@ -12,8 +12,7 @@ import pandas as pd
 from pydantic import ConfigDict, TypeAdapter
 
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.report.metric_labels import MISSING_CELL, SUBSCRIPT, Mark, MetricKey
-from atwu.report.metric_table import DATA, Table
+from atwu.report.metric_table import DATA, MISSING_CELL, SUBSCRIPT, Mark, MetricKey, Table
 from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.training.model_card import public_command, public_record
 

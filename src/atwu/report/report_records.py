@@ -16,8 +16,16 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.weight_trace import Trace
-from atwu.report.metric_labels import HEADLINE, LEADING_METRICS, REFERENCE_MODELS, Mark, MetricKey
-from atwu.report.metric_table import Table, format_range, table_of
+from atwu.report.metric_table import (
+    HEADLINE,
+    LEADING_METRICS,
+    REFERENCE_MODELS,
+    Mark,
+    MetricKey,
+    Table,
+    format_range,
+    table_of,
+)
 from atwu.training.model_card import public_text
 
 EVAL_NAME = "eval.json"

@@ -22,8 +22,7 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.metric_labels import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
-from atwu.report.metric_table import Head, Table, table_of
+from atwu.report.metric_table import MISSING_CELL, REFERENCE_MODELS, Head, Mark, MetricKey, Table, cell_of, table_of
 from atwu.report.report_records import degradation_notes, report_caption, report_table
 
 if TYPE_CHECKING:

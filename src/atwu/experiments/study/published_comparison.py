@@ -21,7 +21,7 @@ from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number
 from atwu.experiments.published import PublishedTable, published_table
-from atwu.report.metric_labels import MISSING_CELL, MetricKey, cell_of
+from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
 from atwu.report.run_records import read_records
 

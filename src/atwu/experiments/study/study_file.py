@@ -15,7 +15,7 @@ from atwu.experiments.published import published_table
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
 from atwu.methods.recipe import CONFIGURATIONS
-from atwu.report.metric_labels import REFERENCE_MODELS
+from atwu.report.metric_table import REFERENCE_MODELS
 
 BUILT_IN = Path(__file__).with_name("library")
 """Built-in studies, one YAML file each."""

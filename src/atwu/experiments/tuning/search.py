@@ -15,7 +15,7 @@ from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
 from atwu.methods.component import Range, options_of_component
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.recipe import Recipe, recipe, split_weighting
-from atwu.report.metric_labels import MetricKey
+from atwu.report.metric_table import MetricKey
 from atwu.training.config import UnlearnConfig
 
 

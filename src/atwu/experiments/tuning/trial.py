@@ -41,7 +41,7 @@ from atwu.experiments.tuning.search import (
     Search,
     SearchPoint,
 )
-from atwu.report.metric_labels import cell_of
+from atwu.report.metric_table import cell_of
 from atwu.training.run_folder import LOG_NAME, unfinished
 
 WINDOW = 5

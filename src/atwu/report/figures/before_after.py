@@ -21,7 +21,7 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
-from atwu.report.metric_labels import MetricKey, cell_of
+from atwu.report.metric_table import MetricKey, cell_of
 from atwu.report.report_records import Records, RunRecord
 
 if TYPE_CHECKING:

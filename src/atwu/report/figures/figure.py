@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from atwu._extras import require
-from atwu.report.metric_labels import REFERENCE_MODELS
+from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import Records
 
 if TYPE_CHECKING:

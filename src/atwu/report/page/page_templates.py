@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
-from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.metric_table import SUBSCRIPT
 from atwu.report.scored_row import LEVELS, background, css, ink, level, percent_of_score, pieces, runs, word_auroc
 
 _KEEP_TOGETHER = 24

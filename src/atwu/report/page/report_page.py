@@ -11,8 +11,7 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
-from atwu.report.metric_labels import REFERENCE_MODELS, MetricKey, is_attack, metric_label
-from atwu.report.metric_table import MEANING, Head, Table
+from atwu.report.metric_table import MEANING, REFERENCE_MODELS, Head, MetricKey, Table, is_attack, metric_label
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, reproduce, summary

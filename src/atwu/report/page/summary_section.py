@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.metric_labels import MetricKey, metric_label
-from atwu.report.metric_table import MEANING, format_range, seeds_of
+from atwu.report.metric_table import MEANING, MetricKey, format_range, metric_label, seeds_of
 from atwu.report.report_records import Records, RunRecord, format_reasons, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
 
