@@ -20,7 +20,7 @@ from atwu.cli.tune import TuneCommand, _setting
 from atwu.data.row_parsing import write_rows
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.study.run_study import plan_study
+from atwu.experiments.study.study_plan import plan_study
 from atwu.experiments.tuning.tune_methods import plan_tuning
 from atwu.methods.presets import named_preset
 from atwu.report.export_formats import WRITERS

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from atwu._names import lookup, source_location
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import terminal
+from atwu.cli.shared import plain_table, terminal
 from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
@@ -72,7 +72,7 @@ class BenchmarksCommand:
     def run(self) -> None:
         from atwu.benchmarks.load_benchmark import CATALOG
 
-        table = Table("benchmark", "size", "licence", "measures", "data", box=None, pad_edge=False)
+        table = plain_table("benchmark", "size", "licence", "measures", "data")
         for entry in CATALOG:
             table.add_row("\n".join(entry.names), entry.size, entry.licence, entry.measures, entry.data())
         terminal().print(table)

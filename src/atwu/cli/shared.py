@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -15,6 +15,7 @@ from atwu.cli.cli_options import UsageError, cli_option
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from atwu.data.schema import Example
 
@@ -31,6 +32,14 @@ def terminal() -> Console:
     from rich.console import Console
 
     return Console(markup=False, emoji=False)
+
+
+def plain_table(*heads: str, right: Collection[str] = ()) -> Table:
+    """Return a table without lines, with the columns `right` aligned to the right."""
+    from rich.table import Column, Table
+
+    columns = (Column(head, justify="right" if head in right else "left", overflow="fold") for head in heads)
+    return Table(*columns, box=None, pad_edge=False)
 
 
 def note(text: object) -> None:

@@ -20,7 +20,7 @@ from atwu.cli.cli_options import (
     settings,
     values_of,
 )
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, rows_option, say, terminal
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
 from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -266,7 +266,7 @@ class FinetuneCommand(NamesRows):
             say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
 
 
-ITEMS = ("weights", "optimizer", "gradients", "activations")
+ITEMS = ("weights", "optimizer", "gradients", "activations", "peak")
 
 
 @dataclass(kw_only=True)
@@ -290,8 +290,6 @@ class PlanCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        from rich.table import Table
-
         from atwu.benchmarks.sources import load_rows
         from atwu.modeling.device import free_memory
         from atwu.request.auto_settings import batch_of, batch_size, first_that_fits, strategy_estimates
@@ -312,13 +310,10 @@ class PlanCommand(NamesRows):
             f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {lengths.tokens:,} tokens per batch. Memory in GB:\n"
         )
         estimates = list(strategy_estimates(source, given, lengths, device=device, free=free))
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("strategy", no_wrap=True)
-        for name in (*ITEMS, "peak"):
-            table.add_column(name, justify="right")
-        table.add_column("")
+        table = plain_table("strategy", *ITEMS, "", right=ITEMS)
+        table.header_style, table.columns[0].no_wrap = "dim", True
         for each in estimates:
-            sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in (*ITEMS, "peak"))
+            sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in ITEMS)
             table.add_row(each.strategy.description, *sizes, "fits" if each.fits else "")
         terminal().print(table)
         chosen = first_that_fits(estimates, device=device)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
-from atwu.experiments.study.run_study import plan_study, settings_table
 from atwu.experiments.study.study_file import Study, library, read_study
-from atwu.experiments.study.study_plan import StudyPlan, folder_name, plan
+from atwu.experiments.study.study_plan import StudyPlan, folder_name, plan, plan_study
 from atwu.experiments.study_models import setting_rows
 from atwu.methods.method_table import METHODS
+from tests.commands import run_here
 
 
 def written(tmp_path: Path, text: str) -> Study:
@@ -89,13 +87,14 @@ def test_every_variant_runs_once_before_any_runs_twice_and_seeds_may_differ_by_s
     assert "/" not in folder_name("../up", 1)
 
 
-def test_the_list_of_settings_names_every_original_model_in_full():
-    narrow, wide = io.StringIO(), io.StringIO()
-    Console(width=60, file=narrow).print(settings_table())
-    Console(width=400, file=wide).print(settings_table())
-    assert "…" not in narrow.getvalue()
-    assert all(str(setting.target) in wide.getvalue() for setting in BENCHMARK_SETTINGS.values())
-    assert "smollm2, fine-tuned on the benchmark" in wide.getvalue()
+def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):
+    printed = {}
+    for width in (60, 400):
+        monkeypatch.setenv("COLUMNS", str(width))
+        printed[width] = run_here("study", "list").output
+    assert "…" not in printed[60]
+    assert all(str(setting.target) in printed[400] for setting in BENCHMARK_SETTINGS.values())
+    assert "smollm2, fine-tuned on the benchmark" in printed[400]
 
 
 @pytest.mark.parametrize(

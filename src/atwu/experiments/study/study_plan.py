@@ -10,14 +10,14 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._file_reading import read_json
+from atwu._file_reading import prefix_errors, read_json
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
-from atwu.experiments.benchmark_settings import BenchmarkSetting
+from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
-from atwu.experiments.study.study_file import Study, Variant
+from atwu.experiments.study.study_file import Study, Variant, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
@@ -25,6 +25,7 @@ from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import recipe
 from atwu.training.preset_files import read_preset
 
+DEFAULT_SETTING = "people-small"
 PUBLISHED_VALUES = "published values"
 NO_TUNING = "published values, with the same learning rate for all: no method was tuned at this setting"
 
@@ -272,3 +273,36 @@ def study_record(
         "failed": failed,
         "left_out": plan.left_out,
     }
+
+
+def plan_study(
+    study: str | Path,
+    setting: str | None = None,
+    *,
+    output: Path | None = None,
+    seeds: int | None = None,
+    presets: Path | None = None,
+    configurations: Sequence[str] = (),
+    paraphrases: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> StudyPlan:
+    """Plan a study: resolve defaults and check every option.
+
+    Args:
+        setting: setting to use; None for the study's own, else people-small.
+        output: folder; None for runs/STUDY-SETTING.
+        presets: folder with the user's preset files.
+        configurations: configurations under which all variants run (`atwu.methods.recipe`).
+        paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
+        only: labels of the variants to run; empty for all.
+    """
+    with prefix_errors(study if Path(study).is_file() else None):
+        written = read_study(study).under(configurations)
+        chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
+        if paraphrases:  # with one question per row, the setting does not ask for paraphrases
+            asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
+            chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
+        if seeds is not None:
+            written = written.with_seeds(seeds)
+        folder = output or Path("runs") / f"{written.name}-{chosen.name}"
+        return plan(written, chosen, folder, presets=presets, only=only)
