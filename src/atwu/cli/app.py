@@ -91,7 +91,6 @@ def run() -> None:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the message of an error on one printable line."""
     message = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         message = ": ".join(map(str, filter(None, (error.strerror, error.filename))))

@@ -63,7 +63,6 @@ class PlaygroundCommand:
     loading: ModelLoadArgs = cli_option("", group="Loading the models", common=False)
 
     def run(self) -> None:
-        """Load both models and serve the page until the command is interrupted."""
         from atwu._extras import require
         from atwu._manifest import RECORD_NAME
         from atwu.evaluation.side_by_side import SideBySide

@@ -37,22 +37,17 @@ class CompareCommand:
     form: str = cli_option("Output format.", "table", flag="format", choices=("table", "markdown"))
 
     def run(self) -> None:
-        if len(self.results) > 1 and all(path.is_dir() for path in self.results):
-            self._studies()
-        else:
-            self._results()
-
-    def _results(self) -> None:
-        """Compare single results, or the methods of one study."""
         from atwu.evaluation.result import read_result
         from atwu.report.export_formats import panel_markdown
         from atwu.report.metric_table import PANEL, table_of
+        from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
 
+        if len(self.results) > 1 and all(path.is_dir() for path in self.results):
+            self._studies()
+            return
         found = None
         if len(self.results) == 1 and self.results[0].is_dir():
-            from atwu.report.run_records import read_records
-
             records = read_records(self.results)
             loaded = records.results
             if self.baseline in loaded:
@@ -140,7 +135,6 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
 
 
 def _lines(texts: str, known: Sequence[MetricKey]) -> list[MetricKey]:
-    """Return the metrics named by a comma-separated text."""
     lines = []
     for text in map(str.strip, texts.split(",")):
         split, _, metric = text.rpartition(":")

@@ -218,7 +218,6 @@ class EvaluateCommand(NamesRows):
         }
 
     def _probes(self) -> Any:
-        """Load the probes of --probes or --rwku."""
         if self.probes is not None:
             from atwu.benchmarks.load_benchmark import load_benchmark
 

@@ -73,7 +73,6 @@ class EvidenceCommand:
 
 
 def _print(evidence: Evidence) -> None:
-    """Print the thresholds as a table, and a summary."""
     from rich.console import Console
     from rich.table import Table
 

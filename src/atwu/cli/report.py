@@ -112,7 +112,6 @@ class BoardBuildCommand:
     overwrite: bool = cli_option("Replace a board in --output.", False)
 
     def run(self) -> None:
-        """Read the results, and write page and numbers."""
         from atwu.report.board import BOARD_NAME, read_board, render_board
 
         board = read_board(self.results)

@@ -199,8 +199,6 @@ class ParaphraseCommand(_WritesRows):
 
 @dataclass(frozen=True, kw_only=True)
 class Annotator(EstimatedJudgeOptions):
-    """Judge options, with the rule for annotation."""
-
     judge: str = cli_option(
         "offline (a rule: names and numbers that are not in the question), openai:MODEL (any OpenAI-compatible server), "
         "or local:FOLDER (a transformers model).",

@@ -43,7 +43,6 @@ def plain_table(*heads: str, right: Collection[str] = ()) -> Table:
 
 
 def note(text: object) -> None:
-    """Print a message to standard error, without control characters."""
     _line(printable(str(text)), sys.stderr)
 
 
@@ -61,15 +60,12 @@ def stand_out(text: object, colour: str = "yellow") -> None:
 
 
 def warn(warnings: Iterable[object]) -> None:
-    """Print each warning on a line."""
     for warning in warnings:
         stand_out(f"warning: {warning}")
 
 
 @dataclass(kw_only=True)
 class ResultFile:
-    """The file of a result."""
-
     output: Path | None = cli_option("JSON file for the result.", None, alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
 

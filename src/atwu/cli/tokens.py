@@ -58,7 +58,6 @@ class ReadsRows(NamesRows):
         warn(filter(None, [check_system_prompt(self.model, self.system)]))
 
     def load_rows(self, limit: int | None) -> LoadedRows:
-        """Load the rows and print their warnings."""
         from atwu.benchmarks.sources import load_rows
 
         loaded = load_rows(self.data, limit=limit)
@@ -66,7 +65,6 @@ class ReadsRows(NamesRows):
         return loaded
 
     def open(self) -> tuple[Any, Any]:
-        """Load model and tokenizer."""
         from atwu.modeling.open_model import open_model
 
         return open_model(self.model, self.loading, device=self.device)

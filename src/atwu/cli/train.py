@@ -76,7 +76,6 @@ def _training_options(source: type) -> list[CliOption]:
 
 
 def finetune_options() -> list[CliOption]:
-    """Return the options of fine-tuning."""
     from atwu.training.training_options import TrainingOptions
 
     return _training_options(TrainingOptions)
@@ -332,5 +331,4 @@ def _bytes(size: str) -> float:
 
 
 def first_process() -> bool:
-    """Whether this is the first process, which prints."""
     return os.environ.get("RANK", "0") == "0"

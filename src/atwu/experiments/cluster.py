@@ -204,7 +204,6 @@ def read_files(path: Path) -> Files:
 
 
 def replace_files(files: Files, path: Path) -> None:
-    """Replace a file or a folder as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_sibling(path) as staging:
         write_files(files, staging / "new")

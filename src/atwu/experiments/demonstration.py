@@ -47,8 +47,6 @@ DEMO_COLUMNS: Mapping[MetricKey, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Results of the demo."""
-
     target: str
     """Folder of the model that memorized all rows."""
     folders: Mapping[str, Path]

@@ -73,7 +73,6 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
 
     @property
     def device(self) -> str:
-        """Kind of device that tasks use."""
         from atwu.modeling.device import pick_device
 
         return pick_device().type
@@ -83,7 +82,6 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """Start a task in a free slot."""
 
     def wait(self, futures: Iterable[Future[Any]]) -> Future[Any]:
-        """Wait for the first finished task."""
         done = wait(futures, return_when=FIRST_COMPLETED).done
         return next(future for future in futures if future in done)
 

@@ -65,8 +65,6 @@ TRACED_ROWS = 40
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What all runs of a command share."""
-
     models: Models
     setting: BenchmarkSetting
     metrics: tuple[str, ...]
@@ -206,7 +204,6 @@ def reference_result(
 
 @functools.cache
 def _judge(judging: JudgeOptions, command: str) -> Judge:
-    """Open the judge of a command in this process."""
     return open_judge(judging)
 
 

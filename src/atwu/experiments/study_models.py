@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models of a study."""
-
     benchmark: Benchmark
     target: str
     """Original model: folder or Hub name."""
@@ -140,7 +138,6 @@ def _train(
 
 
 def has_retain_only(setting: BenchmarkSetting) -> bool:
-    """Whether a setting has or trains a retain-only model."""
     return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
 
 
@@ -186,7 +183,6 @@ def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
 
 
 def needs_preferred_answers(config: UnlearnConfig) -> bool:
-    """Whether the method needs forget rows with preferred answers."""
     return "alternates" in config.recipe().needs
 
 

@@ -29,8 +29,6 @@ from atwu.report.page.report_page import (
     metrics_page_table,
     models_page_table,
     range_of,
-    table_column,
-    table_row,
 )
 from atwu.report.page.summary_section import facts, reproduce
 from atwu.report.report_records import NO_BUDGET, Records, RunRecord, headline_metrics, leading_metric
@@ -105,7 +103,6 @@ class Board:
     schema: Literal["atwu.board/1"] = BOARD_SCHEMA_NAME
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON, the content of `board.json`."""
         return {"schema": self.schema, **json.loads(type_adapter(Board).dump_json(self))}
 
 
@@ -165,7 +162,6 @@ def _public(result: EvalResult) -> EvalResult:
 
 
 def render_board(board: Board) -> str:
-    """Render the page; equal boards give equal pages."""
     keys = dict.fromkeys(key for study in board.studies for key in headline_metrics(study.records))
     studies = [_section(study, place) for place, study in enumerate(board.studies, 1)]
     legend = {
@@ -191,10 +187,14 @@ def _overview(board: Board) -> dict[str, Any]:
         about: dict[str, Any] = {"above": study.facts.benchmark, "below": study.facts.model}
         if key:
             about |= {"direction": table.heads[0].direction, "ends": range_of(table.frame)}
-        columns.append(table_column(short_name(*reversed(key)) if key else "–", **about))
+        columns.append({"name": short_name(*reversed(key)) if key else "–", **about})
     labels = Counter(label for study in board.studies for label in study.results)
     rows = [
-        table_row(label, [column.get(label) for column in cells], reference=label in REFERENCE_MODELS)
+        {
+            "label": label,
+            "cells": [column.get(label) for column in cells],
+            "reference": label in REFERENCE_MODELS,
+        }
         for label, _ in labels.most_common()
     ]
     caption = f"The ranking metric of each study. {SORT}"
@@ -202,7 +202,6 @@ def _overview(board: Board) -> dict[str, Any]:
 
 
 def _section(study: BoardStudy, place: int) -> dict[str, Any]:
-    """Return what the page shows of a study."""
     records, every = study.records, study.records.table
     table = every.only(headline_metrics(records))
     attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))

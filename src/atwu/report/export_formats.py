@@ -56,13 +56,11 @@ def to_markdown(records: Records, keys: Sequence[MetricKey] | None = None, *, in
 
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
-    """One row per model, one column per metric."""
     rows = zip(map(table.shown, table.labels), _markdown_cells(table, intervals).values, strict=True)
     return _markdown("method", [head.text for head in table.heads], rows)
 
 
 def panel_markdown(table: Table, *, intervals: bool = True) -> str:
-    """One row per metric, one column per model."""
     cells = _markdown_cells(table, intervals)
     rows = ((head.full, [head.count, *cells[head.key]]) for head in table.heads)
     return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
@@ -85,7 +83,6 @@ def _markdown_cells(table: Table, intervals: bool) -> pd.DataFrame:
 
 
 def escaped(text: str) -> str:
-    """Escape text for Markdown, on one line."""
     return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))
 
 
@@ -114,7 +111,6 @@ def to_latex(records: Records) -> str:
 
 
 def tex(text: str) -> str:
-    """Escape text for LaTeX."""
     return text.replace("\n", " ").translate(_TEX)
 
 

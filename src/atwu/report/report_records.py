@@ -52,8 +52,6 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Records:
-    """Everything that a report shows."""
-
     title: str
     references: Mapping[str, EvalResult]
     """`original` and `retain-only`, if they were evaluated."""
@@ -66,11 +64,9 @@ class Records:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels in the order of the study."""
         return tuple(dict.fromkeys(run.label for run in self.runs))
 
     def of(self, label: str) -> tuple[RunRecord, ...]:
-        """The runs of a label, by seed."""
         return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
 
     def shared_seeds(self, first: str, second: str) -> list[int | None]:
@@ -128,7 +124,6 @@ class Records:
 
     @cached_property
     def table(self) -> Table:
-        """All metrics of all models."""
         return table_of(self.results)
 
 

@@ -14,11 +14,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from atwu._cache import short_hash
 from atwu._file_reading import file_text, parse_json, printable, read_upgraded_json, type_adapter, validated
@@ -87,14 +88,19 @@ class _Study(_File):
     left_out: Mapping[str, str] | list[str] | None = None
 
 
-def read_run(path: Path) -> dict[str, Any]:
-    """Read `run.json`; a ValueError names the file and the invalid key."""
-    return _read(path, _Run)
+class _LogLine(_File):
+    __pydantic_extra__: dict[str, float | None]
+    step: float
 
 
-def read_study_record(path: Path) -> dict[str, Any]:
-    """Read `study.json`; a ValueError names the file and the invalid key."""
-    return _read(path, _Study)
+def _read(path: Path, *, kind: type[_File]) -> dict[str, Any]:
+    value: dict[str, Any] = read_upgraded_json(path)
+    validated(value, type_adapter(kind), what=str(path))
+    return value
+
+
+read_run, read_study_record = (partial(_read, kind=kind) for kind in (_Run, _Study))
+"""Readers of `run.json` and `study.json`; a ValueError names the file and the invalid key."""
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
@@ -106,22 +112,9 @@ def read_log(path: Path) -> tuple[dict[str, Any], ...]:
     found = []
     for number, text in enumerate(file_text(path).split("\n"), start=1):
         if text.strip():
-            what = f"{path}, line {number}"
-            value = parse_json(text, what=path, first_line=number)
-            validated(value, _LOG_LINE, what=what)
-            if "step" not in value:
-                raise ValueError(f"{what}: the key 'step' is missing; every line of the log needs one.")
-            found.append(value)
+            found.append(parse_json(text, what=path, first_line=number))
+            validated(found[-1], type_adapter(_LogLine), what=f"{path}, line {number}")
     return tuple(found)
-
-
-_LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)] | None])
-
-
-def _read(path: Path, kind: type[_File]) -> dict[str, Any]:
-    value: dict[str, Any] = read_upgraded_json(path)
-    validated(value, type_adapter(kind), what=str(path))
-    return value
 
 
 Part = tuple[str, dict[str, Any], list[RunRecord]]

@@ -68,7 +68,6 @@ def word_auroc(row: ScoredRow, method: str) -> float | None:
 
 
 def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
-    """Names of all methods in order of first appearance."""
     return list(dict.fromkeys(method for row in rows for method in row.words))
 
 
@@ -128,5 +127,4 @@ def contrast(one: Rgb, other: Rgb) -> float:
 
 
 def css(colour: Rgb) -> str:
-    """Format the colour as #rrggbb."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -118,7 +118,6 @@ def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[Metr
 
 
 def _models(table: Table, said: Sequence[str]) -> SplitTable:
-    """One row per model, without intervals."""
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING_CELL, "dim"))
     rows = []
     for label in table.labels:
@@ -235,7 +234,6 @@ def _grid(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable
 
 
 def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
-    """Table with one row for all cases and one for each kind."""
     table = _grid(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
     for name, part in {"all": found, **found.kinds}.items():
         accuracy = MISSING_CELL if part.accuracy is None else f"{part.accuracy:.3f}"
@@ -258,7 +256,6 @@ _READING = (
 
 
 def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
-    """Print the probe table and how to read it."""
     console.print(probe_table(results, title=title))
     console.print(_READING, highlight=False, soft_wrap=True)
 

@@ -13,7 +13,7 @@ from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
 from atwu.experiments.study.study_file import Study, library, read_study
-from atwu.experiments.study.study_plan import StudyPlan, folder_name, plan, plan_study
+from atwu.experiments.study.study_plan import StudyPlan, plan, plan_study, variant_name
 from atwu.experiments.study_models import setting_rows
 from atwu.methods.method_table import METHODS
 from tests.commands import run_here
@@ -82,9 +82,9 @@ def test_every_variant_runs_once_before_any_runs_twice_and_seeds_may_differ_by_s
     assert names == {"people-tiny": ["wga-s1", "npo-s1"], "people-small": ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]}
     runs = plan(written(tmp_path, text).with_seeds(3), find_setting("tiny"), tmp_path).runs
     assert [run.seed for run in runs] == [1, 1, 2, 2, 3, 3]
-    assert folder_name("atwu", 0) == "atwu-s0"
-    assert folder_name("a b", 0) != folder_name("a/b", 0)
-    assert "/" not in folder_name("../up", 1)
+    assert variant_name("atwu") == "atwu"
+    assert variant_name("a b") != variant_name("a/b")
+    assert "/" not in variant_name("../up")
 
 
 def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):

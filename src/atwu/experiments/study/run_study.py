@@ -56,8 +56,6 @@ PROBE_NAME = "probe.json"
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """Result of a study."""
-
     records: Records | None
     failed: Mapping[str, str]
     """Errors of failed runs, which are not in the table, by name."""
@@ -187,7 +185,6 @@ class PlanExecution:
             executor.run(begin, finish)
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
-        """Return the results of the original and the retain-only model, evaluating them if needed."""
         found: dict[str, EvalResult] = {}
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
             file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
@@ -198,11 +195,6 @@ class PlanExecution:
                 begin_job(self.plan.folder, file.parent, self._reference_job)
             found[role] = reference_result(executor, self._setup, role, dict(found), file)
         return found
-
-
-def failures(runs: Iterable[ExperimentRun]) -> dict[str, str]:
-    files = {run.name: run.folder / FAILED_NAME for run in runs}
-    return {name: str(read_json(file)["error"]) for name, file in files.items() if file.is_file()}
 
 
 def probe_original(setup: RunContext) -> list[dict[str, Any]]:
@@ -289,7 +281,8 @@ def run_study(
         write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
         work.work(runs, executor, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
-        failed = failures(current)
+        files = {run.name: run.folder / FAILED_NAME for run in current}
+        failed = {name: str(read_json(file)["error"]) for name, file in files.items() if file.is_file()}
         write_json(folder / STUDY_NAME, study_record(whole, command, current, failed))
         if not any(run.finished for run in current):
             return StudyResult(None, failed, ())

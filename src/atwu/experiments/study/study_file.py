@@ -46,8 +46,6 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A study."""
-
     name: str
     title: str
     about: str
@@ -103,7 +101,6 @@ class Study:
 
 
 def library() -> dict[str, str]:
-    """Names and titles of the built-in studies."""
     return {path.stem: str(_read(path).get("title", path.stem)) for path in sorted(BUILT_IN.glob("*.yaml"))}
 
 
@@ -124,6 +121,8 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     for key in values:
         lookup("key of a study", key, dict.fromkeys(_KEYS))
     setting, published, metrics = values.get("setting"), values.get("published") or {}, values.get("metrics")
+    if setting is not None and not isinstance(setting, str | Mapping):
+        raise ValueError(f"setting must be a name or a mapping of its fields, got {setting!r:.60}.")
     published = {"default": published} if isinstance(published, str) else published
     if not isinstance(published, Mapping):
         raise ValueError(f"published must be the name of a table, or a table per setting, got {published!r:.60}.")
@@ -144,7 +143,11 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
         seeds=_seeds(seeds.pop("default", 3)),
         setting_seeds={str(place): _seeds(value) for place, value in seeds.items()},
-        setting=_setting(setting),
+        setting=setting_from(setting)
+        if isinstance(setting, Mapping)
+        else None
+        if setting is None
+        else find_setting(setting),
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
         **switches,
@@ -156,14 +159,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: a study must be a mapping with the keys {', '.join(_KEYS)}.")
     return values
-
-
-def _setting(value: Any) -> BenchmarkSetting | None:
-    if isinstance(value, Mapping):
-        return setting_from(value)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"setting must be a name or a mapping of its fields, got {value!r:.60}.")
-    return None if value is None else find_setting(value)
 
 
 def _seeds(value: Any) -> tuple[int, ...]:

@@ -76,7 +76,6 @@ class StudyPlan:
         return self.setting.seconds, f"estimate for this setting, {self.setting.hardware}"
 
     def source(self, run: ExperimentRun) -> ExperimentRun | None:
-        """Return the run from whose scorer it starts."""
         return next((other for other in self.runs if other.folder == run.scorer_from), None)
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
@@ -179,18 +178,18 @@ def _runs(
     changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
     if preset is not None and not changed.items() <= preset.options.items():
         budget = f"{budget}; tuned before a component was replaced"
-    source = variant.scorer_from
+    runs, source = folder / "runs", variant.scorer_from
     return [
         ExperimentRun(
             name=f"{variant.label}-s{seed}",
             method=variant.method,
             options=kept | dict(variant.options),
             seed=seed,
-            folder=folder / "runs" / folder_name(variant.label, seed),
+            folder=runs / f"{variant_name(variant.label)}-s{seed}",
             label=variant.label,
             budget=budget,
             start=variant.start,
-            scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
+            scorer_from=None if source is None else runs / f"{variant_name(source)}-s{seed}",
         )
         for seed in study.seeds
     ]
@@ -232,10 +231,7 @@ def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[
     searched = {name for name, option in component_options().items() if option.number or option.search is not None}
     kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *setting.training)}
     parts = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
-    if not parts:
-        return kept
-    decided = recipe(variant.method, **parts)
-    taken = set(decided.options)
+    taken = recipe(variant.method, **parts).options if parts else searched
     return {name: value for name, value in kept.items() if name not in searched or name in taken}
 
 
@@ -245,14 +241,9 @@ def variant_name(label: str) -> str:
     return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
 
 
-def folder_name(label: str, seed: int) -> str:
-    return f"{variant_name(label)}-s{seed}"
-
-
 def study_record(
     plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the content of `study.json`."""
     return {
         "schema": "atwu.study/2",
         "name": plan.study.name,

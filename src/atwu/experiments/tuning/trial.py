@@ -23,6 +23,7 @@ from atwu._cache import short_hash
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
+from atwu.evaluation.registry import find_metric
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor
@@ -67,12 +68,12 @@ def original_result(
     setting: BenchmarkSetting, objective: str, models: Models, executor: Executor, *, folder: Path
 ) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
-    chosen = OBJECTIVES[objective]
-    if not chosen.needs_original:
+    groups = OBJECTIVES[objective].groups
+    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in groups):
         return {}
     measured = {"objective": objective, "setting": _result_fields(setting), **_identity(models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
-    setup = RunContext(models, setting, chosen.groups)
+    setup = RunContext(models, setting, groups)
     return {ORIGINAL: reference_result(executor, setup, ORIGINAL, {}, file)}
 
 

@@ -215,8 +215,6 @@ def plan_tuning(
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Result of tuning."""
-
     searches: Mapping[str, Sequence[SearchResult]]
     """Method or variant -> its search, or its two stages."""
     left_out: Mapping[str, str]

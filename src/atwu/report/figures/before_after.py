@@ -128,7 +128,6 @@ def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
 
 
 def _row(axes: Axes, row: int, one: Series, before: float | None, after: MetricValue) -> None:
-    """Draw one label in a panel."""
     look: dict[str, Any] = {"color": one.colour, "clip_on": False}
     if after.low is not None and after.high is not None:
         axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
@@ -242,7 +241,6 @@ def _gain(before: MetricValue, after: MetricValue) -> float:
 
 
 def _interval(records: Records, label: str, other: str, digits: int) -> str:
-    """Interval of the gain, or an empty text if there is none."""
     found = records.difference(label, other, UQ)
     ends = None if found is None else found.interval()
     return "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"

@@ -205,7 +205,6 @@ def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
 
 
 def _recipe_text(run: Mapping[str, Any]) -> str:
-    """The most important settings of a run."""
     recipe, config = run.get("recipe") or {}, run.get("config") or {}
     parts = [" × ".join(str(recipe[part]) for part in ("weighting", "forget_loss") if recipe.get(part))]
     if recipe.get("retain_loss"):
