@@ -65,10 +65,7 @@ EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
 def run() -> None:
-    """Run the command line. Failures end with one line and exit code 1, or 2 for wrong arguments.
-
-    Set ATWU_DEBUG=1 for a traceback.
-    """
+    """Run the command line; failures end with one line (a traceback with ATWU_DEBUG=1) and exit code 1 or 2."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):

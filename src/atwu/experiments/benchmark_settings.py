@@ -106,11 +106,7 @@ BENCHMARK_SETTINGS: dict[str, BenchmarkSetting] = {}
 
 
 def find_setting(name: str) -> BenchmarkSetting:
-    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`.
-
-    Raises:
-        ValueError: no such setting.
-    """
+    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`."""
     if name.endswith((".yaml", ".yml")):
         return _read(Path(name))
     name = f"people-{name}" if name in SIZES else name

@@ -184,12 +184,7 @@ def run_remotely(
 
 
 def receive_input(path: Path, files: Files) -> None:
-    """Write a model or a file of rows to its path on the driver, unless it already exists there.
-
-    Raises:
-        WorkerError: other contents exist there.
-        OSError: the path is not writable.
-    """
+    """Write a model or a file of rows to its path on the driver, unless the same already exists there."""
     if not path.exists():
         with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():

@@ -86,12 +86,7 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         return next(future for future in futures if future in done)
 
     def collect(self, future: Future[Any], task: Task) -> Any:
-        """Return the value of a finished task.
-
-        Raises:
-            Exception: the error of the task.
-            LostWorkerError: its worker died.
-        """
+        """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
         return future.result()
 
     def run(
@@ -133,11 +128,7 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
             finish(name, value, error)
 
     def run_one(self, name: str, task: Task) -> Any:
-        """Run a single task, and return its value.
-
-        Raises:
-            Exception: the error of the task.
-        """
+        """Run a single task, and return its value or raise its error."""
         waiting, values = [(name, task)], list[Any]()
 
         def finish(name: str, value: Any, error: Exception | None) -> None:

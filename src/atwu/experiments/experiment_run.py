@@ -113,14 +113,7 @@ class ExperimentRun:
         return (self.folder / EVAL_NAME).is_file()
 
     def config(self, setting: BenchmarkSetting, *, scorer_from: Path | None = None) -> UnlearnConfig:
-        """Build the configuration of the run.
-
-        Args:
-            scorer_from: folder of the run whose scorer it starts from; None to check the options without it.
-
-        Raises:
-            ValueError: the options are invalid.
-        """
+        """Build the configuration of the run; without the folder of its scorer (`scorer_from`) only to check the options."""
         options = dict(self.options)
         if scorer_from is not None:
             options["scorer_from"] = str(scorer_from)
@@ -137,12 +130,7 @@ def execute_run(
     folder: Path,
     source: Path | None = None,
 ) -> EvalResult:
-    """Do a run, skipping the parts that are already finished.
-
-    Args:
-        folder: local folder for its files; may differ from the run's own folder.
-        source: local folder of the run whose scorer it starts from.
-    """
+    """Do the unfinished parts of a run in a local folder; `source` is the local folder of the scorer it starts from."""
     if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
         try:

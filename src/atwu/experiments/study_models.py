@@ -142,11 +142,7 @@ def has_retain_only(setting: BenchmarkSetting) -> bool:
 
 
 def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
-    """Return what identifies these rows and models, as plain JSON, independent of paths.
-
-    Args:
-        paired: use the forget rows with preferred answers.
-    """
+    """Return what identifies these rows (`paired`: those with preferred answers) and models, independent of paths."""
     benchmark = models.benchmark
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)

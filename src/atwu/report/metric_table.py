@@ -173,11 +173,7 @@ def tidy(results: Mapping[str, EvalResult]) -> pd.DataFrame:
 
 
 def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
-    """Add `place` and `mark`: equal printed values share a place, and with only two models only one is marked.
-
-    Args:
-        out: models that are not ranked.
-    """
+    """Add `place` and `mark`, without models `out`: equal printed values share a place, of two models one is marked."""
     unranked = frame.reference | frame.label.isin(list(out)) | (frame.told != "") | (frame.direction == "none")
     ranked = frame[~unranked]
     number = ranked.number.astype(float)
@@ -259,12 +255,7 @@ class Table:
         return heads
 
     def cells(self, write: Callable[[Any], Any], missing: Any = "") -> pd.DataFrame:
-        """One row per model, one column per metric.
-
-        Args:
-            write: row of the frame -> cell.
-            missing: cell for a missing number.
-        """
+        """One row per model, one column per metric; `write` makes a cell of a row of the frame."""
         written = pd.Series([write(cell) for cell in self.frame.itertuples()], self.frame.index, dtype=object)
         wide = self.frame.assign(written=written).pivot(index="label", columns=["set", "metric"], values="written")
         wide = wide.reindex(
@@ -273,11 +264,7 @@ class Table:
         return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
-        """Notes needed to read the table, one sentence each, without full stops.
-
-        Args:
-            marks: description of each mark; unused marks are left out.
-        """
+        """Notes needed to read the table, one sentence each without full stop; `marks` describes the marks."""
         said = []
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))

@@ -84,12 +84,7 @@ class Records:
         return [[results[seed] for seed in one if seed in other] for results in (one, other)]
 
     def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
-        """First minus second, every metric, over their common seeds; either may be a reference. Empty without common
-        seeds.
-
-        Raises:
-            ValueError: they were evaluated on different rows.
-        """
+        """First minus second, every metric, over their common seeds; either may be a reference. ValueError for other rows."""
         mine, other = self.paired(first, second)
         return seed_differences(mine, other, list(self.references.values())) if mine else {}
 

@@ -104,11 +104,7 @@ read_run, read_study_record = (partial(_read, kind=kind) for kind in (_Run, _Stu
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
-    """Read `log.jsonl`: lines with a `step` and numbers.
-
-    Raises:
-        ValueError: a line is invalid; the message names it.
-    """
+    """Read `log.jsonl`: lines with a `step` and numbers; a ValueError names the line."""
     found = []
     for number, text in enumerate(file_text(path).split("\n"), start=1):
         if text.strip():

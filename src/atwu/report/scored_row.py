@@ -87,14 +87,7 @@ _INKS: tuple[Rgb, Rgb] = ((0, 0, 0), (255, 255, 255))
 
 
 def background(score: float, *, dark: bool) -> Rgb:
-    """Return the colour of a score.
-
-    Args:
-        dark: True for dark pages and terminals, where high scores are light.
-
-    Returns:
-        Red, green, blue, each 0 to 255.
-    """
+    """Return the colour of a score; on dark pages and terminals high scores are light."""
     stops = _DARK if dark else _LIGHT
     position = level(score) / (LEVELS - 1) * (len(stops) - 1)
     left = min(int(position), len(stops) - 2)

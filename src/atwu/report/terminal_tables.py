@@ -127,11 +127,7 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
 
 
 def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
-    """Table with one row per metric, one column per model, with intervals.
-
-    Args:
-        keys: metrics, in order; all metrics by default, grouped by set.
-    """
+    """Table with one row per metric and one column per model, with intervals; all metrics, grouped by set, by default."""
     table = table_of(results, keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
     counts: dict[str, list[str]] = {}

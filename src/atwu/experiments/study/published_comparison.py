@@ -73,11 +73,7 @@ def published_value(records: Records, metric: str, label: str) -> MetricValue | 
 
 
 def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orderings]:
-    """Compare orderings of methods with the published ones, for labels present in both.
-
-    Returns:
-        Metric -> orderings, for every metric with values of at least two common labels in both.
-    """
+    """Compare orderings of methods with the published ones, for metrics with values of two common labels or more."""
     found: dict[str, Orderings] = {}
     for metric, (_, direction) in COMPARED_METRICS.items():
         published = {
@@ -145,11 +141,7 @@ def orderings(
     *,
     direction: Direction,
 ) -> Orderings:
-    """Compare the orderings of one metric.
-
-    Args:
-        differences: returns our paired difference of two labels, first minus second; None if they were not compared.
-    """
+    """Compare the orderings of one metric; `differences` returns our paired difference of two labels, if there is one."""
     labels = [
         label for label in published if label in ours and math.isfinite(ours[label]) and math.isfinite(published[label])
     ]

@@ -63,11 +63,7 @@ class StudyResult:
 
 
 class PlanExecution:
-    """Does the runs of a plan.
-
-    Args:
-        overwrite: repeat runs that were made with other settings.
-    """
+    """Does the runs of a plan; `overwrite` repeats runs that were made with other settings."""
 
     def __init__(
         self,
@@ -218,11 +214,7 @@ def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
-    """Drop the variants of a plan that its rows do not support, and report them.
-
-    Args:
-        without_rows: keep the plan unchanged if the rows are not available.
-    """
+    """Drop and report the variants that the rows do not support; `without_rows` allows rows that are not available."""
     checked: tuple[str, ...] = ()
     try:
         rows = setting_rows(planned.setting)
@@ -256,12 +248,7 @@ def run_study(
     command: str,
     say: Say = logger.info,
 ) -> StudyResult:
-    """Do unfinished runs, and write table, data and report page of all finished ones.
-
-    Args:
-        whole: plan from `supported_plan`.
-        judging: judge options of each process (`shared_judge`).
-    """
+    """Do unfinished runs of a plan of `supported_plan`, and write table, data and report page of all finished ones."""
     folder, runs = whole.folder, whole.now.runs
     if any(not run.finished for run in runs):
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))

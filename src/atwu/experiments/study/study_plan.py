@@ -135,12 +135,7 @@ def plan(
     presets: str | Path | None = None,
     only: Sequence[str] = (),
 ) -> StudyPlan:
-    """Plan every run and check its options, before any work starts.
-
-    Args:
-        presets: folder with the user's preset files, METHOD.yaml.
-        only: labels of the variants to run; empty for all.
-    """
+    """Plan every run, or the variants `only`, and check its options, before any work starts."""
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
     if unknown := [label for label in only if label not in there]:

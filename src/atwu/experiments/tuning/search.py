@@ -109,11 +109,7 @@ class Search:
         return self.name or f"{self.setting.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:
-        """Return the search with objective, space and first points resolved.
-
-        Args:
-            layers: number of decoder layers of the original model, for RMU's layer index.
-        """
+        """Return the search with objective, space and first points; `layers` are those of the original model, for RMU."""
         parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first
         if space is None:
@@ -138,11 +134,7 @@ class Search:
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
 
     def config(self, point: SearchPoint | None = None) -> UnlearnConfig:
-        """Build the configuration of a trial; without a point, with the shared options only.
-
-        Raises:
-            ValueError: the options are invalid.
-        """
+        """Build the configuration of a trial; without a point, with the shared options only."""
         return run_config(self.setting, self.method, self.run_options(point or {}), seed=self.seed)
 
 

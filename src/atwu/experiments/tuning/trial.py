@@ -106,12 +106,7 @@ def _identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
 
 
 def check_search(search: Search, models: Models) -> None:
-    """Check whether a search can run, before any work starts.
-
-    Raises:
-        NotPossibleError: the rows lack what the method needs.
-        ValueError: the setting lacks rows for the objective, or the options are incompatible.
-    """
+    """Check whether a search can run, before any work; NotPossibleError if the rows lack what the method needs."""
     if RWKU in OBJECTIVES[str(search.objective)].groups and (
         models.benchmark.probes is None or models.benchmark.probes.name != RWKU
     ):
@@ -144,12 +139,7 @@ def compute_objective(
     point: SearchPoint,
     folder: Path,
 ) -> FinishedTrial:
-    """Unlearn with a point and compute the objective.
-
-    Raises:
-        PrunedError: the model is destroyed, or the objective cannot be computed.
-        ValueError: the settings cannot run.
-    """
+    """Unlearn with a point and compute the objective; PrunedError if the model is destroyed or it is undefined."""
     if not (folder / RECORD_NAME).is_file():  # log of a run that was stopped
         shutil.rmtree(folder, ignore_errors=True)
     run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
@@ -187,11 +177,6 @@ class StopDestroyed(TrainerCallback):
         self._last: collections.deque[float] = collections.deque(maxlen=WINDOW)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        """Check a new log.
-
-        Raises:
-            PrunedError: the model is destroyed.
-        """
         if logs is None or "retain_loss" not in logs:
             return
         self._last.append(logs["retain_loss"])

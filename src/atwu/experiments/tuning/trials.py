@@ -143,10 +143,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
 
 
 def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[SearchPoint]) -> list[dict[str, float]]:
-    """Return the points of the first trials: the given ones, completed, then quasi-random ones.
-
-    Sobol points cover the space well for any budget.
-    """
+    """Return the points of the first trials: the given ones, completed, then Sobol points, which cover the space well."""
     from scipy.stats import qmc
 
     given = [*first, *[{}] * (STARTUP_TRIALS - len(first))]

@@ -110,11 +110,7 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
 
 @contextmanager
 def styled(*, salt: str = "") -> Iterator[None]:
-    """Context with the settings under which figures are drawn and saved, independent of the user's.
-
-    Args:
-        salt: makes the ids of a figure unique on a page.
-    """
+    """Settings under which figures are drawn, independent of the user's; `salt` makes the ids of a figure unique."""
     matplotlib = require("matplotlib", extra="report")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()

@@ -69,12 +69,7 @@ def _scatter(
     *,
     origin: tuple[float, float] | None = None,
 ) -> FigureDraft | str:
-    """Draw two metrics.
-
-    Args:
-        labels: x and y metric -> label of their axis.
-        origin: position of the original model by definition, if its own result has no value.
-    """
+    """Draw the two metrics that have `labels`; `origin` is the original model's place if it has no values."""
 
     def point_of(result: EvalResult) -> TradeOffPoint | None:
         x, y = (cell_of(result, key) for key in labels)
@@ -146,11 +141,7 @@ def _scatter(
 def _name_points(
     axes: Axes, names: Mapping[Series, tuple[float, float]], *, avoid: Sequence[tuple[float, float]]
 ) -> None:
-    """Write names next to their points, in this order: close, without overlap, inside the axes.
-
-    Args:
-        avoid: further points that no name should cover.
-    """
+    """Write names next to their points, in this order: close, without overlap, off further points (`avoid`)."""
     points, marks = np.array(list(names.values())), np.array([*names.values(), *avoid])
     for order in (None, "largest"):  # the longest names first if one has no room in the given order
         _, _, texts, lines = require("textalloc", extra="report").allocate(

@@ -20,11 +20,7 @@ _KEEP_TOGETHER = 24
 
 
 def render_template(template: str, *, title: str, **values: Any) -> str:
-    """Render a page; equal values give equal pages.
-
-    Args:
-        values: values of the template; all but `Markup` are escaped.
-    """
+    """Render a page; equal values give equal pages, and all values but `Markup` are escaped."""
     style, script = (
         Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
     )

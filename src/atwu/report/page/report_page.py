@@ -22,11 +22,7 @@ SORT = "Click a column header to sort."
 
 
 def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
-    """Render a report as one self-contained HTML page; equal records give equal pages.
-
-    Args:
-        command: command that creates this page, shown on it.
-    """
+    """Render a report as one self-contained HTML page, with its `command`; equal records give equal pages."""
     every = records.table
     table = every.only(headline_metrics(records))
     return render_template(
@@ -72,11 +68,7 @@ def _warnings(records: Records) -> dict[str, str]:
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
-    """Table with one row per model and one column per metric.
-
-    Args:
-        every: the same with further metrics, hidden at first.
-    """
+    """Table with one row per model and one column per metric, those of `every` that are not in `table` hidden at first."""
     keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
     every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
