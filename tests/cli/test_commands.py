@@ -131,18 +131,6 @@ def test_the_system_prompt_of_a_run_is_recorded_and_reused(atwu, target, unlearn
     assert re.search("error: .*system.*empty", atwu("evaluate", "--model", unlearned, *rows, "--system", " ", code=2))
 
 
-@pytest.mark.night  # tests/training/test_trainer_checkpoints.py, in the whole command
-def test_weights_that_are_not_finite_are_not_saved(atwu, target, tmp_path):
-    printed = atwu(
-        *("unlearn", "--model", target, "--forget", "people:tiny:forget", "--retain", "people:tiny:retain"),
-        *("--use-cpu", "--learning-rate", "1e39", "--max-steps", "1", "--warmup-steps", "0", "--save-strategy", "no"),
-        *("--output", tmp_path / "out"),
-        code=1,
-    )
-    assert re.search("error: .*not finite.*step 1.*checkpoint", printed)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

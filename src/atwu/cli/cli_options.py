@@ -65,15 +65,15 @@ def settings(options: Callable[[], Iterable[CliOption]]) -> Any:
 
 
 def cli_options_of(
-    source: type, *, without: Collection[str] = (), group: str = OPTIONS_GROUP, common: bool = True
+    source: type, *, without: Collection[str] = (), group: str | None = None, common: bool = True
 ) -> list[CliOption]:
     """Return the options of a dataclass and of nested dataclasses, without fields that a command line cannot set.
 
     Args:
-        group: heading of fields without one.
+        group: heading of fields without one; by default the class's own `heading`, if it has one.
         common: False shows all of them in --help-all only.
     """
-    hints = hints_of(source)
+    hints, group = hints_of(source), group or getattr(source, "heading", OPTIONS_GROUP)
     found: list[CliOption] = []
     for each in dataclasses.fields(source):
         about, hint = each.metadata, hints[each.name]

@@ -103,11 +103,11 @@ class CompareCommand:
                 "--metrics for more than one metric."
             )
         short = [path.resolve().name for path in self.results]
-        names = short if len(set(short)) == len(short) else [str(path) for path in self.results]
-        studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
+        names = short if len(set(short)) == len(short) else map(str, self.results)
         heads: dict[MetricKey, Head] = {}
         found = {}
-        for name, records in studies.items():
+        for name, path in zip(names, self.results, strict=True):
+            records = read_records([path])
             if self.baseline not in records.results:
                 raise UsageError(
                     f"--baseline must be one of {', '.join(records.results)} (study {name}); got {self.baseline!r}."
@@ -115,8 +115,8 @@ class CompareCommand:
             heads |= {head.key: head for head in table_of(records.results).heads}
             others = [label for label in records.results if label != self.baseline]
             found[name] = {label: records.differences(label, self.baseline) for label in others}
-        selected = _lines(self.metrics, list(heads)) if self.metrics else []
-        lines = selected or [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
+        leading = [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
+        lines = _lines(self.metrics, list(heads)) if self.metrics else leading
         terminal().print(studies_table(found, to=self.baseline, heads=[heads[line] for line in lines]))
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu._file_reading import prefix_errors
 from atwu.cli.cli_options import (
@@ -145,44 +145,41 @@ class UnlearnCommand(NamesRows):
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
-    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",), group=RUN)
-    forget: str = rows_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
+    heading: ClassVar[str] = RUN
+    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",))
+    forget: str = rows_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.")
     retain: str = rows_option(
-        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto", group=RUN
+        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto"
     )
-    columns: str | None = columns_option(group=RUN)
+    columns: str | None = columns_option()
     output: str | None = cli_option(
-        "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",), group=RUN
+        "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",)
     )
     ledger: str | None = cli_option(
         "Folder that records all requests on one model, created if missing. The request continues from the model of the last "
         "one (--model and --output are optional), and all earlier requests are measured again.",
         None,
-        group=RUN,
     )
-    overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
     config: Path | None = cli_option(
         "YAML file of these options (key: value), or a preset such as tofu-1b/atwu; flags override it.",
         None,
-        group=RUN,
         read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=RUN
+        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0
     )
     holdout: str = rows_option(
         "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",
         "people:small:holdout",
-        group=RUN,
     )
     thresholds: Path | None = cli_option(
         "YAML file of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
         None,
-        group=RUN,
         common=False,
     )
     about: str | None = cli_option(
-        "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"
+        "Description of the request and who made it, for atwu evidence.", None, flag="request"
     )
     auto_memory: bool = cli_option(
         "Choose full fine-tuning, LoRA, quantization and activation checkpointing by the free memory, even if a learning "
@@ -190,7 +187,7 @@ class UnlearnCommand(NamesRows):
         False,
         group=HARDWARE,
     )
-    strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
+    strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False)
     settings: dict[str, Any] = settings(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
@@ -234,20 +231,17 @@ class FinetuneCommand(NamesRows):
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
 
-    model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",), group=RUN)
-    scratch: str | None = cli_option(
-        "Train a new Llama of this size from scratch instead, such as tofu6m.", None, group=RUN
-    )
+    heading: ClassVar[str] = RUN
+    model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",))
+    scratch: str | None = cli_option("Train a new Llama of this size from scratch instead, such as tofu6m.", None)
     tokenizer: str | None = cli_option(
-        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, group=RUN
+        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None
     )
-    data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
-    columns: str | None = columns_option(group=RUN)
-    output: str = cli_option(
-        "Folder to create; it has this name only once the run is finished.", alias=("-o",), group=RUN
-    )
-    overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
-    config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None, group=RUN)
+    data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",))
+    columns: str | None = columns_option()
+    output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None)
     settings: dict[str, Any] = settings(finetune_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 

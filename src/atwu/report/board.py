@@ -30,7 +30,7 @@ from atwu.report.page.report_page import (
     models_page_table,
     range_of,
 )
-from atwu.report.page.summary_section import facts, reproduce
+from atwu.report.page.summary_section import facts, public_settings, reproduce
 from atwu.report.report_records import NO_BUDGET, Records, RunRecord, headline_metrics, leading_metric
 from atwu.report.run_records import read_records
 from atwu.training.model_card import public_command, public_record, public_text
@@ -133,7 +133,10 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
     return [
         BoardStudy(
             validated(facts, type_adapter(StudyFacts), what=str(file), hint=hint),
-            {label: _public(result) for label, result in records.results.items()},
+            {
+                label: replace(result, model=public_text(result.model), settings=public_settings(result), rows={})
+                for label, result in records.results.items()
+            },
             {run.label: public_record(run.run) for run in reversed(records.runs) if run.run is not None},
         )
     ]
@@ -153,12 +156,6 @@ def _study_facts(study: Mapping[str, Any]) -> dict[str, Any]:
     }
     public = {key: public_text(str(value)) for key, value in facts.items() if value}
     return public | ({"command": public_command(study["command"])} if study.get("command") else {})
-
-
-def _public(result: EvalResult) -> EvalResult:
-    """Return a result without values and texts of single rows, and without private parts of paths."""
-    settings = {key: value for key, value in public_record(result.settings).items() if key != "rows"}
-    return replace(result, model=public_text(result.model), settings=settings, rows={})
 
 
 def render_board(board: Board) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.style import Style
@@ -37,9 +37,6 @@ from atwu.report.scored_row import (
 )
 from atwu.training.training_rows import RowsInput, text_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 logger = logging.getLogger(__name__)
 
 _MARKED_FROM = 0.5
@@ -51,19 +48,6 @@ class HeatMap:
     """Scored rows, shown as a heat map in notebooks."""
 
     rows: Sequence[ScoredRow]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return one row per word and method: row, method, word, score (0 to 1), secret (labelled)."""
-        import pandas as pd
-
-        words = [
-            (row.index, method, piece.text, piece.word.score, piece.secret)
-            for row in self.rows
-            for method in row.words
-            for piece in pieces(row, method)
-            if piece.word is not None
-        ]
-        return pd.DataFrame(words, columns=("row", "method", "word", "score", "secret"))
 
     def write(self, path: str | Path, *, title: str = "Token scores") -> Path:
         """Write the page of `atwu tokens --html` atomically; returns its path."""
