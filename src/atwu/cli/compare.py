@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError, cli_option
-from atwu.cli.shared import note, say, terminal, warn
+from atwu.cli.shared import note, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
@@ -34,11 +34,9 @@ class CompareCommand:
     baseline: str | None = cli_option("Show paired differences to this model (its name in the table).", None)
     metrics: str | None = cli_option("Metrics to show, comma-separated, such as forget:J_W,UQ.", None)
     everything: bool = cli_option("Show every metric instead of the main ones.", False, flag="all")
-    form: str = cli_option("Output format.", "table", flag="format", choices=("table", "markdown"))
 
     def run(self) -> None:
         from atwu.evaluation.result import read_result
-        from atwu.report.export_formats import panel_markdown
         from atwu.report.metric_table import PANEL, table_of
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
@@ -59,8 +57,6 @@ class CompareCommand:
         else:
             loaded = _named([(path, read_result(path)) for path in self.results])
             _same_settings(loaded)
-        if self.baseline is not None and self.form != "table":
-            raise UsageError(f"--baseline prints a table; omit --format {self.form} or --baseline.")
         if self.metrics and self.everything:
             raise UsageError("--metrics and --all exclude each other; give one of them.")
         known = table_of(loaded).keys
@@ -81,8 +77,6 @@ class CompareCommand:
                     f"Differences of metrics relative to a reference model need its result: add "
                     f"{', '.join(sorted(lacking))} (in a study: FOLDER/references/NAME/eval.json)."
                 )
-        elif self.form == "markdown":
-            say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))
         else:
             terminal().print(panel_table(loaded, keys=None if self.everything else lines))
         models_by_warning: dict[str, list[str]] = {}
@@ -97,7 +91,7 @@ class CompareCommand:
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import studies_table
 
-        if self.baseline is None or self.form != "table" or self.everything:
+        if self.baseline is None or self.everything:
             raise UsageError(
                 "studies have different rows: give --baseline NAME for the differences in each study, and "
                 "--metrics for more than one metric."

@@ -58,7 +58,6 @@ class BenchmarkSetting:
     target: str | FinetunedTarget
     """Original model: folder or Hub name, or how to train it."""
     retain_only: str | None = None
-    """A retain-only model, if one is published."""
     presets: str | None = None
     """Setting whose tuned values are used; by default its own name."""
     train_retain_only: bool = True
@@ -102,7 +101,6 @@ class BenchmarkSetting:
 
 FILE = Path(__file__).with_name("benchmark_settings.yaml")
 BENCHMARK_SETTINGS: dict[str, BenchmarkSetting] = {}
-"""Built-in settings, by name."""
 
 
 def find_setting(name: str) -> BenchmarkSetting:

@@ -56,7 +56,6 @@ CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
 
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
-"""Reference models that runs are compared with."""
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
@@ -102,7 +101,6 @@ class ExperimentRun:
     label: str = ""
     """Row of the table that it belongs to."""
     budget: str = ""
-    """How its values were tuned."""
     start: str | None = None
     """`retain-only` to start from that model instead of the target."""
     scorer_from: Path | None = None

@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 class Models:
     benchmark: Benchmark
     target: str
-    """Original model: folder or Hub name."""
     retain_only: str | None
 
 

@@ -50,7 +50,6 @@ class StudyFacts:
 
     benchmark: Words
     model: Words
-    """The original model."""
     command: Words
     """Command lines that give these results."""
     budget: Words = NO_BUDGET

@@ -11,12 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.weight_trace import Trace
 from atwu.report.metric_table import (
+    DATA,
     HEADLINE,
     LEADING_METRICS,
     REFERENCE_MODELS,
@@ -47,14 +50,12 @@ class RunRecord:
     log: tuple[Mapping[str, Any], ...] = ()
     """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
     trace: Trace | None = None
-    """Word scores during the run."""
 
 
 @dataclass(frozen=True)
 class Records:
     title: str
     references: Mapping[str, EvalResult]
-    """`original` and `retain-only`, if they were evaluated."""
     runs: tuple[RunRecord, ...]
     study: Mapping[str, Any] = field(default_factory=dict)
     """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished.
@@ -120,6 +121,16 @@ class Records:
     @cached_property
     def table(self) -> Table:
         return table_of(self.results)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All numbers of all models, one per row, means over seeds: label, set, metric, value, low, high and more."""
+        return self.table.frame[list(DATA)]
+
+    def _repr_html_(self) -> str:
+        table = report_table(self)
+        cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
+        cells.columns = [head.text for head in table.heads]
+        return str(cells.rename_axis("method").to_html())
 
 
 _LONGEST = 100

@@ -9,7 +9,6 @@ may write more, and files of schema /1 are converted when read.
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,14 +25,10 @@ from atwu._file_reading import file_text, parse_json, printable, read_upgraded_j
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
-from atwu.report.metric_table import DATA, REFERENCE_MODELS
-from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons, report_table
-from atwu.report.terminal_tables import headline_table
+from atwu.report.metric_table import REFERENCE_MODELS
+from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons
 from atwu.training.model_card import public_text
 from atwu.training.run_folder import LOG_NAME
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 StepCount = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -117,29 +112,7 @@ Part = tuple[str, dict[str, Any], list[RunRecord]]
 """Name and `study.json` of a study, which are empty for other runs, and the runs."""
 
 
-class FinishedRuns(Records):
-    """Records that show themselves as text, data frame and HTML."""
-
-    def summary(self) -> str:
-        """The headline table, for a terminal of 80 columns, without colours."""
-        from rich.console import Console
-
-        console = Console(width=80, no_color=True, record=True, file=io.StringIO())
-        console.print(headline_table(self))
-        return console.export_text()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """All numbers of all models, one per row, means over seeds: label, set, metric, value, low, high and more."""
-        return self.table.frame[list(DATA)]
-
-    def _repr_html_(self) -> str:
-        table = report_table(self)
-        cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
-        cells.columns = [head.text for head in table.heads]
-        return str(cells.rename_axis("method").to_html())
-
-
-def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> FinishedRuns:
+def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Records:
     """Read runs.
 
     Args:
@@ -185,7 +158,7 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Fi
                 "into folders of different names."
             )
     names = ", ".join(path.name for path in map(Path, paths))
-    return FinishedRuns(title or str(about.get("title") or names), references, every, about)
+    return Records(title or str(about.get("title") or names), references, every, about)
 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> Part:

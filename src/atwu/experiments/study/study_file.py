@@ -32,8 +32,6 @@ _SWITCHES = {"presets": True, "trace": True, "probe": False}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One variant: a row of the study's table."""
-
     label: str
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -25,7 +25,6 @@ LOSS_COMPONENTS = {
     "mean_score": "mean token weight",
     "selected": "share of weights above ½",
 }
-"""Name in the log -> title."""
 _POINTS = 900
 """Maximum number of points of all lines in a panel."""
 _WIDE = 30.0
