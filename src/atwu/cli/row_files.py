@@ -15,7 +15,7 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.data.schema import Example, Span
+    from atwu.data.schema import Example
 
 ORIGINAL_MODEL = "Original model: folder, Hub name, smollm2, or a .gguf file."
 LIMIT = "Maximum number of rows, evenly spaced. Default: all rows."
@@ -227,6 +227,7 @@ class AnnotateCommand(_WritesRows):
     judging: Annotator
 
     def rows(self) -> Sequence[Example] | None:
+        from atwu.data.key_token_spans import key_token_spans
         from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
 
@@ -236,7 +237,8 @@ class AnnotateCommand(_WritesRows):
             if self.judging.estimate:
                 say("offline: nothing to send")
                 return None
-            annotated = annotate_by_rule(open_rows(self.data, limit=self.limit), _rule_spans)
+            rows = open_rows(self.data, limit=self.limit)
+            annotated = annotate_by_rule(rows, lambda row: key_token_spans(replace(row, forget_spans=None)))
         else:
             asker = open_asker(self.judging, what="annotator")
             rows = open_rows(self.data, limit=self.limit)
@@ -251,9 +253,3 @@ class AnnotateCommand(_WritesRows):
             say(f"  {row.question} {text}".rstrip())
         say(annotated)
         return annotated.rows
-
-
-def _rule_spans(row: Example) -> tuple[Span, ...]:
-    from atwu.data.key_token_spans import key_token_spans
-
-    return key_token_spans(replace(row, forget_spans=None))

@@ -142,15 +142,18 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
+        from atwu.experiments.published import published_table
         from atwu.experiments.study.published_comparison import (
             compare_orderings,
             comparison_table,
-            load_comparison,
             ordering_table,
         )
+        from atwu.report.run_records import read_records
 
-        records, published = load_comparison(self.folder, self.table)
-        console = terminal()
+        records = read_records([self.folder])
+        if (name := self.table or records.study.get("published")) is None:
+            raise ValueError("this study names no published table; give one with --table.")
+        published, console = published_table(str(name)), terminal()
         console.print(comparison_table(records, published))
         for metric, found in compare_orderings(records, published).items():
             console.print(ordering_table(metric, found))

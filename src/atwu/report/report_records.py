@@ -70,11 +70,6 @@ class Records:
     def of(self, label: str) -> tuple[RunRecord, ...]:
         return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
 
-    def shared_seeds(self, first: str, second: str) -> list[int | None]:
-        """Seeds for which both labels have a run."""
-        other = {run.seed for run in self.of(second)}
-        return [run.seed for run in self.of(first) if run.seed in other]
-
     def paired(self, first: str, second: str) -> list[list[EvalResult]]:
         """The results of two labels over their common seeds; a reference model is paired with every seed."""
         one, other = ({run.seed: run.result for run in self.of(label)} for label in (first, second))

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -20,10 +19,9 @@ from scipy.stats import kendalltau
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number
-from atwu.experiments.published import PublishedTable, published_table
+from atwu.experiments.published import PublishedTable
 from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
-from atwu.report.run_records import read_records
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
@@ -52,15 +50,6 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 or were not compared; `within noise`: the interval includes 0, or there is no interval."""
 Interval = tuple[float, float, float]
 """Difference with the ends of its paired interval; the ends are NaN without an interval."""
-
-
-def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
-    """Read a finished study and the published table to compare with, by default the one that the study names."""
-    records = read_records([folder])
-    name = table or records.study.get("published")
-    if name is None:
-        raise ValueError("this study names no published table; give one with --table.")
-    return records, published_table(str(name))
 
 
 def metric_key(metric: str, label: str) -> MetricKey:

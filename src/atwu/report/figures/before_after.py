@@ -205,7 +205,10 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         }
         axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
         axes.plot(ends[1], row, **look, label=label)
-        gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
+        found = records.difference(label, other, UQ)
+        ends_of = None if found is None else found.interval()
+        gain = f"{_gain(before, after):+.{after.digits}f}"
+        interval = "" if ends_of is None else f"[{', '.join(f'{end:+.{after.digits}f}' for end in ends_of)}]"
         for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
             axes.annotate(
                 word,
@@ -238,9 +241,3 @@ def _parts(records: Records, label: str) -> tuple[str, ...]:
 
 def _gain(before: MetricValue, after: MetricValue) -> float:
     return _value(after) - _value(before)
-
-
-def _interval(records: Records, label: str, other: str, digits: int) -> str:
-    found = records.difference(label, other, UQ)
-    ends = None if found is None else found.interval()
-    return "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"

@@ -46,7 +46,7 @@ def _environment() -> Environment:
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    environment.filters.update(subscripts=_subscripts, clipped=_clipped)
+    environment.filters["subscripts"] = _subscripts
     environment.globals.update(
         level=level,
         percent=percent_of_score,
@@ -54,21 +54,16 @@ def _environment() -> Environment:
         runs=runs,
         auroc=word_auroc,
         keep_together=_KEEP_TOGETHER,
-        colour_levels=[[_colours(step, dark=dark) for dark in (False, True)] for step in range(LEVELS)],
+        colour_levels=[
+            [{"paper": css(paper), "ink": css(ink(paper))} for paper in papers]
+            for papers in (
+                [background(step / (LEVELS - 1), dark=dark) for dark in (False, True)] for step in range(LEVELS)
+            )
+        ],
     )
     return environment
-
-
-def _colours(step: int, *, dark: bool) -> dict[str, str]:
-    paper = background(step / (LEVELS - 1), dark=dark)
-    return {"paper": css(paper), "ink": css(ink(paper))}
 
 
 def _subscripts(text: str) -> Markup:
     """Format the subscripts of metrics: J_W, ES Δ."""
     return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text)))))
-
-
-def _clipped(text: str, length: int) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= length else f"{plain[: length - 1].rstrip()}…"

@@ -105,9 +105,9 @@ def _apart(records: Records, tied: Sequence[str], other: str, key: MetricKey, di
     apart = interval[0] > 0 or interval[1] < 0
     verdict = "excludes zero" if apart else "does not exclude zero: not significantly different on these rows"
     to = f" to {tied[0]}" if len(tied) > 1 else ""
-    seeds = records.shared_seeds(tied[0], other)
-    partly = any(len(seeds) < len(records.of(label)) for label in (tied[0], other))
-    over = f" over the seeds that both have ({', '.join(map(str, seeds))})" if partly else ""
+    first, second = ([run.seed for run in records.of(label)] for label in (tied[0], other))
+    shared = ", ".join(str(seed) for seed in first if seed in second)
+    over = "" if first == second else f" over the seeds that both have ({shared})"
     return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
 
 
