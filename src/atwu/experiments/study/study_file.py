@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -185,24 +186,20 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     if unlisted:
         raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r:.60}.")
     found = []
-    for variant in base:
-        for combination in itertools.product(*vary.values()):
-            changes = dict(zip(vary, combination, strict=True))
-
-            def labelled(of: str, changes: Mapping[str, Any] = changes) -> str:
-                parts = [of] if len(base) > 1 or not changes else []
-                return ", ".join(parts + [f"{name}={_short(value)}" for name, value in changes.items()])
-
-            source = None if variant.scorer_from is None else labelled(variant.scorer_from)
-            options = {**variant.options, **changes}
-            found.append(replace(variant, label=labelled(variant.label), options=options, scorer_from=source))
-    labels = [variant.label for variant in found]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    reserved = sorted(set(labels) & set(REFERENCE_MODELS))
-    if reserved:
-        raise ValueError(f"label {reserved[0]!r} is reserved for a reference model; choose another one.")
-    if twice:
-        raise ValueError(f"two variants have the label {twice[0]!r}; give one of them another label.")
+    for variant, combination in itertools.product(base, itertools.product(*vary.values())):
+        changes = dict(zip(vary, combination, strict=True))
+        varied = [f"{name}={_short(value)}" for name, value in changes.items()]
+        label, source = (
+            of and ", ".join([of, *varied] if len(base) > 1 or not changes else varied)
+            for of in (variant.label, variant.scorer_from)
+        )
+        options = {**variant.options, **changes}
+        found.append(replace(variant, label=str(label), options=options, scorer_from=source))
+    for label, count in Counter(variant.label for variant in found).items():
+        if label in REFERENCE_MODELS:
+            raise ValueError(f"label {label!r} is reserved for a reference model; choose another one.")
+        if count > 1:
+            raise ValueError(f"two variants have the label {label!r}; give one of them another label.")
     sources = {variant.label: variant.scorer_from for variant in found}
     for label, source in sources.items():
         if source is None:
@@ -236,18 +233,17 @@ def _variant(entry: Any) -> Variant:
 def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
     """Return the variants, with labels made of method and differing options for those without one."""
     found = []
-    for variant in variants:
-        own = _as_written(variant)
-        others = [_as_written(other) for other in variants if other.method == variant.method and not other.label]
+    written: list[dict[str, Any]] = []
+    for each in variants:
+        links = {"scorer_from": each.scorer_from, "start": each.start}
+        written.append({**each.options} | {name: value for name, value in links.items() if value is not None})
+    for variant, own in zip(variants, written, strict=True):
+        alike = (each.method == variant.method and not each.label for each in variants)
+        others = list(itertools.compress(written, alike))
         apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
         more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
         found.append(variant if variant.label else replace(variant, label=variant.method + more))
     return found
-
-
-def _as_written(variant: Variant) -> dict[str, Any]:
-    own = {"scorer_from": variant.scorer_from, "start": variant.start}
-    return {**variant.options} | {name: value for name, value in own.items() if value is not None}
 
 
 def _short(value: Any) -> str:
