@@ -96,11 +96,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def run_cli(words: Sequence[str]) -> None:
-    """Run the command with the given arguments.
-
-    Raises:
-        UsageError: there is no such command, or an argument is wrong.
-    """
+    """Run the command with the given arguments; a UsageError says which one is wrong."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # logs missing features when imported
     name, rest = _split(words)
     if name in COMMANDS.keys() - DISTRIBUTED and (several := os.environ.get("WORLD_SIZE", "1")) != "1":

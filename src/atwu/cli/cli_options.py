@@ -114,16 +114,7 @@ def values_of(command: Any, *names: str) -> dict[str, Any]:
 
 
 def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
-    """Parse a command from arguments and from the YAML given with --config; flags override the YAML.
-
-    Args:
-        command: a dataclass, see `atwu.cli.cli_options`.
-
-    Raises:
-        UsageError: an unknown option, an invalid value, or a missing one.
-        ValueError: the YAML is not a flat mapping of options.
-        SystemExit: help was requested.
-    """
+    """Parse a command, a dataclass, from arguments and the YAML given with --config; flags override the YAML."""
     help_flags = {"-h", "--help", "--help-all"}.intersection(words)
     if help_flags:
         print(help_text(command, name=name, everything="--help-all" in help_flags), end="")

@@ -76,14 +76,7 @@ def _asked(row: Example) -> tuple[str, str]:
 def prepare_models(
     setting: BenchmarkSetting, *, seed: int = 0, with_retain_only: bool = True, say: Say = logger.info
 ) -> Models:
-    """Return the rows and models of a setting; trains models that are not cached.
-
-    Args:
-        with_retain_only: also the retain-only model, if the setting has one.
-
-    Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not available.
-    """
+    """Return rows and models of a setting (with the retain-only one, if any); models not in the cache are trained."""
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
         return Models(benchmark, setting.target, setting.retain_only if with_retain_only else None)

@@ -111,10 +111,6 @@ def read_board(paths: Sequence[str | Path]) -> Board:
     Args:
         paths: files of this schema, and folders that `atwu report` reads. A folder without `study.json` needs a
             `board.yaml` with the fields of `StudyFacts`; its fields replace those of a `study.json`.
-
-    Raises:
-        FileNotFoundError: a path does not exist, or contains no finished run.
-        ValueError: a file is damaged; the message names it and the key.
     """
     return Board(tuple(study for path in map(Path, paths) for study in _studies(path)))
 

@@ -112,9 +112,6 @@ def score_rows(
         scores: displayed label -> name of a weighting; by default every score that can be computed, except labels.
         retain: retain rows, for the scores that count tokens of retain answers.
         auxiliary: SU-LLM's two models, for its selection.
-
-    Raises:
-        ValueError: an unknown score, or one that needs a missing scorer, labels or retain rows.
     """
     there = weighting_scores.met_needs(
         scorer=scorer is not None,
@@ -192,10 +189,7 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     """Render all rows as one HTML page with a legend, and controls for methods, threshold and numbers.
 
     The page follows the reader's light or dark setting, prints, and works without JavaScript, on phones and with screen
-    readers, which read each word followed by its score from 0 to 100.
-
-    Returns:
-        A complete HTML document without external references.
+    readers, which read each word followed by its score from 0 to 100. It has no external references.
     """
     methods = methods_of(rows)
     found = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}

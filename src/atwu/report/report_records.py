@@ -138,11 +138,7 @@ def report_table(records: Records, keys: Sequence[MetricKey] | None = None) -> T
 
 
 def headline_metrics(records: Records) -> list[MetricKey]:
-    """Metrics of the headline table, the most important one first.
-
-    These are the paper's panel, then utility, membership inference, learned scores and RWKU's difference; all metrics
-    if none of these is available.
-    """
+    """Metrics of the headline table (all, if it has none of them), the one that ranks methods first."""
     there, decisive = records.table.keys, leading_metric(records)
     panel = [key for group in HEADLINE for key in [key for key in group if key in there][:1]] or there
     return sorted(panel, key=lambda key: key != decisive)

@@ -161,14 +161,7 @@ def differences_table(
     keys: Sequence[MetricKey] | None = None,
     found: Mapping[str, Mapping[MetricKey, Estimate]] | None = None,
 ) -> SplitTable:
-    """Table of every model minus a reference model, with paired intervals; those that exclude zero are bold.
-
-    Args:
-        found: precomputed differences, for means over seeds without single rows.
-
-    Raises:
-        ValueError: the models were evaluated on different rows.
-    """
+    """Table of every model minus one, with paired intervals; `found`: differences that were computed before."""
     if found is None:
         base, others = results[to], list(results.values())
         found = {name: paired_differences(result, base, others) for name, result in results.items() if name != to}
@@ -183,13 +176,7 @@ def differences_table(
 def studies_table(
     studies: Mapping[str, Mapping[str, Mapping[MetricKey, Estimate]]], *, to: str, heads: Sequence[Head]
 ) -> SplitTable:
-    """Differences to one model in every study, and their mean if all studies have the model and the metric.
-
-    Args:
-        studies: name of a study -> model -> metric -> difference, as from
-            `atwu.report.run_records.Records.paired_differences`.
-        heads: the metrics, in order.
-    """
+    """Differences (study -> model -> metric) to one model in every study, and their mean if all studies have it."""
     keys = {head.key for head in heads}
     models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
     rows = []

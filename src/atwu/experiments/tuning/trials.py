@@ -57,9 +57,6 @@ def run_search(
         trial_function: runs one trial; picklable, unless trials run in this process.
         what: definition, which must match that of a search with the same name in the storage.
         needs: local models and files of rows that trials read.
-
-    Raises:
-        Exception: the error of a trial; the search can be continued.
     """
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState

@@ -66,10 +66,7 @@ FACTOR = 5.0
 def second_stage(
     first: SearchResult, setting: BenchmarkSetting, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
 ) -> Search:
-    """Return the search for the learning rate alone, with all other values from the first stage's best trial.
-
-    Its first trial uses the first stage's learning rate; the objective is the setting's by default.
-    """
+    """Return the search for the learning rate alone, from the first stage's rate on, with its other best values."""
     assert first.best is not None
     options = first.search.run_options(first.best.point)
     # A larger first stage may find another best point, which gives another second-stage search.
