@@ -190,6 +190,11 @@ def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
         assert words in printed
     names = {path.name for path in (tmp_path / "demo").iterdir()}
     assert {"tokens.html", "eval_original.json", "eval_retain-only.json", "eval_wga.json", "atwu"} <= names
+    (tmp_path / "runs" / "atwu").mkdir(parents=True)
+    (tmp_path / "runs" / "atwu" / "run.json").write_text("a finished run")
+    refused = run_here("demo", "--size", "tiny", "--output", tmp_path / "runs")
+    assert re.search(r"runs/atwu .*demo.*--output", str(refused.exception))
+    assert [path.name for path in (tmp_path / "runs").rglob("*")] == ["atwu", "run.json"]
 
 
 @pytest.mark.night

@@ -175,7 +175,7 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
             found = word_auroc(row, method)
             line = Text()
             for piece in pieces(row, method):
-                line.append_text(_tile(piece, dark=dark) if coloured else Text(_marked(piece)))
+                line.append_text(_shown(piece, coloured=coloured, dark=dark))
             grid.add_row(
                 Text(printable(method)), Text("" if found is None else str(percent_of_score(found)), "dim"), line
             )
@@ -193,30 +193,30 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     """
     methods = methods_of(rows)
     found = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
-    known = {method: [value for value in values if value is not None] for method, values in found.items()}
     return render_template(
         "heatmap.html",
         title=title,
         rows=rows,
         methods=methods,
         annotated=any(row.forget_spans is not None for row in rows),
-        aurocs={method: values for method, values in known.items() if values},
+        aurocs={
+            method: known
+            for method, values in found.items()
+            if (known := [each for each in values if each is not None])
+        },
     )
 
 
-def _tile(piece: Piece, *, dark: bool) -> Text:
-    """Format a piece with its background, for terminals with colour."""
-    if piece.word is None or piece.word.score is None:
-        return Text(piece.text, Style(underline=piece.secret))
-    paper = background(piece.word.score, dark=dark)
-    return Text(piece.text, Style(color=css(ink(paper)), bgcolor=css(paper), underline=piece.secret))
-
-
-def _marked(piece: Piece) -> str:
-    """Format a piece for terminals without colour: [word:93], with _word_ for a labelled word."""
-    text = f"_{piece.text}_" if piece.secret else piece.text
+def _shown(piece: Piece, *, coloured: bool, dark: bool) -> Text:
+    """Format a piece: with its background, or without colour as [word:93], with _word_ for a labelled word."""
     score = None if piece.word is None else piece.word.score
-    return text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]"
+    if not coloured:
+        text = f"_{piece.text}_" if piece.secret else piece.text
+        return Text(text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]")
+    if score is None:
+        return Text(piece.text, Style(underline=piece.secret))
+    paper = background(score, dark=dark)
+    return Text(piece.text, Style(color=css(ink(paper)), bgcolor=css(paper), underline=piece.secret))
 
 
 def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:

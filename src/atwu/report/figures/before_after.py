@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
 from atwu.evaluation.result import MetricValue
@@ -41,12 +40,10 @@ _ROOMY = 12
 """Number of labels above which rows are closer together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One attack and one measure."""
+class Panel(NamedTuple):
+    """Metric without and under one attack."""
 
     before: str
-    """Metric without the attack."""
     after: str
 
     @property
@@ -197,12 +194,7 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         one, (other, before, after) = styles[label], pairs[label]
         ends = [_value(before), _value(after)]
         axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
-        look: dict[str, Any] = {
-            "color": one.colour,
-            "marker": one.marker,
-            "clip_on": False,
-            "zorder": one.order + 1,
-        }
+        look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
         axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
         axes.plot(ends[1], row, **look, label=label)
         found = records.difference(label, other, UQ)
