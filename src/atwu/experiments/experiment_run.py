@@ -140,9 +140,8 @@ def execute_run(
         finally:
             clear_device_cache(garbage_collection=True)
         write_json(folder / TIMING_NAME, seconds | {"measure": round(time.perf_counter() - start, 2)})
-        (folder / MANIFEST_NAME).unlink(
-            missing_ok=True
-        )  # the manifest is written last and marks the folder as finished
+        # The manifest is written last and marks the folder as finished.
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
         result.write(folder / EVAL_NAME)
     if not setup.keep_models:
         drop_weights(folder)
