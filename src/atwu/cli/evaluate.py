@@ -135,8 +135,8 @@ class EvaluateCommand(NamesRows):
         present += [self.probes.partition(":")[0]] if self.probes else []
         named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         wanted = "all" if self.everything else named
-        references = {"original": self.original, "retain-only": self.retain_only}
-        references = {role: name for role, name in references.items() if name is not None}
+        compared = {"original": self.original, "retain-only": self.retain_only}
+        references = {role: name for role, name in compared.items() if name is not None}
         names = selected_metrics(
             wanted,
             sets=present,
