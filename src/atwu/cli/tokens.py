@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._files import check_writable
+from atwu._files import check_writable, write_text
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import (
     DEVICE,
@@ -100,7 +100,7 @@ class TokensCommand(ReadsRows):
     def run(self) -> None:
         from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
-        from atwu.report.heatmap import HeatMap, render_terminal, score_rows
+        from atwu.report.heatmap import render_html, render_terminal, score_rows
 
         self.check()
         scorer = find_scorer(self.model)
@@ -129,7 +129,8 @@ class TokensCommand(ReadsRows):
         )
         render_terminal(scored[: self.rows], terminal())
         if self.html is not None:
-            say(f"written: {HeatMap(scored).write(self.html, title=f'Token scores of {self.model}')}")
+            write_text(self.html, render_html(scored, title=f"Token scores of {self.model}"))
+            say(f"written: {self.html}")
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu._file_reading import printable
-from atwu._files import write_text
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import weighting_scores
@@ -48,11 +46,6 @@ class HeatMap:
     """Scored rows, shown as a heat map in notebooks."""
 
     rows: Sequence[ScoredRow]
-
-    def write(self, path: str | Path, *, title: str = "Token scores") -> Path:
-        """Write the page of `atwu tokens --html` atomically; returns its path."""
-        write_text(path, render_html(self.rows, title=title))
-        return Path(path)
 
     def _repr_html_(self) -> str:
         return fragment("notebook.html", rows=self.rows)
