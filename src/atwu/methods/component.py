@@ -330,13 +330,13 @@ class PreserveLoss(Loss):
 
 
 class ReplacementLoss(Loss):
-    """Base class of losses that teach what is said instead: another answer to each forget question."""
+    """Base class of losses on what is said instead: another answer to each forget question."""
 
     replacement_weight: float = number(
         1.0,
         symbol="ρ",
         search=Range(0.1, 5.0),
-        help="rho: factor on the replacement loss; larger teaches the other answer faster",
+        help="rho: factor on the replacement loss; larger learns the other answer faster",
     )
 
     def values(self, logps: Tensor, mask: Tensor) -> Tensor:
