@@ -102,7 +102,6 @@ class Encoder:
         """Encode one row.
 
         Args:
-            example: the row.
             where: location of the row, the prefix of error messages; by default its question.
         """
         where = where or f"row with question {example.question[:60]!r}"
@@ -169,7 +168,6 @@ class Encoder:
         """Return the token ids that generation starts from: those before the answer as in training, then the prefill.
 
         Args:
-            example: the row.
             prefill: text that the answer starts with. Trailing spaces are dropped, since they belong to the next token.
                 Text that the prompt already ends with (such as `Answer:` in the plain form) is not repeated.
         """

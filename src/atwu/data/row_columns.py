@@ -40,7 +40,6 @@ ROW_FIELDS = (
     "paraphrased_answer",
     "subject",
 )
-"""All columns that a row can have."""
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
 """Name of a speaker in ShareGPT's rows -> role; other names are roles already."""

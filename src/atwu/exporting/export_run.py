@@ -269,7 +269,6 @@ def _check_config(one: Any, other: Any) -> None:
 
 
 def _next_commands(model: Path, source: Source, form: str, forget: str | None) -> tuple[str, ...]:
-    """Return the commands to run next."""
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (

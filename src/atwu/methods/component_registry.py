@@ -140,21 +140,13 @@ def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any
 
 
 def register_forget_loss(name: str, loss: type[ForgetLoss] | Callable[..., Any]) -> None:
-    """Add a forget loss: a subclass of `ForgetLoss`, or a plain function.
-
-    Raises:
-        ValueError: the name is taken or invalid, or an option has another type in another component.
-    """
+    """Add a forget loss: a subclass of `ForgetLoss`, or a plain function."""
     made = loss if isinstance(loss, type) else _forget_loss_of(loss)
     _add("forget loss", name, made, FORGET_LOSSES, ForgetLoss)
 
 
 def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
-    """Add a retain loss.
-
-    Raises:
-        ValueError: the name is taken or invalid, or an option has another type in another component.
-    """
+    """Add a retain loss."""
     _add("retain loss", name, loss, RETAIN_LOSSES, RetainLoss)
 
 

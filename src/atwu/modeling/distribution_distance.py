@@ -120,7 +120,6 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
 
     Args:
         hidden: states that predict the tokens, shape (tokens, hidden).
-        head: the current output layer.
         comparisons: distances to compute, over the same tokens.
         block_elements: maximum number of logits per block; default by device type.
 

@@ -160,7 +160,6 @@ def compute_reference(
 
     Args:
         model: the original model; its train/eval mode is restored.
-        batch_tokens: tokens per forward pass, without padding.
         autocast: autocast context of the training steps.
         progress: label of a progress bar, or None for none.
 

@@ -137,7 +137,6 @@ def run_pass(
 
 
 def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, spec: ForwardSpec) -> ForwardOutput:
-    """Compute all outputs from the final hidden states."""
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
     chosen = states[predicting]
     if spec.stop:

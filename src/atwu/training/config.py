@@ -144,9 +144,6 @@ class UnlearnConfig(_UnlearnFields):
         output_dir: folder for the checkpoints of the trainer.
         component_options: options of components as a mapping, equivalent to keywords.
         options: fields (`UnlearnOptions`, `TrainingArguments`) and options of components.
-
-    Raises:
-        ValueError: unknown name or invalid value.
     """
 
     __signature__ = _signature(_UnlearnFields, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD))
@@ -204,7 +201,6 @@ class UnlearnConfig(_UnlearnFields):
             super()._check_rate()
 
     def recipe(self) -> Recipe:
-        """Return the method with all components and numbers resolved."""
         return recipe(
             self.method,
             weighting=self.weighting,
@@ -216,7 +212,6 @@ class UnlearnConfig(_UnlearnFields):
         )
 
     def as_plain(self) -> dict[str, Any]:
-        """Return all fields that are set and the given component options, as plain JSON without secrets."""
         found = super().as_plain()
         given: dict[str, Any] = found.pop("component_options", {})
         return found | given

@@ -68,7 +68,6 @@ class ModelSource(ModelLoadArgs):
                 )
 
     def architecture(self) -> Any:
-        """The model's configuration of transformers."""
         if self.model is None:
             return scratch_config(str(self.scratch))
         return load_config(self.model, **self.load_kwargs)
@@ -181,7 +180,6 @@ class LoadedModel:
     model: nn.Module
     """The model, with the run's adapters if any."""
     lora: Lora | None = None
-    """Settings of these adapters."""
     source: ModelSource | None = None
     """Source of the model, if it was loaded by name."""
     fingerprint: str | None = None

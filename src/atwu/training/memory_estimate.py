@@ -44,7 +44,6 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        """Maximum memory at any time."""
         held = self.process + self.weights + self.copies + self.optimizer
         return held + max(self.turning, self.evaluation)
 

@@ -53,9 +53,7 @@ class PrecomputedTables:
     offsets: TokenTable | None
     """Offsets that the scorer's prior adds to its logits."""
     refusal_ids: tuple[int, ...]
-    """Refusal tokens that are the target of the forget loss."""
     refusal_direction: Tensor | None = None
-    """Direction towards refused questions."""
 
     def given(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
         """Return everything that the loss of a micro-batch needs besides the rows."""

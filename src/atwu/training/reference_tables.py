@@ -56,11 +56,8 @@ class OriginalModel:
 
     Attributes:
         model: the model to unlearn, before its first step.
-        folder: cache folder.
         autocast: autocast context of training steps.
-        progress: show progress bars.
         stays: whether its weights stay unsharded and on their device during training.
-        name: label of progress bars.
         adapted: evaluate it with its adapters, if it has any.
     """
 

@@ -75,8 +75,6 @@ class ScorerAlternation:
     """Train a `TokenScorer` on the hidden states and loss terms of model steps.
 
     Args:
-        scorer: the scorer to train.
-        recipe: the method with the settings of its learned weighting.
         reduce: sum over processes; the identity for one process.
     """
 

@@ -34,7 +34,6 @@ def gaussian_noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequenc
     time.
 
     Args:
-        weights: floating-point tensors.
         deviation: >= 0; 4-bit quantization corresponds to about 0.1.
         seed: integers >= 0 that determine every draw.
     """
@@ -71,7 +70,6 @@ def loss_at_perturbed_weights(
 
     Args:
         kept: a loss at the original weights, or None.
-        forget: computes the forget loss at the current weights.
         moves: one perturbation per weight.
     """
     with perturbed_weights(weights, moves):

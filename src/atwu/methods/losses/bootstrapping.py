@@ -22,7 +22,6 @@ def belief_logp(logps: Tensor, *, tokens: int) -> Tensor:
     """`sum of q log p`, q being p restricted to its likeliest tokens and normalized, without gradient.
 
     Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
         tokens: number of likeliest tokens, at least 1.
 
     Returns:

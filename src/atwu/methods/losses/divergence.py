@@ -1,7 +1,7 @@
 """Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
-Only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with probability 0 in both distributions adds 0.
+`logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with probability 0 in both distributions adds 0.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ _EPSILON = 2.0**-24
 def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """`KL(reference || current)`: sum of `p0 (log p0 - log p)`; penalizes low p where p0 is high.
 
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: the same under the original model, no gradient.
-
     Returns:
         Nats >= 0, shape (tokens,); infinite if p = 0 where p0 > 0.
     """
@@ -44,10 +40,6 @@ def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """Jensen-Shannon divergence `KL(p || m) / 2 + KL(p0 || m) / 2` with `m = (p + p0) / 2` (JensUn, Singh et al. 2025).
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: the same under the original model, no gradient.
 
     Returns:
         Nats in [0, ln 2], shape (tokens,).
@@ -90,8 +82,6 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     a constant) and e one-hot at the answer token. The loss is minimized.
 
     Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: the same under the original model, no gradient.
         ids: the answer token, shape (tokens, 1).
         beta: amount subtracted from its logit, >= 0; larger forgets more, 0 distills the reference itself.
 
@@ -135,7 +125,6 @@ def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
     vanishing when it is forgotten.
 
     Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
         ids: the answer token, shape (tokens, 1).
 
     Returns:
@@ -146,9 +135,6 @@ def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
 
 def kl_from_uniform(logps: Tensor) -> Tensor:
     """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
 
     Returns:
         Nats >= 0, shape (tokens,).

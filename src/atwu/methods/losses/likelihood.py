@@ -1,7 +1,7 @@
 """Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain loss.
 
 Each returns one value per token, to be minimized. `weights` are the token weights; they have a gradient only in a scorer
-step. All tensors have the same, arbitrary shape.
+step. `logps` is log p(x_t | x_<t) under the current model; all tensors have the same, arbitrary shape.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
-    """Weighted gradient ascent: `w log p` (Jang et al. 2023 with weights 1). Unbounded below.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model.
-        weights: token weights in [0, 1].
-    """
+    """Weighted gradient ascent: `w log p` (Jang et al. 2023 with weights 1). Unbounded below."""
     return weights * logps
 
 
@@ -33,8 +28,6 @@ def saturated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_satu
     """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
 
     Args:
-        logps: log p(x_t | x_<t) under the current model.
-        weights: token weights in [0, 1].
         beta: saturation exponent >= 0; larger stops earlier, 0 is plain gradient ascent.
         detach_saturation: treat `p^beta` as a constant. With gradient through it, the loss has its minimum at
             p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
@@ -46,8 +39,6 @@ def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_satu
     """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (main loss of the ATWU paper).
 
     Args:
-        logps: log p(x_t | x_<t) under the current model.
-        weights: token weights in [0, 1].
         beta: saturation exponent >= 0 for a token of weight 1.
         detach_saturation: treat `p^(beta w)` as a constant, for the model and for the scorer.
     """
@@ -55,11 +46,7 @@ def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_satu
 
 
 def nll(logps: Tensor) -> Tensor:
-    """Negative log-likelihood per token of the retain answers, in nats.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model, any shape.
-    """
+    """Negative log-likelihood per token of the retain answers, in nats."""
     return -logps
 
 

@@ -1,8 +1,9 @@
 """Losses on whole answers: DPO, NPO and SimNPO with token weights, and the retain loss AP.
 
-Each returns one loss per sequence, to be minimized; the caller averages. Inputs are per-token log-probabilities of shape
-(batch, tokens); values where `mask` is False are ignored. `weights` have a gradient only in a scorer step; with all weights
-1 the losses are the published ones.
+Each returns one loss per sequence, shape (batch,), to be minimized; the caller averages. Inputs have shape (batch, tokens):
+`logps` and `ref_logps` (no gradient) are log p(x_t | x_<t) of the answer under the current and the original model, `mask` is
+True on counted tokens, all others are ignored, and `weights` are token weights in [0, 1], with a gradient only in a scorer
+step; with all weights 1 the losses are the published ones.
 """
 
 from __future__ import annotations
@@ -27,12 +28,6 @@ def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -
     `r = n / (sum of w) * sum of w log p - sum of log p0` (the ATWU paper): only ratios of weights matter, equal
     weights give the plain sum, and the gradient of the weights includes the normalization.
 
-    Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        ref_logps: the same under the original model, same shape, no gradient.
-        mask: True on counted tokens, same shape.
-        weights: token weights in [0, 1], same shape.
-
     Returns:
         Shape (batch,); negative where the answer has become less likely.
     """
@@ -47,10 +42,6 @@ def npo(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, *, beta
     original model, vanishing as the answer is forgotten.
 
     Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        ref_logps: the same under the original model, same shape, no gradient.
-        mask: True on counted tokens, same shape.
-        weights: token weights in [0, 1], same shape.
         beta: inverse temperature > 0; smaller is closer to gradient ascent, larger stops earlier.
 
     Returns:
@@ -67,10 +58,6 @@ def dpo(
     The factor 2 / beta is that of NPO, which equals this loss without the preferred answer.
 
     Args:
-        logps: log p(x_t | x_<t) of the forget answer under the current model, shape (batch, tokens).
-        ref_logps: the same under the original model, same shape, no gradient.
-        mask: True on counted tokens of the forget answer, same shape.
-        weights: token weights of the forget answer in [0, 1], same shape.
         preferred: log ratio of the preferred answer, unweighted, shape (batch,).
         beta: inverse temperature > 0; larger stops at a smaller gap between the two answers.
 
@@ -89,8 +76,6 @@ def simnpo(
     subtract their margin after multiplying by beta; theirs is `beta delta`.
 
     Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        mask: True on counted tokens, same shape; n per row.
         weights: token weights in [0, 1], same shape, not normalized: smaller weights delay saturation.
         beta: inverse temperature > 0; larger stops earlier.
         delta: margin >= 0 in nats per token; larger forgets more.

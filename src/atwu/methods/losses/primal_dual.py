@@ -88,9 +88,7 @@ class DualAscent:
             )
 
     def save(self, folder: str) -> None:
-        """Write the multiplier into a checkpoint."""
         Path(folder, self._NAME).write_text(json.dumps(self.multiplier) + "\n", encoding="utf-8")
 
     def load(self, folder: str) -> None:
-        """Load the multiplier from a checkpoint."""
         self.multiplier = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))

@@ -27,7 +27,6 @@ def steering_vector(size: int, *, coefficient: float) -> Tensor:
     It uses its own generator with seed 0, so it is equal in every run, process and machine and affects no other draw.
 
     Args:
-        size: length of a hidden state.
         coefficient: length c of the vector; larger changes states more.
 
     Returns:

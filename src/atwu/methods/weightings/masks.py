@@ -61,9 +61,6 @@ def differing(first: FloatArray, second: FloatArray) -> FloatArray:
 
     Returns:
         1 on selected and added tokens, else 0, shape (tokens,).
-
-    Raises:
-        ValueError: a value is not finite.
     """
     mask = _above_mean(np.abs(first - second))
     for index in np.flatnonzero(mask):
@@ -94,7 +91,6 @@ class NgramTable:
 
     @classmethod
     def of(cls, rows: Iterable[EncodedRow]) -> NgramTable:
-        """Count the n-grams of a set of rows, in any order."""
         counts: dict[Context, Counter[int]] = {}
         for row in rows:
             for context, target in _ngrams(row):

@@ -109,7 +109,6 @@ class WordCounts:
         Words of the question (`question_words`) and tokens outside words (the terminal token) share the lowest rank.
 
         Args:
-            row: the encoded row.
             example: its text, to whose answer `row.answer_offsets` refer.
 
         Returns:

@@ -202,10 +202,7 @@ def scorer_objective(
         sequence: sequence index of each token, shape (tokens,).
         forget: the forget loss as a function of the scores, averaged and weighted, a scalar; values of the model are
             constants.
-        lambda_entropy: weight of the mean binary entropy.
-        lambda_budget: weight of the budget penalty.
         budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
-        rho: target of the budget in (0, 1).
         tokens: token count over all processes; default: this process.
         sequences: sequence count over all processes; default: this process.
         score_total: sum of the scores over all processes, without gradient.
