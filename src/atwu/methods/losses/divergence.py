@@ -1,7 +1,8 @@
 """Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
-`logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with probability 0 in both distributions adds 0.
+`logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a
+vocabulary entry with probability 0 in both distributions adds 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Average loss values per token or per sequence to a scalar.
 
-`values` has one value per token, shape (batch, tokens), and `mask` is True on counted tokens; `sequence_mean` takes one value per
-sequence, shape (batch,). `count` is a denominator to use instead of this batch's own, so that a mean can span several
+`values` has one value per token, shape (batch, tokens), and `mask` is True on counted tokens; `sequence_mean` takes one value
+per sequence, shape (batch,). `count` is a denominator to use instead of this batch's own, so that a mean can span several
 micro-batches.
 """
 
