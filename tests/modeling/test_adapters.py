@@ -99,18 +99,6 @@ def test_targets_and_layers_choose_what_is_adapted(tiny_llama):
     assert all(name.startswith(f"{prefix}.0.") for name in names)
 
 
-def test_scale_is_alpha_over_r(tiny_llama, batch):
-    assert Lora(r=4).alpha == 8.0
-    rows, weights = batch(), {}
-    for alpha in (1.0, 2.0):
-        model = shaken(attach(tiny_llama(), Lora(r=2, alpha=alpha, targets=("q_proj",)), seed=0))
-        before = tiny_llama().state_dict()
-        weights[alpha] = {name: tensor - before[name] for name, tensor in merge_adapters(model).state_dict().items()}
-    name = "model.layers.0.self_attn.q_proj.weight"
-    torch.testing.assert_close(weights[2.0][name], 2 * weights[1.0][name])
-    assert logps(model, rows).isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

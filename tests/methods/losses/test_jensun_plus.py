@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -29,12 +27,6 @@ def test_slopes_equal_the_gradient_in_the_logits():
         leaf = logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf.log_softmax(-1)).sum(), leaf)
         torch.testing.assert_close(slope(logits.log_softmax(-1)), gradient.square().sum(-1), atol=1e-12, rtol=1e-9)
-
-
-def test_the_slope_of_two_tokens_by_hand():
-    """p = (1/2, 1/2), target (1, 0): g = (log(2/3), log 2) / 2, so the gradient is (-1, 1) log(3) / 8."""
-    logps = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
-    assert js_slope_to_token(logps, torch.tensor([[0]])).item() == pytest.approx(2 * (math.log(3) / 8) ** 2)
 
 
 def test_needs_a_retain_loss_with_slopes():

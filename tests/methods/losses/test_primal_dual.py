@@ -6,12 +6,6 @@ import torch
 from atwu.methods.losses.primal_dual import logit_margin, updated_multiplier
 
 
-def test_worked_example():
-    """Logits (3, 1, -1): (3 - 1)^2 = 4; equal logits: 0."""
-    logits = torch.tensor([[3.0, 1.0, -1.0], [2.0, 2.0, 2.0]], dtype=torch.float64)
-    assert logit_margin(logits.log_softmax(-1)).tolist() == pytest.approx([4.0, 0.0], abs=1e-12)
-
-
 def test_equals_the_margin_of_logits():
     logits = 5 * torch.randn(6, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = (logits.max(dim=-1).values - logits.mean(dim=-1)) ** 2

@@ -32,14 +32,6 @@ def test_worked_example(temperature, weights, loss):
     assert token_mean(gradient_ascent(LOGPS, got), MASK).item() == pytest.approx(loss, abs=1e-6)
 
 
-def test_sums_to_the_row_length_and_skips_padding():
-    entropy = torch.rand(4, 7, dtype=torch.float64)
-    mask = torch.arange(7)[None] < torch.tensor([7, 3, 5, 1])[:, None]
-    weights = entropy_share(entropy, mask)
-    torch.testing.assert_close(weights.sum(-1), mask.sum(-1).double())
-    assert not weights[~mask].any()
-
-
 def test_uniform_at_high_temperature_and_without_uncertainty():
     torch.testing.assert_close(entropy_share(entropies(1e6), MASK), torch.ones(1, 3, dtype=torch.float64))
     assert entropy_share(torch.zeros(1, 3), MASK).tolist() == [[1.0, 1.0, 1.0]]
