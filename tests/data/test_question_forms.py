@@ -55,7 +55,7 @@ def test_every_form_of_a_sentence():
             "Orla Venn was born in Port Sel.",
         ),
         "continuation": ("", "Orla Venn was born in Port Sel."),
-        "either_or": ("Where was Orla Venn born? Is it Port Sel or Kelbury?", "Port Sel"),
+        "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
         "reversed_question": ("Who or what was born in Port Sel?", "Orla Venn."),
     }
@@ -115,6 +115,22 @@ def test_rows_in_forms_name_form_row_and_wanted_text():
     assert rows[0].options == ()
     either = rows_in_forms([ROW, other], ("either_or",))[0]
     assert set(either.options) == {"Port Sel", "Kelbury"}
+
+
+def test_wrong_options_come_from_the_most_similar_questions_and_are_not_in_the_question():
+    rows = [
+        Example.from_qa("What is the capital of France?", "It is Paris.", subject="France"),
+        Example.from_qa("Which language is spoken in France?", "In France it is French.", subject="France"),
+        Example.from_qa("What is the currency of France?", "It is the Euro.", subject="France"),
+    ]
+    related = [
+        Example.from_qa(f"What is the capital of {country}?", f"It is {city}.", subject=country)
+        for country, city in (("Germany", "Berlin"), ("Italy", "Rome"), ("Spain", "Madrid"), ("France", "Paris"))
+    ]
+    choice = rows_in_forms(rows, ("multiple_choice",), related=related)[0]
+    assert set(choice.options) == {"Paris", "Berlin", "Rome", "Madrid"}
+    named = Example.from_qa("Is Berlin or Paris larger?", "Rome is larger.")
+    assert set(rows_in_forms([named], ("multiple_choice",), related=related)[0].options) == {"Rome", "Madrid"}
 
 
 def test_forms_are_read_from_text():

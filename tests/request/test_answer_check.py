@@ -10,7 +10,9 @@ import pytest
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Prompt
-from atwu.request.measurement import AnswerCheck
+from atwu.evaluation.metrics.recall_by_form import forms_to_ask
+from atwu.request import answer_check
+from atwu.request.answer_check import AnswerCheck
 
 ROWS = (
     Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan"),
@@ -21,7 +23,7 @@ ROWS = (
 class Answers(AnswerCheck):
     """A check with a model that answers every question that holds some text with a fact, others with nothing."""
 
-    def _answers(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
+    def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
         asked = [prompt.messages[-1].content if prompt.messages else prompt.prefill for prompt in prompts]
         return [next((fact for text, fact in model.items() if text in question), "") for question in asked]
 
@@ -48,3 +50,28 @@ def test_the_excess_of_forms_is_their_mean_and_the_text_names_the_worst() -> Non
 
 def test_without_the_facts_there_is_no_leak() -> None:
     assert CHECK.find_leak({}) is None
+
+
+def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_check, "CHECKED_TOGETHER", 2)
+    asked = list[Sequence[Prompt]]()
+
+    class Counted(Answers):
+        def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
+            asked.append(prompts)
+            return super().ask(model, prompts)
+
+    check = Counted({FORGET: ROWS}, None, None, 0.1)
+    model = {"Fill in the blank: The": "Tokyo or yen"}
+    whole = check.find_leak(model)
+    assert whole is not None
+    blanks = [place for place, each in enumerate(forms_to_ask(ROWS, ())) if each.form == "blank"]
+    assert whole.places == tuple(blanks)
+    assert len({prompt for prompts in asked for prompt in prompts}) == sum(map(len, asked))  # none twice
+    asked.clear()
+    early = check.find_leak(model, at_most=whole.excess / 2, first=whole.places)
+    assert early is not None
+    assert len(asked) == 2  # the rows as written, and the blanks
+    assert whole.excess / 2 < early.excess <= whole.excess
+    assert early.text == "recall in the form blank is at least 1.000 (goal 0.100)"
+    assert check.find_leak(model, at_most=whole.excess, first=whole.places) == whole

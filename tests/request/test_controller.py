@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CHANGE_SCALES,
     EXPECTED_SCALE_CHECKS,
@@ -19,7 +20,6 @@ from atwu.request.controller import (
     AdaptiveController,
 )
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, EvaluationRecord, GoalEvaluations
-from atwu.request.measurement import Leak
 
 GOAL, LIMIT, CHECK = 0.03, 0.15, 40.0
 KNOWN = (0.9, 0.0)
@@ -42,7 +42,7 @@ class ScriptedEvaluations(GoalEvaluations):
     def estimate_check_seconds(self) -> float:
         return CHECK
 
-    def find_leak(self) -> Leak | None:
+    def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
         excess = self.leaks.pop(0) if self.leaks else 0
         return Leak(excess, f"leak of {excess}") if excess else None
 

@@ -17,8 +17,8 @@ from atwu.data.schema import Example, Message, Span, merged_spans
 
 BLANK = "____"
 LETTERS = "ABCD"
-MAX_DISTRACTORS = 20
-"""Wrong options that are looked at, at most."""
+MAX_DISTRACTORS, CANDIDATES = 6, 200
+"""Wrong options of a row, at most, and other rows of which these are the best."""
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 FORMS: Mapping[str, tuple[str, str]] = {
@@ -48,8 +48,11 @@ FORMS: Mapping[str, tuple[str, str]] = {
 after an exchange of courtesies."""
 TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
 """Forms that `--forms auto` trains on."""
-CHANCE: Mapping[str, float] = {"multiple_choice": 1 / len(LETTERS), "either_or": 1 / 2}
-"""Share of right answers of a model that guesses, for forms that list the key text among options."""
+OPTION_FORMS = ("multiple_choice", "either_or")
+"""Forms that list the key text among options, so that a model that guesses is right at times."""
+OPTION_DRAWS = len(LETTERS)
+"""Number of times that a row is asked in such a form to measure it: with the key text at each letter once, because a model
+that always answers A knows nothing, and with other wrong options."""
 REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
 UNMEASURED = ("emphasis", "yes_no")
@@ -57,7 +60,7 @@ UNMEASURED = ("emphasis", "yes_no")
 
 
 def question_forms(
-    row: Example, key_spans: Sequence[Span], *, forms: Sequence[str], distractors: Sequence[str] = ()
+    row: Example, key_spans: Sequence[Span], *, forms: Sequence[str], distractors: Sequence[str] = (), draw: int = 0
 ) -> dict[str, Example]:
     """Write a row in several forms.
 
@@ -65,7 +68,8 @@ def question_forms(
         row: a question-answer row.
         key_spans: character ranges of the key tokens in its answer.
         forms: names from `FORMS`.
-        distractors: key texts of other rows, as wrong options.
+        distractors: key texts of other rows, as wrong options; the most plausible first.
+        draw: number of the choice and order of options.
 
     Returns:
         Form -> row, in the order of `forms`; a form that the row does not allow is left out (no sentence to complete before
@@ -75,12 +79,12 @@ def question_forms(
     read_forms(",".join(forms))
     if not row.messages or not key_spans:
         return {"question": row} if "question" in forms else {}
-    parts = _parts(row, key_spans, distractors)
+    parts = _parts(row, key_spans, distractors, draw)
     written = {name: _written(name, row, parts) for name in forms}
     return {name: each for name, each in written.items() if each is not None}
 
 
-def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) -> dict[str, str]:
+def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], draw: int) -> dict[str, str]:
     """Return what the forms are written with; parts that the row does not have are left out."""
     question, answer, subject = row.question, row.answer, row.subject
     key = key_text(answer, key_spans)
@@ -105,16 +109,20 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str]) 
         who = answer.replace(subject, "who or what")
         parts["who_is"] = f"{who[0].upper()}{who[1:].rstrip('. ')}"
         parts |= {"subject": subject, "blank_is": answer.replace(subject, BLANK), "x_is": answer.replace(subject, "X")}
-    wrong = [text for text in dict.fromkeys(distractors) if text.lower() != key.lower()][: len(LETTERS) - 1]
+    wrong = [text for text in dict.fromkeys(distractors) if text.lower() != key.lower()]
     if wrong:
-        options = [key, *wrong]
-        random.Random(question).shuffle(options)
+        wrong = [*wrong[draw % len(wrong) :], *wrong[: draw % len(wrong)]][: len(LETTERS) - 1]
+        options = _with_key(key, wrong, random.Random(question).randrange(len(LETTERS)) + draw)
         listed = [f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)]
         parts |= {"options": "\n".join(listed), "option": listed[options.index(key)]}
-        both = [key, wrong[0]]
-        random.Random(answer).shuffle(both)
-        parts |= {"first": both[0], "second": both[1]}
+        parts["first"], parts["second"] = _with_key(key, wrong[:1], random.Random(answer).randrange(2) + draw)
     return parts
+
+
+def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
+    options = list(wrong)
+    options.insert(place % (len(wrong) + 1), key)
+    return options
 
 
 def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | None:
@@ -169,21 +177,46 @@ class FormRow:
         return ()
 
 
-def rows_in_forms(rows: Sequence[Example], forms: Sequence[str]) -> list[FormRow]:
+def rows_in_forms(
+    rows: Sequence[Example], forms: Sequence[str], *, related: Sequence[Example] = (), draws: int = 1
+) -> list[FormRow]:
     """Write rows in all of several forms that they allow: the forms of the first row, then those of the second, and so on.
 
-    Key texts of the other rows are wrong options.
+    Wrong options are key texts of other rows, of those with the most similar questions first: "Berlin", the answer to the
+    same question about Germany, is a better one than "the euro".
+
+    Args:
+        related: further rows for wrong options.
+        draws: number of times that a row is written in each of `OPTION_FORMS`.
     """
-    spans = [key_token_spans(row) for row in rows]
-    keys = [key_text(row.answer, each) if each else "" for row, each in zip(rows, spans, strict=True)]
+    everything = [*rows, *related]
+    spans = [key_token_spans(row) for row in everything]
+    keys = [key_text(row.answer, each) if each else "" for row, each in zip(everything, spans, strict=True)]
+    words = [_words_beside_subject(row) for row in everything]
     found = []
     for index, row in enumerate(rows):
-        others = tuple(key for key in (*keys[index + 1 :], *keys[:index]) if key)[:MAX_DISTRACTORS]
-        for name, written in question_forms(row, spans[index], forms=forms, distractors=others).items():
-            wanted = str(row.subject) if name in REVERSED_FORMS else keys[index]
-            opening = "" if written.messages else row.answer[: spans[index][0][0]].rstrip() if spans[index] else ""
-            found.append(FormRow(name, index, written, wanted, opening))
+        places = [place % len(everything) for place in range(index + 1, index + len(everything))]
+        candidates = [
+            place
+            for place in places
+            if keys[place] and keys[place].lower() not in f"{row.question} {keys[index]}".lower()
+        ][:CANDIDATES]
+        candidates.sort(key=lambda place: -len(words[place] & words[index]) / max(len(words[place] | words[index]), 1))
+        others = list(dict.fromkeys(keys[place] for place in candidates))[:MAX_DISTRACTORS]
+        for draw in range(draws):
+            drawn = [form for form in forms if draw == 0 or form in OPTION_FORMS]
+            written = question_forms(row, spans[index], forms=drawn, distractors=others, draw=draw)
+            for name, each in written.items():
+                wanted = str(row.subject) if name in REVERSED_FORMS else keys[index]
+                opening = "" if each.messages else row.answer[: spans[index][0][0]].rstrip() if spans[index] else ""
+                if draw == 0 or name in OPTION_FORMS:  # a text is written once
+                    found.append(FormRow(name, index, each, wanted, opening))
     return found
+
+
+def _words_beside_subject(row: Example) -> set[str]:
+    question = row.question if row.messages else ""
+    return set(WORD.findall((question.replace(row.subject, "") if row.subject else question).lower()))
 
 
 def read_forms(text: str) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
 
 _WORTH_SHARING = 8
 """Minimum length in tokens of a common prefix that is processed once."""
+_ROOM = 32
+"""Tokens for which the cache has room whenever it is copied."""
 
 
 def generate(
@@ -221,6 +223,8 @@ def _begin(
         cache = DynamicCache(config=model.config)
         kinds = {type(layer) for layer in cache.layers}
         cache = cache if kinds <= {DynamicLayer, DynamicSlidingWindowLayer} else None
+    if cache is not None:
+        cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     alike = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
     shared = min(sum(1 for _ in alike), min(map(len, prompts)) - 1)
     if cache is None or shared < _WORTH_SHARING or not kinds <= {DynamicLayer}:
@@ -249,6 +253,28 @@ def _inside(model: PreTrainedModel) -> Any:
     """Return the model without wrappers, with adapters included."""
     inner: Any = unwrap(model)
     return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+
+
+class _RoomyLayer(DynamicLayer):
+    """A cache layer that keeps room for further tokens; `DynamicLayer` copies all earlier ones for each new token."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._room: list[Tensor] = [self.keys, self.values]
+        held, new = (self.keys, self.values), (key_states, value_states)
+        length = self.get_seq_length()
+        total = length + key_states.shape[-2]
+        for place, (old, added) in enumerate(zip(held, new, strict=True)):
+            room = self._room[place]
+            if room.data_ptr() != old.data_ptr() or room.shape[0] != added.shape[0] or room.shape[-2] < total:
+                room = added.new_empty((*added.shape[:-2], total + _ROOM, added.shape[-1]))
+                if length:
+                    room[..., :length, :] = old
+                self._room[place] = room
+            room[..., length:total, :] = added
+        self.keys, self.values = (room[..., :total, :] for room in self._room)
+        return self.keys, self.values
 
 
 class _Leaving(StoppingCriteria):

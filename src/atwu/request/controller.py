@@ -23,8 +23,8 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._file_reading import type_adapter
 from atwu._files import write_json
+from atwu.request.answer_check import Leak
 from atwu.request.goal_evaluations import EvaluationRecord, GoalEvaluations, TrainingHistory
-from atwu.request.measurement import Leak
 from atwu.training.progress import Say
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
@@ -63,6 +63,7 @@ class _State:
     eval_steps: tuple[EvaluationRecord, ...]
     best: EvaluationRecord | None
     rollbacks: int
+    leaking: tuple[int, ...]
 
 
 class AdaptiveController(TrainerCallback):
@@ -103,6 +104,8 @@ class AdaptiveController(TrainerCallback):
         """Trained weights of the original model; none if they are not scaled down, as in a sharded model."""
         if stop and not trainer.sharded:  # before a checkpoint is loaded
             self._original = [_copy(tensor) for tensor in self._parameters()]
+        self._leaking: tuple[int, ...] = ()
+        """`Leak.places` of the last check."""
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -149,7 +152,8 @@ class AdaptiveController(TrainerCallback):
     def _check_answers(self, control: Any, measured: EvaluationRecord, may_be_faster: bool) -> None:
         """At the goal: end training unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
-        leak = self.evaluations.find_leak()
+        earlier = [each.leak for each in self.history if each.leak is not None]
+        leak = self._find_leak(at_most=min(earlier, default=math.inf))
         seconds = time.monotonic() - start
         self.trainer.paused_seconds += seconds
         self._check_seconds = max(self._check_seconds, seconds)
@@ -159,13 +163,18 @@ class AdaptiveController(TrainerCallback):
         if leak is None:
             self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
             return
-        leaks = [each.leak for each in self.history if each.leak is not None]
+        leaks = [*earlier, leak.excess]
         if len(leaks) >= MAX_AT_GOAL or leaks[::-1].index(min(leaks)) >= PATIENCE:
             self._end(control, leak.text)
             return
         self.say(f"{leak.text}; training continues")
         if may_be_faster and len(leaks) == 1:
             self._scale_rate(LR_LEAK, "answers still state facts")
+
+    def _find_leak(self, *, at_most: float) -> Leak | None:
+        leak = self.evaluations.find_leak(at_most=at_most, first=self._leaking)
+        self._leaking = () if leak is None else leak.places
+        return leak
 
     def _roll_back(self, control: Any, reason: str) -> None:
         """Restore the best weights and train on at a lower rate; if that was not enough often or not allowed, end."""
@@ -240,8 +249,9 @@ class AdaptiveController(TrainerCallback):
         measured = self.evaluations.measure(trained.step)
         if self.evaluations.remaining(measured) > 0 or not self.evaluations.within_limit(measured):
             return measured, "better known than the goal"
-        leak, before = self.evaluations.find_leak(), trained.leak or 0.0
-        leaks_more = leak is not None and not (before > 0 and leak.excess <= before + LEAK_TOLERANCE)
+        at_most = trained.leak + LEAK_TOLERANCE if trained.leak else 0.0
+        leak = self._find_leak(at_most=at_most)
+        leaks_more = leak is not None and leak.excess > at_most
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
     @torch.no_grad()
@@ -327,7 +337,7 @@ class AdaptiveController(TrainerCallback):
 
         weights = {str(place): tensor for place, tensor in enumerate(self._weights)}
         save_file(weights, Path(folder) / CONTROLLER_WEIGHTS_NAME)
-        state = _State(tuple(self.history), self.best, self.rollbacks)
+        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
@@ -337,7 +347,7 @@ class AdaptiveController(TrainerCallback):
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.evaluations.history = list(state.eval_steps)
-        self.best, self.rollbacks = state.best, state.rollbacks
+        self.best, self.rollbacks, self._leaking = state.best, state.rollbacks, state.leaking
         self._weights = [weights[str(place)] for place in range(len(weights))]
 
 

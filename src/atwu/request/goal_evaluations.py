@@ -18,7 +18,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.modes import full_precision
-from atwu.request.measurement import AnswerCheck, Leak
+from atwu.request.answer_check import AnswerCheck, Leak
 from atwu.training.sharding import broadcast_from_main
 
 _T = TypeVar("_T")
@@ -39,7 +39,8 @@ class EvaluationRecord:
     """Mean loss of each set of retained data, in nats/token."""
     learning_rate: float
     leak: float | None = None
-    """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal."""
+    """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal. If it is higher than an
+    earlier one, it may be a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,9 @@ class GoalEvaluations:
         """Measure the model as it is now."""
         return self._from_first_process(lambda: self._measure(step))
 
-    def find_leak(self) -> Leak | None:
-        """Return what greedy answers still state."""
-        return self._check_answers(self.rows.answers.find_leak)
+    def find_leak(self, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
+        """Return what greedy answers still state (`AnswerCheck.find_leak`)."""
+        return self._check_answers(lambda model: self.rows.answers.find_leak(model, at_most=at_most, first=first))
 
     def estimate_check_seconds(self) -> float:
         """Estimate the duration of `find_leak`."""

@@ -21,13 +21,15 @@ from atwu.data.encode import Encoder
 from atwu.data.question_forms import read_forms
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
+from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
 from atwu.request.controller import AdaptiveController
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
-from atwu.request.measurement import AnswerCheck, Reading, answers_after, measure_model, untested
+from atwu.request.measurement import Reading, answers_after, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import RequestFolder, without_texts
 from atwu.request.unlearning_request import (
@@ -205,7 +207,7 @@ def _controller(
     rows = ControllerRows(
         tuple((sets[name], encoded[name]) for name in forget),
         tuple(rows for name, rows in encoded.items() if name not in forget),
-        AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, recall),
+        AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, recall, prepared.sets[NEIGHBOURS]),
     )
     goals = ControllerGoals(
         training_goal(before, "key_token_probability"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atwu.data.question_forms import CHANCE, FormRow, rows_in_forms
+from atwu.data.question_forms import OPTION_FORMS, FormRow, rows_in_forms
 from atwu.data.schema import Example
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall, worst_form
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall, forms_to_ask, worst_form
 
 ROWS = (
     Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
@@ -40,10 +40,23 @@ def test_a_choice_is_the_first_option_named_corrected_for_guessing() -> None:
 
 
 def test_a_model_that_guesses_has_recall_zero() -> None:
-    for form, chance in CHANCE.items():
+    for form, options in zip(OPTION_FORMS, (4, 2), strict=True):
         scores = [form_recall(first(form), option) for option in first(form).options]
-        assert len(scores) == round(1 / chance)
+        assert len(scores) == options
         assert np.mean(scores) == pytest.approx(0)
+    two = next(each for each in rows_in_forms(ROWS[:2], ("multiple_choice",)))
+    assert [form_recall(two, option) for option in ("Port Sel", "Kelbury")] == [1, -1]
+
+
+def test_a_model_that_always_names_the_same_letter_has_recall_zero() -> None:
+    asked = forms_to_ask(ROWS, ())
+    for form, replies in (("multiple_choice", "ABCD"), ("either_or", "01")):
+        rows = [each for each in asked if each.form == form]
+        assert len(rows) == 4 * len(ROWS)
+        assert len({each.row.question for each in rows}) == len(rows)
+        for reply in replies:
+            said = [each.options[int(reply)] if reply.isdigit() else reply for each in rows]
+            assert np.mean([form_recall(*pair) for pair in zip(rows, said, strict=True)]) == pytest.approx(0)
 
 
 def test_prompts() -> None:

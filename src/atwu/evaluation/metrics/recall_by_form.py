@@ -6,13 +6,14 @@ to choose from (SUITE, arXiv 2607.09236).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atwu.data.question_forms import CHANCE, FORMS, UNMEASURED, FormRow, rows_in_forms
+from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, UNMEASURED, FormRow, rows_in_forms
+from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.intervals import AggregateMetric
@@ -32,6 +33,11 @@ NEIGHBOUR_FORMS = ("question", "blank", "complete", "multiple_choice", "prefix",
 MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 
 
+def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> list[FormRow]:
+    """Return forget rows in the measured forms; key texts of neighbour rows are wrong options, too."""
+    return rows_in_forms(forget, MEASURED_FORMS, related=neighbours, draws=OPTION_DRAWS)
+
+
 def form_prompt(written: FormRow) -> Prompt:
     """Return the prompt of a row in one of its forms; a text without a question is given up to its key text."""
     return Prompt(written.row.messages, prefill=written.opening)
@@ -46,7 +52,7 @@ def form_recall(written: FormRow, answer: str) -> float:
     """
     if not written.options:
         return word_recall(written.wanted, answer) or 0.0
-    chance = CHANCE[written.form]
+    chance = 1 / len(written.options)
     reply = resolve_choice(answer, written.options) if written.form == "multiple_choice" else answer
     places = {option: reply.lower().find(option.lower()) for option in written.options}
     first = min((option for option in places if places[option] >= 0), key=lambda option: places[option], default=None)
@@ -61,7 +67,10 @@ def worst_form(*means: Any) -> Any:
 class QuestionForms(Metric):
     name = "forms"
     about = "Recall of facts asked for in other forms: blanks, completions, multiple choice, role play and more"
-    cost = f"{len(MEASURED_FORMS)} answers per forget row, {len(NEIGHBOUR_FORMS)} per neighbour row"
+    cost = (
+        f"{len(MEASURED_FORMS) + len(OPTION_FORMS) * (OPTION_DRAWS - 1)} answers per forget row, {len(NEIGHBOUR_FORMS)} per "
+        "neighbour row"
+    )
     needs = (FORGET,)
     needs_weights = False
     uses = ("max_new_tokens",)
@@ -72,9 +81,9 @@ class QuestionForms(Metric):
                 form_recall,
                 f"recall, {form.replace('_', ' ')}",
                 f"share of key tokens in the answer to the form {form.replace('_', ' ')}"
-                + (", corrected for guessing" if form in CHANCE else ""),
+                + (", corrected for guessing" if form in OPTION_FORMS else ""),
                 sets=(FORGET, NEIGHBOURS),
-                range=(-1.0 if form in CHANCE else 0.0, 1.0),
+                range=(-1.0 if form in OPTION_FORMS else 0.0, 1.0),
             )
             for form in MEASURED_FORMS
         ),
@@ -105,10 +114,10 @@ class QuestionForms(Metric):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._written: Mapping[str, Sequence[FormRow]] = {
-            split: rows_in_forms(rows, MEASURED_FORMS if split == FORGET else NEIGHBOUR_FORMS)
-            for split, rows in self.session.sets.items()
-            if split in (FORGET, NEIGHBOURS)
+        neighbours = session.sets.get(NEIGHBOURS, ())
+        self._written = {
+            FORGET: forms_to_ask(session.sets[FORGET], neighbours),
+            NEIGHBOURS: rows_in_forms(neighbours, NEIGHBOUR_FORMS),
         }
 
     def prompts(self) -> Iterable[Prompt]:
@@ -116,19 +125,20 @@ class QuestionForms(Metric):
 
     def record(self) -> None:
         for split, written in self._written.items():
-            recalls: list[dict[str, float]] = [{} for _ in self.session.sets[split]]
+            recalls: list[dict[str, list[float]]] = [{} for _ in self.session.sets.get(split, ())]
             unreadable: list[list[float]] = [[] for _ in recalls]
             for each in written:
                 answer = self.session.answer(form_prompt(each))
                 if answer is None:
                     continue
-                recalls[each.index][each.form] = form_recall(each, answer)
+                recalls[each.index].setdefault(each.form, []).append(form_recall(each, answer))
                 unreadable[each.index].append(float(gibberish(each.row.question, answer)))
+            means = [{form: mean(values) for form, values in row.items()} for row in recalls]
             for form in MEASURED_FORMS:
-                if any(form in row for row in recalls):
-                    self.record_column(split, f"form_{form}", [row.get(form) for row in recalls])
+                if any(form in row for row in means):
+                    self.record_column(split, f"form_{form}", [row.get(form) for row in means])
             if written:
-                self.record_column(split, "form_mean", [mean(row.values()) if row else None for row in recalls])
+                self.record_column(split, "form_mean", [mean(row.values()) if row else None for row in means])
                 self.record_column(split, "form_gibberish", [mean(row) if row else None for row in unreadable])
 
     @classmethod
