@@ -40,15 +40,6 @@ def _regular(path: str | Path) -> Path:
     return path
 
 
-def file_lines(path: str | Path) -> Iterator[bytes]:
-    """Iterate over the lines of a regular file, with line ends and without a byte-order mark; raises as `file_bytes`
-    does."""
-    with _regular(path).open("rb") as file:
-        first = file.readline()
-        yield first.removeprefix(_MARK)
-        yield from file
-
-
 @contextlib.contextmanager
 def open_text(path: str | Path) -> Iterator[TextIO]:
     """Open a regular file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""

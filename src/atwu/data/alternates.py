@@ -95,7 +95,6 @@ def alternates(
 
     Args:
         epochs: passes over the rows with a draw of their own, at least 1.
-        system: as for `Encoder`.
     """
     check_alternates(examples, what)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)

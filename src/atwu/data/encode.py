@@ -99,11 +99,7 @@ class Encoder:
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
 
     def encode(self, example: Example, *, where: str | None = None) -> EncodedRow:
-        """Encode one row.
-
-        Args:
-            where: location of the row, the prefix of error messages; by default its question.
-        """
+        """Encode one row."""
         where = where or f"row with question {example.question[:60]!r}"
         if not example.answer.strip():
             raise ValueError(f"{where}: the answer is empty; add text or remove the row.")

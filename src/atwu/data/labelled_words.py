@@ -85,9 +85,6 @@ def target_word_spans(
     Args:
         items: one {"word", "start", "end"} per label; `answer[start:end]` should be the word.
         counts: receives the number of labels that were `MOVED` and `MERGED` into another.
-
-    Returns:
-        Sorted ranges that do not overlap.
     """
     counts = Counter() if counts is None else counts
     labels = [_label(item, answer, where) for item in items]

@@ -94,9 +94,6 @@ def export(
         gguf_type: GGUF type of the weight matrices.
         llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
-        loading: how the run is loaded.
-        device: device for measurements.
-        overwrite: replace an earlier export.
         say: receives one line of plain text per stage.
 
     Raises:

@@ -78,8 +78,6 @@ def number(
     Args:
         default: value unless the method or the user sets another.
         help: its effect, in one sentence.
-        symbol: symbol in formulas.
-        search: search range; None if it is not searched.
         positive: whether 0 is rejected.
         learned: whether it only has an effect with learned weights.
     """
@@ -101,8 +99,6 @@ def setting(
     Args:
         default: value unless the configuration or the user sets another.
         help: what it controls, in one sentence.
-        choices: allowed values.
-        search: search range of a number.
         least: smallest allowed number.
         strict: raise an error, instead of ignoring it, if no component of the method uses it.
     """

@@ -322,11 +322,7 @@ def unlearning_loss(
 
 
 def _behind(prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
-    """Return the forget answers behind a prompt.
-
-    Raises:
-        ValueError: they are missing, or their counted tokens are others.
-    """
+    """Return the forget answers behind a prompt."""
     if prompted is None:
         raise ValueError("the teacher of this method reads a prompt; pass its forget rows as prompted.")
     batch = TokenBatch.of(prompted, name="prompted")

@@ -79,7 +79,6 @@ class TokenTable:
 
     Args:
         values: values of all rows, concatenated, shape (tokens, ...).
-        lengths: counted tokens of each row.
     """
 
     def __init__(self, values: Tensor, lengths: Sequence[int]) -> None:
@@ -160,8 +159,6 @@ def compute_reference(
 
     Args:
         model: the original model; its train/eval mode is restored.
-        autocast: autocast context of the training steps.
-        progress: label of a progress bar, or None for none.
 
     Returns:
         `logps` (tokens,), `states` and `layer` (tokens, hidden) as requested, on the CPU, rows in the given order.

@@ -114,12 +114,7 @@ def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
 
 
 class FinetuneConfig(TokenTrainingConfig):
-    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch.
-
-    Args:
-        output_dir: folder for the checkpoints of the trainer.
-        options: fields of `TrainingOptions` and `TrainingArguments`.
-    """
+    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
 
     __signature__ = _signature(TokenTrainingConfig)
 

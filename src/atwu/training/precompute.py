@@ -217,11 +217,6 @@ def count_labelled_rows(labels: Tensor, mask: Tensor) -> float:
 def row_auroc(weights: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """AUROC per row: probability that a labelled token has a larger weight than an unlabelled one; ties count half.
 
-    Args:
-        weights: token weights, shape (batch, tokens).
-        labels: True on labelled tokens, same shape.
-        mask: True on counted tokens, same shape.
-
     Returns:
         AUROC in [0, 1] of each row with both kinds of tokens, 0 for other rows, shape (batch,).
     """

@@ -117,7 +117,6 @@ class ScorerAlternation:
         """Store the inputs of a scorer step from one micro-batch.
 
         Args:
-            result: loss of the micro-batch.
             offset: added to the logits of the scores, shape (counted tokens,).
             labels: True on labelled tokens, shape (batch, tokens); required if the scorer is trained on labels.
         """
@@ -154,11 +153,7 @@ class ScorerAlternation:
         return first
 
     def gradients(self) -> Tensor:
-        """Compute the gradient of the objective over everything collected.
-
-        Returns:
-            The objective, a scalar.
-        """
+        """Compute the gradient of the objective over everything collected."""
         scores = [self.scorer(batch.hidden, batch.offset) for batch in self._collected]
         all_scores = torch.cat(scores)
         lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])

@@ -66,8 +66,6 @@ def run_finetune(
     Args:
         source: a model to continue from, or an architecture to train from scratch.
         data: the training rows, or their source (`load_rows`).
-        output: folder to create.
-        overwrite: replace an existing finished run.
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
     """
     given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
@@ -130,7 +128,6 @@ def train_run(
     Everything that needs no weights, including encoding, is checked before weights are loaded and files are written.
 
     Args:
-        forget: the forget rows, or their source (`load_rows`).
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
     """

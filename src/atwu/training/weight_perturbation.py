@@ -20,7 +20,6 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
     Args:
         loss: a scalar, whose graph is kept.
         weights: trained weights; the loss may not depend on all of them.
-        radius: L2 norm of the perturbation over all weights together.
     """
     found = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
     gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, found, strict=True)]

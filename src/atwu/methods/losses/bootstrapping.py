@@ -23,9 +23,6 @@ def belief_logp(logps: Tensor, *, tokens: int) -> Tensor:
 
     Args:
         tokens: number of likeliest tokens, at least 1.
-
-    Returns:
-        Nats <= 0, shape (tokens,).
     """
     likeliest = logps.topk(min(tokens, logps.shape[-1])).values.clamp(min=LOWEST_LOGP)
     return (likeliest.detach().softmax(-1) * likeliest).sum(-1)

@@ -55,10 +55,6 @@ def top_logits_distance(logits: Tensor, ref_logits: Tensor, *, tokens: int) -> T
     Args:
         logits: logits of the current model, shape (tokens, vocabulary).
         ref_logits: those of the teacher, no gradient.
-        tokens: number of tokens to compare, at least 1.
-
-    Returns:
-        Shape (tokens,); 0 where the compared logits are equal.
     """
     import torch.nn.functional as F
 
@@ -70,9 +66,7 @@ def mean_at_start(values: Tensor, mask: Tensor, *, first: int) -> Tensor:
     """Mean of each row's values at its first counted tokens, shape (batch,).
 
     Args:
-        values: shape (batch, tokens).
         mask: True on counted tokens, same shape; a row without any has 0.
-        first: number of counted tokens.
     """
     start = mask & (mask.cumsum(-1) <= first)
     return (values * start).sum(-1) / start.sum(-1).clamp(min=1)

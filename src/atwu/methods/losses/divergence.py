@@ -83,11 +83,7 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     a constant) and e one-hot at the answer token. The loss is minimized.
 
     Args:
-        ids: the answer token, shape (tokens, 1).
         beta: amount subtracted from its logit, >= 0; larger forgets more, 0 distills the reference itself.
-
-    Returns:
-        Nats, at least the entropy of q, shape (tokens,).
     """
     down = ref_logps.new_full(ids.shape, -beta)
     target = ref_logps.detach().scatter_add(1, ids, down).softmax(dim=-1)
@@ -108,9 +104,6 @@ def weighted_self_distillation(
         weights: token weights in [0, 1]; they receive a gradient.
         ref_logps: log-probability of the answer token under the original model, no gradient.
         beta: amount subtracted from the logit of a token of weight 1, >= 0.
-
-    Returns:
-        Nats, at least the entropy of q, in the shape of `logps`.
     """
     # Keep log(1 - p0) finite for p0 = 1.
     certain = ref_logps.detach().clamp(max=-_EPSILON)
@@ -124,9 +117,6 @@ def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
     CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
     respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
     vanishing when it is forgotten.
-
-    Args:
-        ids: the answer token, shape (tokens, 1).
 
     Returns:
         Nats, at least -log(1 - p of the answer token), shape (tokens,).
@@ -173,11 +163,7 @@ class JSToRefusal(WeightedDistance):
         return self.legacy
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
-        """Return the token ids of the refusal, without special tokens.
-
-        Raises:
-            ValueError: no tokenizer was given, or the refusal has no tokens.
-        """
+        """Return the token ids of the refusal, without special tokens."""
         if tokenizer is None:
             raise ValueError("JensUn tokenizes its refusal; pass the tokenizer as processing_class.")
         ids = tuple(tokenizer(self.refusal, add_special_tokens=False)["input_ids"])

@@ -27,9 +27,6 @@ def flat(template: Tensor, forget: Tensor, *, divergence: str) -> Tensor:
         template: mean token probability of the template answer, shape (batch,).
         forget: mean token probability of the forget answer, shape (batch,).
         divergence: one of `DIVERGENCES`.
-
-    Returns:
-        Shape (batch,); bounded, since probabilities are.
     """
     import torch.nn.functional as F
 

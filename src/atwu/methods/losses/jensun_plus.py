@@ -22,11 +22,7 @@ def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
     """Weighted mean of a row's values, half for the first counted token and half for all others together.
 
     Args:
-        values: shape (batch, tokens).
         mask: True on counted tokens, same shape; a row with a single one has its value, a row without any 0.
-
-    Returns:
-        Shape (batch,).
     """
     first = mask & (mask.cumsum(-1) == 1)
     others = mask & ~first
@@ -39,13 +35,6 @@ def js_slope(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """Squared norm of the gradient of `jensen_shannon` in the logits of the current model.
 
     The gradient is `p (g - sum of p g)` with `g = log(p / m) / 2` and m the mean of both distributions.
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: those of the other distribution, same shape.
-
-    Returns:
-        Shape (tokens,).
     """
     import torch.nn.functional as F
 

@@ -43,9 +43,6 @@ def npo(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, *, beta
 
     Args:
         beta: inverse temperature > 0; smaller is closer to gradient ascent, larger stops earlier.
-
-    Returns:
-        Shape (batch,), positive.
     """
     return _preference(-log_ratio(logps, ref_logps, mask, weights), beta)
 
@@ -60,9 +57,6 @@ def dpo(
     Args:
         preferred: log ratio of the preferred answer, unweighted, shape (batch,).
         beta: inverse temperature > 0; larger stops at a smaller gap between the two answers.
-
-    Returns:
-        Shape (batch,), positive.
     """
     return _preference(preferred - log_ratio(logps, ref_logps, mask, weights), beta)
 
@@ -80,9 +74,6 @@ def simnpo(
         beta: inverse temperature > 0; larger stops earlier.
         delta: margin >= 0 in nats per token; larger forgets more.
         score_scale: factor on the weights; with 2, the initial scores of 1/2 give plain SimNPO.
-
-    Returns:
-        Shape (batch,), positive.
     """
     losses = score_scale * _counted(weights, mask) * -_counted(logps, mask)
     return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - delta, beta)
@@ -97,9 +88,6 @@ def answer_preservation(answer: Tensor, alternate: Tensor, *, beta: float) -> Te
         answer: log-probability of each whole answer, shape (batch,).
         alternate: log-probability of the refusal of the same question, shape (batch,).
         beta: inverse temperature > 0; larger stops at a smaller gap between the two.
-
-    Returns:
-        Shape (batch,), positive.
     """
     import torch.nn.functional as F
 

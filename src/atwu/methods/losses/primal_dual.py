@@ -22,9 +22,6 @@ def logit_margin(logps: Tensor) -> Tensor:
 
     The difference is the same for logits z and log-probabilities.
 
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-
     Returns:
         Squared nats, shape (tokens,); hundreds for a trained model, so that its retain loss needs a large weight.
     """

@@ -19,11 +19,7 @@ def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -
 
 
 def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """`first * second`: large only if both are. Both receive a gradient.
-
-    Returns:
-        Weights, shape (batch, tokens).
-    """
+    """`first * second`: large only if both are. Both receive a gradient."""
     # Mask both factors first: otherwise a NaN outside the mask would reach the gradient.
     return torch.where(mask, first, 0) * torch.where(mask, second, 0)
 

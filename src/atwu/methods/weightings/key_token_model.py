@@ -55,7 +55,6 @@ def key_token_probabilities(row: EncodedRow, example: Example, counts: WordCount
 
     Args:
         example: its text, to whose answer `row.answer_offsets` refer.
-        counts: word counts of the retain set.
 
     Returns:
         Probabilities; 0 for tokens outside words (the terminal token, white space).

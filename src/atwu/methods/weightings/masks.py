@@ -37,9 +37,6 @@ def below_mean(logps: FloatArray) -> FloatArray:
 
     Returns:
         1 on selected tokens, else 0, shape (tokens,).
-
-    Raises:
-        ValueError: a value is not finite.
     """
     mask = _above_mean(-logps)
     for left, right in pairwise(np.flatnonzero(mask)):
@@ -98,11 +95,7 @@ class NgramTable:
         return cls(counts)
 
     def probabilities(self, row: EncodedRow) -> FloatArray:
-        """`count(context, x_t) / count(context)` of each counted token, 0 for an unknown context.
-
-        Returns:
-            Values in [0, 1], shape (counted tokens,).
-        """
+        """`count(context, x_t) / count(context)` of each counted token, 0 for an unknown context."""
         values = []
         for context, target in _ngrams(row):
             followers = self.continuations.get(context)

@@ -15,7 +15,6 @@ def saturation(logps: Tensor, *, beta: float) -> Tensor:
     """`p^beta`: smaller for tokens that are already forgotten (WGA, Wang et al. 2025).
 
     Args:
-        logps: log p(x_t | x_<t), any shape.
         beta: exponent >= 0; larger stops earlier.
     """
     return (beta * logps.detach()).exp()
@@ -25,7 +24,6 @@ def importance(logps: Tensor, *, beta2: float) -> Tensor:
     """`(1 - p)^beta2`: larger for less likely tokens (Yang et al. 2025).
 
     Args:
-        logps: log p(x_t | x_<t), any shape.
         beta2: exponent >= 0; larger concentrates on less likely tokens.
     """
     return (-logps.detach().expm1()).clamp(min=0).pow(beta2)
@@ -38,10 +36,6 @@ def satimp(logps: Tensor, *, beta1: float, beta2: float) -> Tensor:
 
 def entropy_share(entropy: Tensor, mask: Tensor) -> Tensor:
     """`n H_t / sum H`: share of each token in the entropy of its row (ETW, Koh et al. 2026). Sums to n in each row.
-
-    Args:
-        entropy: next-token entropy in nats, shape (batch, tokens).
-        mask: True on counted tokens, same shape.
 
     Returns:
         Weights >= 0, shape (batch, tokens); all ones if the entropy of the row is 0.
