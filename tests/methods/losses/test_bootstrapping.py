@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.losses.bootstrapping import TokenBootstrapping, belief_logp
+from atwu.methods.losses.bootstrapping import TokenBootstrapping
 
 
 @pytest.mark.parametrize(("share", "tokens"), [(0.0, 3), (0.5, 3), (1.0, 50)])
@@ -21,12 +21,14 @@ def test_equals_ascent_on_a_soft_target(share, tokens):
     expected = -torch.nn.functional.cross_entropy(logits, target, reduction="none")
     logps = logits.log_softmax(-1)
     loss = TokenBootstrapping(belief_weight=share, belief_tokens=tokens)
-    terms = LossTerms(logps[ids, ids], torch.ones(6, dtype=torch.bool), distance=belief_logp(logps, tokens=tokens))
+    terms = LossTerms(
+        logps[ids, ids], torch.ones(6, dtype=torch.bool), distance=loss.from_distributions(logps, None, None)
+    )
     torch.testing.assert_close(loss.values(terms, torch.ones(6, dtype=torch.float64)), expected)
 
 
 def test_the_target_has_no_gradient():
     logits = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True)
-    belief_logp(logits.log_softmax(-1), tokens=2).sum().backward()
+    TokenBootstrapping(belief_tokens=2).from_distributions(logits.log_softmax(-1), None, None).sum().backward()
     # With q = p and constant, the gradient q - p sum(q) is 0.
     assert logits.grad.abs().max() < 1e-15

@@ -10,13 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import (
+    MaxEntropy,
+    WeightedSelfDistillation,
     jensen_shannon,
     js_to_tokens,
     kl,
-    kl_from_uniform,
     self_distillation,
-    weighted_self_distillation,
 )
 from atwu.methods.losses.reduction import selected_mean, token_mean
 
@@ -86,10 +87,11 @@ def test_self_distillation(beta, expected, mean):
     assert selected_mean(nouns * values, nouns, mask).item() == close(expected[1])
 
 
-def weighted(logps, ref, weights, beta):
-    rest = self_distillation(logps, ref, IDS, beta=math.inf)
-    own, ref_own = (each.gather(1, IDS).squeeze(1) for each in (logps, ref))
-    return weighted_self_distillation(own, rest, weights, ref_own, beta=beta)
+def weighted(logps, ref, weights, beta, ids=IDS):
+    loss = WeightedSelfDistillation(beta=beta)
+    own, ref_own = (each.gather(1, ids).squeeze(1) for each in (logps, ref))
+    rest = loss.from_distributions(logps, ref, ids)
+    return loss.values(LossTerms(own, torch.ones_like(own, dtype=torch.bool), ref_own, distance=rest), weights)
 
 
 def test_weighted_self_distillation_equals_a_beta_per_token():
@@ -117,10 +119,7 @@ def test_token_with_reference_probability_1_is_finite():
     logps = torch.tensor([[0.0, -40.0, -41.0]])
     rest = self_distillation(logps, logps, torch.tensor([[0]]), beta=math.inf)
     assert torch.isfinite(rest).all()
-    kept, pushed = (
-        weighted_self_distillation(logps[:, 0], rest, torch.tensor([weight]), logps[:, 0], beta=40.0)
-        for weight in (0.0, 1.0)
-    )
+    kept, pushed = (weighted(logps, logps, torch.tensor([weight]), 40.0, torch.tensor([[0]])) for weight in (0.0, 1.0))
     assert kept.item() == pytest.approx(0, abs=1e-4)
     assert pushed.item() == pytest.approx(rest.item(), rel=1e-4)
 
@@ -200,7 +199,7 @@ def test_float32_keeps_small_distances():
 
 def test_in_max_entropy_an_impossible_token_costs_a_finite_amount_without_gradient():
     logits = torch.tensor([[0.0, 1.0, -math.inf]], requires_grad=True)
-    value = kl_from_uniform(logits.log_softmax(-1))
+    value = MaxEntropy().from_distributions(logits.log_softmax(-1), None, None)
     value.sum().backward()
     assert value.isfinite().all()
     assert logits.grad[:, :2].isfinite().all()

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from atwu.methods.losses.flat import DIVERGENCES, flat
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.flat import DIVERGENCES, FLAT
 
 PROBABILITIES = torch.linspace(0, 1, 5, dtype=torch.float64)
 ACTIVATION = {
@@ -30,5 +31,8 @@ def test_equals_the_variational_form(divergence):
     expected = [
         conjugate(g(q)) - g(p) for p, q in zip(template.flatten().tolist(), forget.flatten().tolist(), strict=True)
     ]
-    found = flat(template.flatten(), forget.flatten(), divergence=divergence)
+    template, forget = (each.flatten()[:, None] for each in (template, forget))
+    mask = torch.ones_like(forget, dtype=torch.bool)
+    terms = LossTerms(forget.log(), mask, alternate_logps=template.log(), alternate_mask=mask)
+    found = FLAT(f_divergence=divergence).values(terms, torch.ones_like(forget))
     assert found.tolist() == pytest.approx(expected, abs=1e-12)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens
-from atwu.methods.losses.jensun_plus import first_token_half, js_slope, js_slope_to_token
+from atwu.methods.losses.jensun_plus import JSToRefusalRow, first_token_half, js_slope
 from atwu.methods.recipe import recipe
 
 MASK = torch.tensor([[False, True, True, True], [True, False, False, False], [False, False, False, False]])
@@ -22,7 +22,7 @@ def test_slopes_equal_the_gradient_in_the_logits():
     ids = torch.arange(5)[:, None]
     for loss, slope in (
         (lambda logps: jensen_shannon(logps, other), lambda logps: js_slope(logps, other)),
-        (lambda logps: js_to_tokens(logps, ids), lambda logps: js_slope_to_token(logps, ids)),
+        (lambda logps: js_to_tokens(logps, ids), lambda logps: JSToRefusalRow().slope(logps, None, ids)),
     ):
         leaf = logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf.log_softmax(-1)).sum(), leaf)

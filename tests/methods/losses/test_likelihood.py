@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
-from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, saturated_ascent
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.likelihood import SatGA, SatGAPlus, gradient_ascent
 from atwu.methods.losses.reduction import selected_mean, token_mean
 
 P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)
@@ -16,8 +19,11 @@ RETAIN = torch.tensor([[0.8, 0.7, 0.5]], dtype=torch.float64).log()
 ONE = torch.ones_like(P)
 
 
-def mean(values):
-    return token_mean(values, MASK).item()
+def saturated_ascent(logps, weights, *, kind=SatGA, **options):
+    return kind(**options).values(LossTerms(logps, MASK), weights)
+
+
+modulated_ascent = functools.partial(saturated_ascent, kind=SatGAPlus)
 
 
 def close(value):

@@ -90,49 +90,6 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     return _expected(target, -logps)
 
 
-def weighted_self_distillation(
-    logps: Tensor, rest: Tensor, weights: Tensor, ref_logps: Tensor, *, beta: float
-) -> Tensor:
-    """Cross entropy to the reference with the logit of each answer token reduced in proportion to its weight.
-
-    `-sum of q log p` with `q = softmax(z0 - beta w e)`: weight 1 gives UNDIAL, weight 0 distills the reference unchanged.
-    Equal to `-q_y log p_y + (1 - q_y) rest` with `q_y = sigmoid(logit p0_y - beta w)`.
-
-    Args:
-        logps: log-probability of the answer token under the current model, any shape.
-        rest: cross entropy to the reference without the answer token (`self_distillation` with an infinite beta).
-        weights: token weights in [0, 1]; they receive a gradient.
-        ref_logps: log-probability of the answer token under the original model, no gradient.
-        beta: amount subtracted from the logit of a token of weight 1, >= 0.
-    """
-    # Keep log(1 - p0) finite for p0 = 1.
-    certain = ref_logps.detach().clamp(max=-_EPSILON)
-    pushed = certain - (-certain.expm1()).log() - beta * weights
-    return pushed.sigmoid() * -logps + (-pushed).sigmoid() * rest
-
-
-def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
-    """`-sum of q log p` with `q = softmax(z)` where the logit of the answer token is minus infinity; q has no gradient.
-
-    CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
-    respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
-    vanishing when it is forgotten.
-
-    Returns:
-        Nats, at least -log(1 - p of the answer token), shape (tokens,).
-    """
-    return self_distillation(logps, logps, ids, beta=math.inf)
-
-
-def kl_from_uniform(logps: Tensor) -> Tensor:
-    """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
-
-    Returns:
-        Nats >= 0, shape (tokens,).
-    """
-    return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
-
-
 def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
     """Mean of `values` under `probabilities` (no gradient); values of probability 0 are ignored."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
@@ -209,7 +166,12 @@ class MaskedSelfDistillation(SelfDistillation):
 
 
 class WeightedSelfDistillation(ForgetLoss):
-    """Token-weighted self-distillation; see `weighted_self_distillation`."""
+    """Cross entropy to the reference with the logit of each answer token reduced in proportion to its weight.
+
+    `-sum of q log p` with `q = softmax(z0 - beta w e)`: weight 1 gives UNDIAL, weight 0 distills the reference unchanged.
+    Equal to `-q_y log p_y + (1 - q_y) rest` with `q_y = sigmoid(logit p0_y - beta w)`, rest being the loss with an infinite
+    beta. The weights receive a gradient.
+    """
 
     formula = "CE(softmax(z0 - β w on the token), π)"
     needs = ("reference_distributions", "reference_logps")
@@ -225,11 +187,17 @@ class WeightedSelfDistillation(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
-        return weighted_self_distillation(terms.logps, terms.distance, weights, terms.reference, beta=self.beta)
+        certain = terms.reference.detach().clamp(max=-_EPSILON)  # keeps log(1 - p0) finite for p0 = 1
+        pushed = certain - (-certain.expm1()).log() - self.beta * weights
+        return pushed.sigmoid() * -terms.logps + (-pushed).sigmoid() * terms.distance
 
 
 class CrossEntropyUnlearning(WeightedDistance):
-    """See `cross_entropy_unlearning`.
+    """`-sum of q log p` with `q = softmax(z)` where the logit of the answer token is minus infinity; q has no gradient.
+
+    CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
+    respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
+    vanishing when it is forgotten.
 
     The first tokens of an answer stay, as in a footnote of the paper and in its code. The code divides by the number of the
     other tokens, this loss by that of all.
@@ -244,14 +212,14 @@ class CrossEntropyUnlearning(WeightedDistance):
     )
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return cross_entropy_unlearning(logps, ids)
+        return self_distillation(logps, logps, ids, beta=math.inf)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return super().values(terms, weights) * (terms.mask.cumsum(1) > self.kept_start)
 
 
 class MaxEntropy(WeightedDistance):
-    """See `kl_from_uniform`.
+    """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
 
     The published code counts the tokens of the question too, and adds 1e-12 to every probability.
     """
@@ -259,7 +227,7 @@ class MaxEntropy(WeightedDistance):
     formula = "w KL(uniform ‖ π)"
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return kl_from_uniform(logps)
+        return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
 
 
 class _ToOriginal(RetainLoss):

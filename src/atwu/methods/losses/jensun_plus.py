@@ -43,11 +43,6 @@ def js_slope(logps: Tensor, ref_logps: Tensor) -> Tensor:
     return (p * (g - (p * g).sum(-1, keepdim=True))).square().sum(-1)
 
 
-def js_slope_to_token(logps: Tensor, ids: Tensor) -> Tensor:
-    """The same for a target with mass 1 on one token, ids of shape (tokens, 1)."""
-    return js_slope(logps, logps.new_full(logps.shape, LOWEST_LOGP).scatter(1, ids, 0.0))
-
-
 class JSToRefusalRow(ForgetLoss):
     """Learn the labels of refusal rows; the answer itself is seen only as the beginning of some of them.
 
@@ -69,7 +64,7 @@ class JSToRefusalRow(ForgetLoss):
         return js_to_tokens(logps, ids)
 
     def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return js_slope_to_token(logps, ids)
+        return js_slope(logps, logps.new_full(logps.shape, LOWEST_LOGP).scatter(1, ids, 0.0))
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None

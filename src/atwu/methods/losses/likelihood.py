@@ -24,34 +24,9 @@ def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
     return weights * logps
 
 
-def saturated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
-    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
-
-    Args:
-        beta: saturation exponent >= 0; larger stops earlier, 0 is plain gradient ascent.
-        detach_saturation: treat `p^beta` as a constant. With gradient through it, the loss has its minimum at
-            p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
-    """
-    return weights * _saturation(beta * logps, detach=detach_saturation) * logps
-
-
-def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
-    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (main loss of the ATWU paper).
-
-    Args:
-        beta: saturation exponent >= 0 for a token of weight 1.
-        detach_saturation: treat `p^(beta w)` as a constant, for the model and for the scorer.
-    """
-    return weights * _saturation(beta * weights * logps, detach=detach_saturation) * logps
-
-
 def nll(logps: Tensor) -> Tensor:
     """Negative log-likelihood per token of the retain answers, in nats."""
     return -logps
-
-
-def _saturation(exponent: Tensor, *, detach: bool) -> Tensor:
-    return (exponent.detach() if detach else exponent).exp()
 
 
 class GradientAscent(ForgetLoss):
@@ -71,7 +46,11 @@ class MaskedGradientAscent(GradientAscent):
 
 
 class SatGA(ForgetLoss):
-    """See `saturated_ascent`."""
+    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
+
+    The factor `p^beta` is a constant in the gradient. With gradient through it, the loss has its minimum at
+    p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
+    """
 
     formula = "w p^β log p"
     beta: float = number(
@@ -82,11 +61,14 @@ class SatGA(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return saturated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
+        return self._saturated(terms.logps, weights, self.beta * terms.logps)
+
+    def _saturated(self, logps: Tensor, weights: Tensor, exponent: Tensor) -> Tensor:
+        return weights * (exponent.detach() if self.detach_saturation else exponent).exp() * logps
 
 
 class SatGAPlus(SatGA):
-    """See `modulated_ascent`."""
+    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (main loss of the ATWU paper)."""
 
     formula = "w p^(β w) log p"
     beta: float = number(
@@ -97,7 +79,7 @@ class SatGAPlus(SatGA):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return modulated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
+        return self._saturated(terms.logps, weights, self.beta * weights * terms.logps)
 
 
 class LearnAlternate(ForgetLoss):
