@@ -27,11 +27,6 @@ _T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
 
 
-def file_bytes(path: str | Path) -> bytes:
-    """Read a regular file, without a byte-order mark."""
-    return _regular(path).read_bytes().removeprefix(_MARK)
-
-
 def _regular(path: str | Path) -> Path:
     path = Path(path)
     kind = path.stat().st_mode
@@ -52,8 +47,8 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def file_text(path: str | Path) -> str:
-    """Read a regular file as UTF-8 text."""
-    return decoded(file_bytes(path), path)
+    """Read a regular file as UTF-8 text, without a byte-order mark."""
+    return decoded(_regular(path).read_bytes().removeprefix(_MARK), path)
 
 
 def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
