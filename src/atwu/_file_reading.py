@@ -52,7 +52,6 @@ def file_text(path: str | Path) -> str:
 
 
 def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
-    """Decode bytes of a file as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -106,7 +105,6 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
 
 
 def read_json(path: str | Path) -> Any:
-    """Parse a file as JSON."""
     return parse_json(file_text(path), what=path)
 
 
@@ -194,7 +192,6 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, *, what: str | Path) -> Any:
-    """Parse YAML into plain data."""
     try:
         return _checked_numbers(yaml.load(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -207,7 +204,6 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Parse a file as YAML."""
     return parse_yaml(file_text(path), what=path)
 
 
@@ -253,14 +249,12 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
 
 @functools.cache
 def type_adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return the pydantic adapter of a type."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
 def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = "") -> _T:
-    """Validate plain data against a declared type."""
     from pydantic import ValidationError
 
     try:

@@ -99,7 +99,6 @@ class Encoder:
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
 
     def encode(self, example: Example, *, where: str | None = None) -> EncodedRow:
-        """Encode one row."""
         where = where or f"row with question {example.question[:60]!r}"
         if not example.answer.strip():
             raise ValueError(f"{where}: the answer is empty; add text or remove the row.")

@@ -132,7 +132,6 @@ def file_records(path: Path) -> Iterator[Record]:
 
 
 def _saved_records(folder: Path) -> Iterator[Record]:
-    """Read the records of a data set that `datasets` saved with `save_to_disk`."""
     if not (folder / "dataset_info.json").is_file():
         saved = [item for item in folder.iterdir() if (item / "dataset_info.json").is_file()]
         inside = ", ".join(

@@ -54,7 +54,6 @@ def with_system(messages: tuple[Message, ...], system: str | None) -> tuple[Mess
 
 
 def check_system(system: str | None) -> None:
-    """Check that a system turn has text."""
     if system is not None and not system.strip():
         raise ValueError("system is empty; pass the text of the system turn, or None for no system turn.")
 

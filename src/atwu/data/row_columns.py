@@ -128,12 +128,10 @@ def _are_turns(value: Any) -> bool:
 
 
 def _turns(value: Any, role: str) -> Sequence[Any]:
-    """Return turns as they are, and a text as one turn."""
     return value if isinstance(value, list | tuple) else [{"role": role, "content": value}]
 
 
 def _as_text(turn: Any, where: str) -> Any:
-    """Join the text parts of a turn's content."""
     if not isinstance(turn, Mapping) or not isinstance(turn.get("content"), list | tuple):
         return turn
     parts = [part if isinstance(part, Mapping) else {"text": part} for part in turn["content"]]

@@ -62,7 +62,6 @@ class Exported:
         return self.verdict.outcome in GOOD
 
     def summary(self) -> str:
-        """Return the verdict as plain text."""
         return self.verdict.text()
 
 
@@ -199,7 +198,6 @@ def export(
 def _rows(
     source: Source, forget: str | None, retain: str | None, holdout: str, say: Say
 ) -> dict[str, Sequence[Example]]:
-    """Return the sets to measure, as given or from the run."""
     sets: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
     try:
         sets[RETAIN] = source.rows(RETAIN, retain)
@@ -213,7 +211,6 @@ def _rows(
 
 
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
-    """Check that the output is free and large enough."""
     if folder.exists():
         if not (folder / EXPORT_NAME).is_file():
             raise FileExistsError(f"{folder} exists and is not an export of atwu; choose another output.")

@@ -244,7 +244,6 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
 
 
 def _arguments(function: Callable[..., Any], allowed: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
-    """Return the inputs of a function and its hyperparameters with their defaults."""
     inputs, numbers = [], {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and isinstance(parameter.default, int | float):

@@ -111,7 +111,6 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a small safetensors file."""
     from safetensors.torch import load_file
 
     with explain_damage(path.parent, path.name):

@@ -47,7 +47,6 @@ class ReferenceSpec:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is needed."""
         return not (self.logps or self.states or self.layer is not None)
 
 
@@ -67,7 +66,6 @@ class Reference:
     """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        """Return the distributions of the original model for one set of rows."""
         teacher = self.forget if rows == "forget" else self.retain
         if teacher is None:
             raise ValueError("the method needs the reference of the original model, which is missing.")

@@ -59,7 +59,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             option.value(getattr(self, option.name), strict=True)
 
     def lora(self) -> Lora | None:
-        """Return the LoRA settings, or None to train all weights."""
         if self.lora_r == 0:
             return None
         targets = None

@@ -285,7 +285,6 @@ def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:
 
 
 def check_mergeable(adapted: Any) -> None:
-    """Reject adapters that cannot be merged into the weights."""
     if reason := unmergeable(adapted):
         raise ValueError(f"these adapters cannot be merged: {reason}. Pass --save-adapter (save_adapter=True).")
 

@@ -60,7 +60,6 @@ def measure_footprint(
 
 
 def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
-    """Estimate the memory of a run on a kind of device."""
     weights = float(model.weights)
     if config.quantize is not None:
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes

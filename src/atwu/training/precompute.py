@@ -108,7 +108,6 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    """Compute the tables that training steps use, from the original model."""
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
@@ -203,7 +202,6 @@ def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel)
 
 
 def _per_row(table: TokenTable) -> list[FloatArray]:
-    """Split a table with one number per token into rows."""
     return [table.rows([index]).double().numpy() for index in range(len(table))]
 
 

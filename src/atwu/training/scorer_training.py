@@ -46,7 +46,6 @@ def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> Toke
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
-    """Load the scorer of an earlier run, for a model of the given hidden size."""
     scorer = TokenScorer.from_pretrained(folder)
     if scorer.linear.in_features != width:
         raise ValueError(

@@ -77,7 +77,6 @@ class UnlearningRows:
 
     @property
     def sets(self) -> dict[str, RowSet]:
-        """Forget set and retain set by name."""
         return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
 
     @property
@@ -161,7 +160,6 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
 
 
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
-    """Report the rows of a run."""
     for name, rows in sets.items():
         counts = (
             "" if rows.forms is None else f" ({', '.join(f'{n} {form}' for form, n in Counter(rows.forms).items())})"

@@ -120,7 +120,6 @@ class JSToRefusal(WeightedDistance):
         return self.legacy
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
-        """Return the token ids of the refusal, without special tokens."""
         if tokenizer is None:
             raise ValueError("JensUn tokenizes its refusal; pass the tokenizer as processing_class.")
         ids = tuple(tokenizer(self.refusal, add_special_tokens=False)["input_ids"])
