@@ -90,12 +90,16 @@ def alternates(
     max_length: int,
     system: str | None = None,
     what: str = "forget",
+    refuse: bool = False,
 ) -> Alternates:
     """Choose and encode the alternate answers of a run.
 
     Args:
         epochs: passes over the rows with a draw of their own, at least 1.
+        refuse: draw a refusal for every row, also where it has an alternate.
     """
+    if refuse:
+        examples = [dataclasses.replace(example, alternate=None) for example in examples]
     check_alternates(examples, what)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}
