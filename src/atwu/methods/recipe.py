@@ -122,9 +122,14 @@ class Recipe:
 
     def forget_only(self) -> Recipe:
         """Return the recipe with its forget loss alone."""
-        none = dict.fromkeys(("retain_loss", "preserve", "replacement"), "none")
         return dataclasses.replace(
-            self, **none, retain_component=None, preserve_component=None, replacement_component=None
+            self,
+            retain_loss="none",
+            retain_component=None,
+            preserve="none",
+            preserve_component=None,
+            replacement="none",
+            replacement_component=None,
         )
 
     @property

@@ -6,7 +6,8 @@ arXiv 2607.09236).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import ReplacementLoss
 from atwu.methods.losses.jensun_plus import first_token_half
@@ -19,7 +20,7 @@ class LearnRefusal(ReplacementLoss):
     """Learn to say that one does not know, in one of a hundred ways that are drawn anew in every epoch."""
 
     formula = "-log p of a refusal, half on the 1st token"
-    needs = ("refusals", "text")
+    needs: ClassVar[Sequence[str]] = ("refusals", "text")
 
     def values(self, logps: Tensor, mask: Tensor) -> Tensor:
         return first_token_half(-logps, mask)
