@@ -315,7 +315,7 @@ class ReplacementLoss(Loss):
         1.0,
         symbol="ρ",
         search=Range(0.1, 5.0),
-        help="rho: factor on the replacement loss; larger teaches the other answer faster",
+        help="rho: factor on the replacement loss; the other answer is learned faster if it is larger",
     )
 
     def values(self, logps: Tensor, mask: Tensor) -> Tensor:
