@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from atwu.exporting.export_verdict import (
     SAME,
     WITHIN,
     judge_export,
-    retain_loss_increase,
     run_limits,
 )
 from atwu.request.verdict import RequestVerdict
@@ -67,18 +65,7 @@ def test_knowledge_that_the_run_had_left_does_not_count_against_the_export() -> 
     assert more.outcome == BACK
 
 
-def test_the_retain_loss_increase_is_that_of_the_worst_set() -> None:
-    assert retain_loss_increase(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
-    assert retain_loss_increase(result(kept=0.45), result(kept=0.9)) == 0
-
-
 def test_limits_come_from_the_verdict_of_the_run_if_it_has_one(tmp_path: Path) -> None:
     assert run_limits(tmp_path, result()) == pytest.approx(dict.fromkeys(DECISIVE_METRICS, 0.1))
     RequestVerdict("forgotten", "", (), (), (), {"key_token_recall": 0.3}).write(tmp_path)
     assert run_limits(tmp_path, result())["key_token_recall"] == 0.3
-
-
-def test_without_holdout_rows_there_is_no_limit(tmp_path: Path) -> None:
-    alone = result()
-    before = dataclasses.replace(alone, sets=dict(alone.sets) | {HOLDOUT_SET: {}})
-    assert run_limits(tmp_path, before) == {}
