@@ -94,6 +94,7 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "nll": likelihood.NLL,
     "kl": divergence.KL,
     "kl_rows": divergence.RowMeanKL,
+    "kl_first": replacement.FirstTokenKL,
     "kl_nll": divergence.KLAndNLL,
     "js": divergence.JS,
     "activation": representation.Activation,

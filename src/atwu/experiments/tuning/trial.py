@@ -47,7 +47,7 @@ from atwu.training.run_folder import LOG_NAME, unfinished
 
 WINDOW = 5
 """Number of logged retain losses that are averaged before a run may be stopped."""
-_LIKELIHOODS = ("nll", "kl", "kl_rows")
+_LIKELIHOODS = ("nll", "kl", "kl_rows", "kl_first")
 """Retain losses in nats per token, for which uniform guessing gives log(vocabulary size)."""
 _RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a setting that affect the value of a trial."""

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import ReplacementLoss
+from atwu.methods.losses.divergence import KL
 from atwu.methods.losses.jensun_plus import first_token_half
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference
 
 
 class LearnRefusal(ReplacementLoss):
@@ -31,3 +35,13 @@ class LearnAlternative(LearnRefusal):
 
     formula = "-log p of the row's alternate, half on the 1st token"
     needs = ("alternates", "own_alternates", "text")
+
+
+class FirstTokenKL(KL):
+    """KL to the original model, half on the first token of each answer: the token at which a refusal would begin."""
+
+    formula = "KL(π0 ‖ π) on retain answers, half on the 1st token"
+    reduction = "sequences"
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return first_token_half(super().values(out, reference), out.mask)
