@@ -194,7 +194,7 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         Location of the row, and the row: a mapping, an `Example`, or whatever else was given.
 
     Raises:
-        TypeError: a single mapping, such as one row or all splits of a data set.
+        TypeError: a single mapping, such as one row or all splits of a data set, or nothing with rows.
     """
     if isinstance(rows, Mapping):
         raise TypeError(
@@ -205,6 +205,8 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         rows = _frame_rows(rows)
     elif hasattr(rows, "with_format"):
         rows = rows.with_format(None)  # Python values, not arrays or tensors
+    if not isinstance(rows, Iterable):
+        raise TypeError(f"rows must be a source, a list of rows, a data set or a frame, got {type(rows).__name__}.")
     for number, row in enumerate(rows, start=1):
         if isinstance(row, Mapping):
             row = {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
