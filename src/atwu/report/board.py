@@ -105,7 +105,14 @@ def read_board(paths: Sequence[str | Path]) -> Board:
         FileNotFoundError: a path does not exist, or contains no finished run.
         ValueError: a file is damaged; the message names it and the key.
     """
-    return Board(tuple(study for path in map(Path, paths) for study in _studies(path)))
+    found: dict[StudyFacts, BoardStudy] = {}
+    for path in map(Path, paths):
+        for study in _studies(path):
+            if study.facts in found:
+                what = f"{study.facts.benchmark!r} on {study.facts.model!r}"
+                raise ValueError(f"{path}: the study {what} is given twice; leave one out.")
+            found[study.facts] = study
+    return Board(tuple(found.values()))
 
 
 def _studies(path: Path) -> Iterable[BoardStudy]:

@@ -59,11 +59,12 @@ class FinishedRuns(Records):
         return str(cells.rename_axis("method").to_html())
 
 
-def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> FinishedRuns:
+def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None = None) -> FinishedRuns:
     """Read runs.
 
     Args:
-        paths: study folders, run folders, result files, or folders of such files; a study's references apply to all.
+        paths: study folders, run folders, result files, or folders of such files, or one of them; a study's references apply
+            to all.
 
     Raises:
         FileNotFoundError: a path does not exist, or contains no finished run.
@@ -71,6 +72,7 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Fi
     """
     references: dict[str, EvalResult] = {}
     parts: list[Part] = []
+    paths = [paths] if isinstance(paths, str | Path) else paths
     for path in map(Path, paths):
         name, about = "", dict[str, Any]()
         if (path / STUDY_NAME).is_file():
