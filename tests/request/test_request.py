@@ -202,15 +202,13 @@ run()
         (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
         (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
         (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
+        (("--eval-strategy", "epoch"), "eval_strategy .*atwu evaluate"),
         (("--method", "atwu", "--scorer-from", "nowhere"), "nowhere"),
         (("--method", "rmu", "--layer", "99"), "layer.*99"),
         (("--holdout", "texts.jsonl"), "question"),  # which cannot be compared with the forget rows
         (("--retain", "people:tiny:full"), "people:tiny:full: row 73 .*5 more"),  # these repeat forget rows
         (("--holdout", "people:tiny:full"), "people:tiny:full: row 73 .*5 more.*--holdout"),
-        (
-            ("--extra-forget", "people:tiny:retain:3", "--retain", "people:tiny:retain"),
-            "people:tiny:retain: row 1 and 2",
-        ),
+        (("--extra-forget", "people:tiny:retain:1"), r"holdout\.jsonl: row 9 is in the forget set"),
     ],
 )
 def test_impossible_requests_are_rejected_before_the_model_is_measured(
