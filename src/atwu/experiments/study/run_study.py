@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu._file_reading import prefix_errors, printable
-from atwu._files import write_json, write_text
+from atwu._files import check_output_folder, write_json, write_text
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
@@ -71,6 +71,7 @@ def plan_study(
         if seeds is not None:
             written = written.with_seeds(seeds)
         folder = output or Path("runs") / f"{written.name}-{chosen.name}"
+        check_output_folder(folder)
         return plan(written, chosen, folder, presets=presets, only=only)
 
 
