@@ -22,8 +22,7 @@ from rich.text import Text
 from atwu import load_rows
 from atwu.modeling.load import quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.heatmap import render_terminal
-from atwu.report.score_words import score_rows
+from atwu.report.heatmap import render_terminal, score_rows
 
 WIDTH, ROWS, LONGEST = 84, 3, 120
 ANSI = [(20, 20, 20), (200, 60, 40), (40, 130, 70), (170, 120, 0), (40, 90, 180), (140, 60, 140), (30, 130, 140)]

@@ -147,8 +147,7 @@ def commands() -> str:
 
 def board() -> dict[str, str]:
     """Build the board of the recorded studies and the submissions."""
-    from atwu.report.board import BOARD_NAME, FACTS_NAME, read_board
-    from atwu.report.page.board_page import render_board
+    from atwu.report.board import BOARD_NAME, FACTS_NAME, read_board, render_board
 
     results = ROOT / "benchmarks/results"
     studies = [path.parent for path in sorted(results.glob(f"*/{FACTS_NAME}"))]

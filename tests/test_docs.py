@@ -11,8 +11,7 @@ import nbformat
 import pytest
 
 from atwu.cli.app import _command, _split
-from atwu.cli.cli_options import cli_options_of
-from atwu.cli.parse import _read
+from atwu.cli.cli_options import _read, cli_options_of
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import FORGET_OR_RETAIN
 from atwu.evaluation.registry import METRIC_ORDER, find_metric

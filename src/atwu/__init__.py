@@ -30,7 +30,7 @@ _NAMES = {
     "atwu.evaluation.registry": "EvaluateConfig register_metric",
     "atwu.evaluation.result": "EvalResult read_result",
     "atwu.report.run_records": "read_records",
-    "atwu.report.score_words": "heat_map",
+    "atwu.report.heatmap": "heat_map",
     "atwu.evaluation.metric": "Metric MetricSetting",
     "atwu.evaluation.columns": "Column",
 }
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from atwu.methods.objective import unlearning_loss as unlearning_loss
     from atwu.methods.recipe import register_method as register_method
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
+    from atwu.report.heatmap import heat_map as heat_map
     from atwu.report.run_records import read_records as read_records
-    from atwu.report.score_words import heat_map as heat_map
     from atwu.request.unlearn import unlearn as unlearn
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig

@@ -131,18 +131,6 @@ def test_the_system_prompt_of_a_run_is_recorded_and_reused(atwu, target, unlearn
     assert re.search("error: .*system.*empty", atwu("evaluate", "--model", unlearned, *rows, "--system", " ", code=2))
 
 
-@pytest.mark.night  # tests/training/test_trainer_checkpoints.py, in the whole command
-def test_weights_that_are_not_finite_are_not_saved(atwu, target, tmp_path):
-    printed = atwu(
-        *("unlearn", "--model", target, "--forget", "people:tiny:forget", "--retain", "people:tiny:retain"),
-        *("--use-cpu", "--learning-rate", "1e39", "--max-steps", "1", "--warmup-steps", "0", "--save-strategy", "no"),
-        *("--output", tmp_path / "out"),
-        code=1,
-    )
-    assert re.search("error: .*not finite.*step 1.*checkpoint", printed)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -202,6 +190,11 @@ def test_demo_evaluates_five_models_and_writes_a_page(tmp_path, monkeypatch):
         assert words in printed
     names = {path.name for path in (tmp_path / "demo").iterdir()}
     assert {"tokens.html", "eval_original.json", "eval_retain-only.json", "eval_wga.json", "atwu"} <= names
+    (tmp_path / "runs" / "atwu").mkdir(parents=True)
+    (tmp_path / "runs" / "atwu" / "run.json").write_text("a finished run")
+    refused = run_here("demo", "--size", "tiny", "--output", tmp_path / "runs")
+    assert re.search(r"runs/atwu .*demo.*--output", str(refused.exception))
+    assert [path.name for path in (tmp_path / "runs").rglob("*")] == ["atwu", "run.json"]
 
 
 @pytest.mark.night

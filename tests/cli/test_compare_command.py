@@ -72,15 +72,10 @@ def test_paired_differences(atwu, results):
     assert "forget J_W ↓ -25.0 [" in printed
 
 
-def test_markdown_marks_the_best_ranked_model(atwu, results):
-    printed = atwu("compare", *results, "--format", "markdown", "--metrics", "forget:J_W")
-    assert "| metric | n | atwu | npo | original |" in printed
-    assert "| forget J\\_W ↓ | 4 | **25.0** [" in printed
-    assert "] | 50.0 [" in printed
-    assert "| 100.0 [100.0, 100.0] |" in printed
+def test_selected_metrics_are_shown_in_their_order(atwu, results):
+    printed = atwu("compare", *results, "--metrics", "probability,forget:J_W")
     assert "extraction" not in printed
-    printed = atwu("compare", *results, "--metrics", "probability,forget:J_W", "--format", "markdown")
-    assert printed.index("probability") < printed.index("J\\_W")
+    assert printed.index("probability") < printed.index("J_W")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +85,7 @@ def test_markdown_marks_the_best_ranked_model(atwu, results):
         (("{atwu}", "{atwu}"), 1, "twice"),
         (("{atwu}", "{npo}", "--metrics", "forget:J_V"), 1, "'forget:J_V'.*forget:J_W"),
         (("{atwu}", "{npo}", "--baseline", "rmu"), 2, "--baseline .*atwu, npo.*'rmu'"),
-        (("{atwu}", "{npo}", "--baseline", "npo", "--format", "markdown"), 2, "--baseline .*--format markdown"),
         (("{atwu}", "{npo}", "--all", "--metrics", "forget:J_W"), 2, "--metrics.*--all|--all.*--metrics"),
-        (("{atwu}", "{npo}", "--format", "html"), 2, "--format .*table.*markdown.*'html'"),
         (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json .*--output"),
         (("{atwu}", "{folder}/older.json"), 1, "'atwu.eval/0'.*'atwu.eval/"),
         (("{atwu}", "{folder}/cut.json"), 1, "cut.json, line "),
@@ -119,9 +112,9 @@ def test_results_that_are_not_comparable_give_a_warning(atwu, results, tmp_path)
 
 def test_equal_names_are_distinguished_by_their_files(atwu, results, tmp_path):
     again = write(tmp_path, "atwu", file="again")
-    printed = atwu("compare", results[0], again, "--format", "markdown")
-    assert str(again.with_suffix("")) in printed.replace("\\", "")
-    assert str(results[0].with_suffix("")) in printed.replace("\\", "")
+    printed = atwu("compare", results[0], again)
+    assert str(again.with_suffix("")) in printed
+    assert str(results[0].with_suffix("")) in printed
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Dataclasses as commands: flags, YAML, defaults, and error messages."""
+"""Dataclasses as commands: flags, YAML, defaults, and error messages, also for names of an earlier version."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from atwu.cli.cli_options import CliOption, UsageError, cli_option, settings
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import CliOption, UsageError, cli_option, parsed, settings
+from atwu.methods.recipe import recipe
+from tests.commands import run_here
 
 OPTIONS = (
     CliOption("learning_rate", float, 1e-3, "How fast.", alias=("--lr",)),
@@ -133,3 +134,33 @@ def test_help_wraps_lines_and_shows_examples(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         keep("--help-all")
     assert "--optim TEXT" in capsys.readouterr().out
+
+
+UNLEARN = ("unlearn", "--model", "m", "--forget", "f.jsonl", "--output", "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "new"),
+    [
+        ((*UNLEARN, "--unseen"), "unseen: x", "holdout"),
+        ((*UNLEARN, "--retain-limit"), "retain_limit: 1", "max_retain_increase"),
+        ((*UNLEARN, "--fit"), "fit: true", "auto_memory"),
+        ((*UNLEARN, "--continue"), None, "ledger"),
+        (("chat", "m", "--beside"), None, "compare"),
+        (("export", "run", "--format", "gguf", "--unseen"), None, "holdout"),
+    ],
+)
+def test_renamed_options_raise_errors_with_the_new_name(words, key, new, tmp_path):
+    said = str(run_here(*words).exception)
+    assert f"unknown option {words[-1]}" in said
+    assert f"now called --{new.replace('_', '-')}." in said
+    if key is not None:
+        (tmp_path / "run.yaml").write_text(f"{key}\n")
+        said = str(run_here(*UNLEARN, "--config", tmp_path / "run.yaml").exception)
+        assert f"unknown key '{key.split(':')[0]}'" in said
+        assert f"now called '{new}'." in said
+
+
+def test_renamed_weightings_raise_errors_with_the_new_name():
+    with pytest.raises(ValueError, match=r"unknown weighting 'key_words'.* now called 'key_tokens'\."):
+        recipe("satga", weighting="scorer*key_words")

@@ -9,7 +9,7 @@ import pytest
 
 from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
 from atwu.cli.cli_options import UsageError, cli_options_of
-from atwu.cli.output import say, stand_out
+from atwu.cli.shared import say, stand_out
 from atwu.cli.trainer_options import trainer_options
 from atwu.request.verdict import shorten
 

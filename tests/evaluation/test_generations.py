@@ -18,7 +18,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atwu._cache import short_hash
 from atwu.data.schema import Message
+from atwu.evaluation import generations
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all, generation_key
 from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
@@ -204,3 +206,15 @@ def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     assert killed[1] < killed[2]
     assert killed[2:] == calm[2:]
     assert stored(tmp_path / "calm") == stored(tmp_path / "killed")
+
+
+def test_shipped_generations_are_found_for_their_generator_only(tmp_path: Path) -> None:
+    shipped = json.loads(Path(generations.__file__).with_name("shipped_generations.json").read_text(encoding="utf-8"))
+    assert all(len(name) == 32 and text.strip() == text and tokens > 0 for name, (text, tokens) in shipped.items())
+    store = GenerationStore(tmp_path / "replies.sqlite")
+    text, tokens = next(iter(shipped.values()))
+    name = short_hash(["me", "key"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generations, "_shipped", lambda: {name: (text, tokens)})
+        assert store.read("me", ["key", "other"]) == {"key": Generation(text, tokens)}
+        assert store.read("you", ["key"]) == {}

@@ -31,7 +31,7 @@ from atwu.methods.component import Weighting, number
 from atwu.methods.component_registry import WEIGHTINGS
 from atwu.methods.objective import unlearning_loss
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.report.score_words import score_rows
+from atwu.report.heatmap import score_rows
 from atwu.training.config import UnlearnConfig
 from atwu.training.precompute import fixed_tables
 from atwu.training.reference_tables import OriginalModel

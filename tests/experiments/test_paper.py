@@ -7,11 +7,11 @@ import shlex
 
 import pytest
 
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import parsed
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.tune import TuneCommand
 from atwu.experiments.published import published_table, published_tables
-from atwu.experiments.study.run_study import plan_study
+from atwu.experiments.study.study_plan import plan_study
 from atwu.experiments.study_models import needs_preferred_answers
 from atwu.experiments.tuning.tune_methods import plan_tuning
 from atwu.methods.method_table import METHODS

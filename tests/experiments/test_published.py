@@ -29,7 +29,7 @@ def test_every_table_is_complete(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_differences_equal_those_of_their_columns(table):
+def test_differences_and_marks_follow_from_the_columns(table):
     original = table.rows.get("original", {})
     for label, row in table.rows.items():
         for whole, kept, left in (
@@ -44,12 +44,6 @@ def test_differences_equal_those_of_their_columns(table):
         for relative, score in (("FQ", "J_W"), ("RD", "J_AVG")):
             if score in row and label != "original":
                 assert row[relative] == pytest.approx(max(0, 100 * (1 - row[score] / original[score])), abs=0.25), label
-
-
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_marks_follow_the_documented_rule(table):
-    original = table.rows.get("original", {})
-    for label, row in table.rows.items():
         marked = {metric for name, metric in table.degraded if name == label}
         rule = set()
         if "MMLU" in row:

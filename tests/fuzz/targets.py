@@ -13,14 +13,14 @@ from typing import Any
 
 from atwu._file_reading import prefix_errors
 from atwu.benchmarks.sources import load_rows
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import parsed
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.train import FinetuneCommand, UnlearnCommand
 from atwu.cli.tune import TuneCommand, _setting
 from atwu.data.row_parsing import write_rows
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.study.run_study import plan_study
+from atwu.experiments.study.study_plan import plan_study
 from atwu.experiments.tuning.tune_methods import plan_tuning
 from atwu.methods.presets import named_preset
 from atwu.report.export_formats import WRITERS

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.parse import read_config, typed_options
+from atwu.cli.cli_options import read_config, typed_options
 from atwu.cli.train import UnlearnCommand, read_config_or_preset
 from atwu.experiments.published import published_table
 from atwu.methods.method_table import METHODS

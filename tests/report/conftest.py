@@ -23,7 +23,6 @@ from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord
-from atwu.report.run_records import FinishedRuns
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
 LOSSES = {"atwu": "satga_plus", "wga": "ga", "npo": "npo"}
@@ -231,7 +230,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
         "budget": "20 trials per method, learning rate and forget weight searched",
         "command": "atwu study run headline --setting people-tiny",
     }
-    return FinishedRuns("four invented people", {"original": original, "retain-only": retain_only}, tuple(runs), study)
+    return Records("four invented people", {"original": original, "retain-only": retain_only}, tuple(runs), study)
 
 
 def write_study(records: Records, folder: Path) -> Path:

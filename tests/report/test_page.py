@@ -11,8 +11,7 @@ import pytest
 
 from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.evaluation.result import format_number
-from atwu.report.metric_labels import cell_of
-from atwu.report.metric_table import report_metrics, tidy
+from atwu.report.metric_table import cell_of, report_metrics, tidy
 from atwu.report.page.report_page import format_duration, render_report_page
 from atwu.report.page.summary_section import shared_settings
 from atwu.report.report_records import Records, headline_metrics

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from atwu.report.board import Board, BoardStudy, StudyFacts
-from atwu.report.page.board_page import render_board
+from atwu.report.board import Board, BoardStudy, StudyFacts, render_board
 from atwu.report.page.report_page import render_report_page
-from atwu.report.report_records import Records, leading_metric
+from atwu.report.report_records import Records
 from atwu.report.scored_row import percent_of_score
 from tests.report.conftest import figures_left_out
 
@@ -259,28 +258,6 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
     for name in ("#theme", "#play", ".kind .next", "#headline thead button"):
         height = page.execute_script("return document.querySelector(arguments[0]).getBoundingClientRect().height", name)
         assert height >= 24, name
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_main_results_are_visible_and_names_are_not_cut(page: Any, shown: Records, width: int) -> None:
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    split, metric = leading_metric(shown) or ("", "")
-    first = page.find_element(By.CSS_SELECTOR, "#headline thead th.num")
-    assert first.text.replace("↑", " ↑").split()[:2] == [split, metric]
-    right = page.execute_script(
-        "return Math.max(...[...document.querySelectorAll('#headline tr > :nth-child(2)')]"
-        ".map(cell => cell.getBoundingClientRect().right))"
-    )
-    assert 0 < right <= width
-    page.execute_script(
-        "document.querySelectorAll('#headline tbody th > span:first-child')[2].textContent = 'atwu_simnpo'"
-    )
-    lines = page.execute_script(
-        "return [...document.querySelectorAll('#headline tbody th > span:first-child')].map(e => e.getClientRects().length)"
-    )
-    assert set(lines) == {1}
 
 
 @pytest.mark.night

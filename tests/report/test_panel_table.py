@@ -14,9 +14,8 @@ from atwu._cache import short_hash
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
-from atwu.report.export_formats import models_markdown, panel_markdown
-from atwu.report.metric_labels import PANEL
-from atwu.report.metric_table import report_metrics, table_of, tidy
+from atwu.report.export_formats import models_markdown
+from atwu.report.metric_table import PANEL, report_metrics, table_of, tidy
 from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)
@@ -76,7 +75,7 @@ def test_best_second_and_degraded_among_ranked_models() -> None:
 def test_the_degraded_mark_replaces_the_best_mark() -> None:
     lost = {"npo": result("npo", down(1.0), rate=44.0), "wga": result("wga", down(2.0), rate=40.0)}
     assert {cell["win_rate ↑"].style for cell in cells(panel_table(lost)).values()} == {"red"}
-    assert "**44.0**" not in panel_markdown(table_of(lost))
+    assert "**44.0**" not in models_markdown(table_of(lost))
 
 
 @pytest.mark.parametrize("width", [50, 80, 200])
@@ -107,19 +106,6 @@ def test_the_caption_explains_only_the_marks_that_are_shown() -> None:
     assert "degraded" not in marks[-1]
     assert "degraded" in panel_table(RESULTS).said[-1]
     assert panel_table({"atwu": result("atwu", down(14.5), rate=50.0)}).said == []
-
-
-def test_markdown() -> None:
-    lines = [("forget", "J_W"), ("instructions", "win_rate"), ("overall", "UQ")]
-    assert panel_markdown(table_of(RESULTS, lines)) == (
-        "| metric | n | original | retain-only | npo | wga | atwu |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-        "| forget J\\_W ↓ | 38–40 | 93.1 [90.0, 96.0] | 2.0 | *30.0* [20.0, 41.2] | *30.0* [20.0, 41.2] "
-        "| **14.5** [9.9, 20.0] |\n"
-        "| instructions win\\_rate ↑ | 100 | – | – | 44.0 (!) | **55.0** | *50.0* |\n"
-        "| overall UQ ↑ | 40 | – | – | *50.0* | 40.0 | **78.1** |\n"
-    )
-    assert "[" not in panel_markdown(table_of(RESULTS, lines), intervals=False)
 
 
 def test_metrics_are_grouped_by_set_and_missing_ones_omitted() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from atwu._file_reading import read_upgraded_json
-from atwu.report.run_files import read_run, read_study_record
-from atwu.report.run_records import read_records
+from atwu.report.run_records import read_records, read_run, read_study_record
 from atwu.training.preset_files import read_preset
 from atwu.training.run_folder import RunFolder
 from tests.snippets import ROOT, snippets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import os
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer, EarlyStoppingCallback, HfArgumentParser, TrainingArguments
@@ -77,6 +78,13 @@ def sharpened(logps, mask, *, sharpness=2.0):
 def test_numbers_of_a_function_are_options_from_its_first_use():
     config = UnlearnConfig("x", use_cpu=True, method="grad_diff", weighting=sharpened, sharpness=3.0)
     assert config.recipe().values["sharpness"] == 3.0
+
+
+def test_wandb_does_not_get_the_printed_lines(finetuner, monkeypatch):
+    monkeypatch.setenv("WANDB_CONSOLE", "")
+    monkeypatch.delenv("WANDB_CONSOLE")
+    finetuner()
+    assert os.environ["WANDB_CONSOLE"] == "off"
 
 
 def test_a_lora_config_and_save_adapter_work_together(build, finetuner, model_folder, tmp_path):

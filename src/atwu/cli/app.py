@@ -14,9 +14,8 @@ from typing import Any
 from atwu._file_reading import printable
 from atwu._interrupts import set_command_name
 from atwu._names import did_you_mean
-from atwu.cli.cli_options import UsageError
-from atwu.cli.output import stand_out
-from atwu.cli.parse import parsed
+from atwu.cli.cli_options import UsageError, parsed
+from atwu.cli.shared import stand_out
 from atwu.errors import AtwuError
 
 COMMANDS = {
@@ -66,10 +65,7 @@ EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
 def run() -> None:
-    """Run the command line. Failures end with one line and exit code 1, or 2 for wrong arguments.
-
-    Set ATWU_DEBUG=1 for a traceback.
-    """
+    """Run the command line; failures end with one line (a traceback with ATWU_DEBUG=1) and exit code 1 or 2."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     for name in ("stdout", "stderr"):
@@ -95,7 +91,6 @@ def run() -> None:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the message of an error on one printable line."""
     message = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         message = ": ".join(map(str, filter(None, (error.strerror, error.filename))))
@@ -104,11 +99,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def run_cli(words: Sequence[str]) -> None:
-    """Run the command with the given arguments.
-
-    Raises:
-        UsageError: there is no such command, or an argument is wrong.
-    """
+    """Run the command with the given arguments; a UsageError says which one is wrong."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # logs missing features when imported
     name, rest = _split(words)
     if name in COMMANDS.keys() - DISTRIBUTED and (several := os.environ.get("WORLD_SIZE", "1")) != "1":

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from atwu._interrupts import deferred, leave_deferred
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import note, say
-from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.cli.shared import ROWS_HELP, note, open_rows, say
 from atwu.modeling.open_model import ModelLoadArgs
 
 
@@ -64,13 +63,12 @@ class PlaygroundCommand:
     loading: ModelLoadArgs = cli_option("", group="Loading the models", common=False)
 
     def run(self) -> None:
-        """Load both models and serve the page until the command is interrupted."""
         from atwu._extras import require
         from atwu._manifest import RECORD_NAME
         from atwu.evaluation.side_by_side import SideBySide
         from atwu.modeling.load import check_model_name
         from atwu.report.playground import playground
-        from atwu.report.run_files import read_run
+        from atwu.report.run_records import read_run
 
         check_model_name(str(self.model), base=self.loading.base)
         require("gradio", extra="app")

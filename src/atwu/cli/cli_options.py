@@ -1,4 +1,4 @@
-"""Turn a dataclass into the options of a command: each field is one option, on the command line and in YAML.
+"""Turn a dataclass into the options of a command, parse its arguments, and print its help: a field is one option or YAML key.
 
 A command is a dataclass with a method `run`; its docstring is its help. Field metadata: `group` (heading in the help), `common`
 (False: shown by --help-all only), `alias` (further flags), `flag` (another name than the field's), `positional`, and fields of
@@ -7,15 +7,22 @@ A command is a dataclass with a method `run`; its docstring is its help. Field m
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
+import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
 
+from atwu._file_reading import read_yaml
+from atwu._names import did_you_mean
 from atwu._options import Option, hints_of, option_of
 
+ABOUT = "about"
+"""Key of a YAML for comments; it is ignored."""
 OPTIONS_GROUP, MORE_GROUP = "Options", "More"
 
 
@@ -58,15 +65,15 @@ def settings(options: Callable[[], Iterable[CliOption]]) -> Any:
 
 
 def cli_options_of(
-    source: type, *, without: Collection[str] = (), group: str = OPTIONS_GROUP, common: bool = True
+    source: type, *, without: Collection[str] = (), group: str | None = None, common: bool = True
 ) -> list[CliOption]:
     """Return the options of a dataclass and of nested dataclasses, without fields that a command line cannot set.
 
     Args:
-        group: heading of fields without one.
+        group: heading of fields without one; by default the class's own `heading`, if it has one.
         common: False shows all of them in --help-all only.
     """
-    hints = hints_of(source)
+    hints, group = hints_of(source), group or getattr(source, "heading", OPTIONS_GROUP)
     found: list[CliOption] = []
     for each in dataclasses.fields(source):
         about, hint = each.metadata, hints[each.name]
@@ -104,3 +111,167 @@ def built(source: type, given: Mapping[str, Any]) -> Any:
 def values_of(command: Any, *names: str) -> dict[str, Any]:
     """Return fields of a command as keyword arguments of the same names."""
     return {name: getattr(command, name) for name in names}
+
+
+def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
+    """Parse a command, a dataclass, from arguments and the YAML given with --config; flags override the YAML."""
+    help_flags = {"-h", "--help", "--help-all"}.intersection(words)
+    if help_flags:
+        print(help_text(command, name=name, everything="--help-all" in help_flags), end="")
+        raise SystemExit(0)
+    options = cli_options_of(command)
+    values, unknown = _read(options, words)
+    if unknown:
+        raise UsageError(_unknown(unknown[0], options))
+    by_name = {option.name: option for option in options}
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            given[key] = by_name[key].value(value, where=by_name[key].shown)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    given = _from_yaml(command, options, given) | given
+    missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
+    if missing:
+        hint = "; pass as flags or in the --config file" if "config" in by_name else ""
+        raise UsageError(f"{' and '.join(missing)} missing{hint}.")
+    return built(command, given)
+
+
+def help_text(command: type, *, name: str, everything: bool = False) -> str:
+    """Return help in the width of the terminal."""
+    from rich_argparse.contrib import ParagraphRichHelpFormatter
+
+    class Formatter(ParagraphRichHelpFormatter):
+        help_markup = text_markup = False
+        group_name_formatter = str
+
+    options = cli_options_of(command)
+    hidden = not all(option.common for option in options)
+    if everything:
+        options = [replace(each, common=True) for each in options if not each.help.startswith("Deprecated")]
+    options.append(CliOption("help", bool, False, "Show this help and exit.", alias=("-h",)))
+    if hidden:
+        options.append(CliOption("help_all", bool, False, "Show all options and exit."))
+    positionals = [_metavar(option) for option in options if option.positional]
+    about = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
+    parser = _Parser(
+        usage=" ".join(["atwu", name, *positionals, "[OPTIONS]"]),
+        description=about,
+        formatter_class=Formatter,
+        add_help=False,
+    )
+    _add_all(parser, [option for option in options if option.common])
+    return parser.format_help()
+
+
+def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the given values by name, and the arguments that are not understood."""
+    # An empty usage saves argparse from building one.
+    parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
+    _add_all(parser, options)
+    found, unknown = parser.parse_known_intermixed_args(words)
+    return vars(found), unknown
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        words = re.sub(r"^argument (-\w/)?", "", message).replace(": expected one argument", " needs a value")
+        raise UsageError(f"{words}.")
+
+
+def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> None:
+    """Add options; types are checked later, as for YAML values."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        heading = "Arguments" if option.positional else option.group
+        if heading not in groups:
+            groups[heading] = parser.add_argument_group(heading)
+        _add(groups[heading], option)
+
+
+def _add(group: argparse._ActionsContainer, option: CliOption) -> None:
+    about = _described(option)
+    if option.positional:
+        group.add_argument(option.name, nargs="*" if option.many else "?", metavar=_metavar(option), help=about)
+    elif option.kind is bool:
+        # A switch that is off by default needs no --no- form in the help.
+        off = "--no-" + option.flag[2:]
+        if option.default is False:
+            group.add_argument(option.flag, *option.alias, action="store_true", help=about)
+            group.add_argument(off, dest=option.name, action="store_false", help=argparse.SUPPRESS)
+        else:
+            group.add_argument(option.flag, *option.alias, action=argparse.BooleanOptionalAction, help=about)
+    else:
+        group.add_argument(
+            *sorted([option.flag, *option.alias], key=len),
+            dest=option.name,
+            action="append" if option.many else "store",
+            metavar=_metavar(option),
+            help=about,
+        )
+
+
+def _metavar(option: CliOption) -> str:
+    if option.positional:
+        name = option.name.upper()
+        return f"{name}..." if option.many else name if option.default is MISSING else f"[{name}]"
+    if option.choices:
+        return "{" + ",".join(option.choices) + "}"
+    return {int: "N", float: "X"}.get(option.kind, "TEXT")
+
+
+def _described(option: CliOption) -> str:
+    """Return the help of an option with its default, with per cent signs escaped for argparse."""
+    words = " ".join(option.help.split())
+    default = option.default
+    if default is MISSING:
+        words += "" if option.positional else " (required)"
+    elif default is not None and default is not False and default not in ("", -1, (), []):
+        default = ", ".join(default) if isinstance(default, tuple) else default
+        words += (
+            f" (default {default:g})"
+            if isinstance(default, float)
+            else f" (default {getattr(default, 'value', default)})"
+        )
+    return words.replace("%", "%%")
+
+
+def _unknown(word: str, options: Iterable[CliOption]) -> str:
+    if not word.startswith("-"):
+        return f"unexpected argument {word!r}."
+    flags = ["--help", *(flag for option in options if not option.positional for flag in (option.flag, *option.alias))]
+    flag = word.partition("=")[0]
+    return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
+
+
+def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the YAML given with `--config`, if the command has that option."""
+    if not (path := given.get("config")):
+        return {}
+    fields = {each.name: each for each in dataclasses.fields(command)}
+    read = fields["config"].metadata.get("read", read_config)
+    return typed_options(read(path), command, options, where=path)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a flat YAML file of options, without the key `about`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    values.pop(ABOUT, None)
+    return values
+
+
+def typed_options(
+    values: Mapping[str, Any], command: type, options: Sequence[CliOption] = (), *, where: Path
+) -> dict[str, Any]:
+    """Check and convert the options of a command that were read from a file."""
+    known = {option.name: option for option in options or cli_options_of(command) if option.name != "config"}
+    for key in values:
+        if key not in known:
+            hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")
+            raise ValueError(f"{where}: unknown key {key!r}.{hint}")
+    return {key: known[key].value(value, where=f"{where}: {key}") for key, value in values.items() if value is not None}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError, cli_option
-from atwu.cli.output import note, say, terminal, warn
+from atwu.cli.shared import note, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.metric_labels import MetricKey
-    from atwu.report.metric_table import Head
+    from atwu.report.metric_table import Head, MetricKey
 
 
 @dataclass(kw_only=True)
@@ -35,26 +34,18 @@ class CompareCommand:
     baseline: str | None = cli_option("Show paired differences to this model (its name in the table).", None)
     metrics: str | None = cli_option("Metrics to show, comma-separated, such as forget:J_W,UQ.", None)
     everything: bool = cli_option("Show every metric instead of the main ones.", False, flag="all")
-    form: str = cli_option("Output format.", "table", flag="format", choices=("table", "markdown"))
 
     def run(self) -> None:
-        if len(self.results) > 1 and all(path.is_dir() for path in self.results):
-            self._studies()
-        else:
-            self._results()
-
-    def _results(self) -> None:
-        """Compare single results, or the methods of one study."""
         from atwu.evaluation.result import read_result
-        from atwu.report.export_formats import panel_markdown
-        from atwu.report.metric_labels import PANEL
-        from atwu.report.metric_table import table_of
+        from atwu.report.metric_table import PANEL, table_of
+        from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
 
+        if len(self.results) > 1 and all(path.is_dir() for path in self.results):
+            self._studies()
+            return
         found = None
         if len(self.results) == 1 and self.results[0].is_dir():
-            from atwu.report.run_records import read_records
-
             records = read_records(self.results)
             loaded = records.results
             if self.baseline in loaded:
@@ -66,8 +57,6 @@ class CompareCommand:
         else:
             loaded = _named([(path, read_result(path)) for path in self.results])
             _same_settings(loaded)
-        if self.baseline is not None and self.form != "table":
-            raise UsageError(f"--baseline prints a table; omit --format {self.form} or --baseline.")
         if self.metrics and self.everything:
             raise UsageError("--metrics and --all exclude each other; give one of them.")
         known = table_of(loaded).keys
@@ -88,8 +77,6 @@ class CompareCommand:
                     f"Differences of metrics relative to a reference model need its result: add "
                     f"{', '.join(sorted(lacking))} (in a study: FOLDER/references/NAME/eval.json)."
                 )
-        elif self.form == "markdown":
-            say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))
         else:
             terminal().print(panel_table(loaded, keys=None if self.everything else lines))
         models_by_warning: dict[str, list[str]] = {}
@@ -100,22 +87,21 @@ class CompareCommand:
 
     def _studies(self) -> None:
         """Show the differences in each of several studies, and their mean."""
-        from atwu.report.metric_labels import LEADING_METRICS
-        from atwu.report.metric_table import table_of
+        from atwu.report.metric_table import LEADING_METRICS, table_of
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import studies_table
 
-        if self.baseline is None or self.form != "table" or self.everything:
+        if self.baseline is None or self.everything:
             raise UsageError(
                 "studies have different rows: give --baseline NAME for the differences in each study, and "
                 "--metrics for more than one metric."
             )
         short = [path.resolve().name for path in self.results]
-        names = short if len(set(short)) == len(short) else [str(path) for path in self.results]
-        studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
+        names = short if len(set(short)) == len(short) else map(str, self.results)
         heads: dict[MetricKey, Head] = {}
         found = {}
-        for name, records in studies.items():
+        for name, path in zip(names, self.results, strict=True):
+            records = read_records([path])
             if self.baseline not in records.results:
                 raise UsageError(
                     f"--baseline must be one of {', '.join(records.results)} (study {name}); got {self.baseline!r}."
@@ -123,8 +109,8 @@ class CompareCommand:
             heads |= {head.key: head for head in table_of(records.results).heads}
             others = [label for label in records.results if label != self.baseline]
             found[name] = {label: records.differences(label, self.baseline) for label in others}
-        selected = _lines(self.metrics, list(heads)) if self.metrics else []
-        lines = selected or [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
+        leading = [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
+        lines = _lines(self.metrics, list(heads)) if self.metrics else leading
         terminal().print(studies_table(found, to=self.baseline, heads=[heads[line] for line in lines]))
 
 
@@ -143,7 +129,6 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
 
 
 def _lines(texts: str, known: Sequence[MetricKey]) -> list[MetricKey]:
-    """Return the metrics named by a comma-separated text."""
     lines = []
     for text in map(str.strip, texts.split(",")):
         split, _, metric = text.rpartition(":")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from atwu._files import write_text
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import terminal
+from atwu.cli.shared import terminal
 
 
 @dataclass(kw_only=True)
@@ -31,7 +32,7 @@ class DemoCommand:
         import time
 
         from atwu.experiments.demonstration import DEMO_COLUMNS, LEARNING_RATE, run_demo
-        from atwu.report.heatmap import HeatMap, render_terminal
+        from atwu.report.heatmap import render_html, render_terminal
         from atwu.report.terminal_tables import models_terminal_table
 
         start = time.perf_counter()
@@ -42,7 +43,8 @@ class DemoCommand:
             console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
 
         made = run_demo(self.size, self.output, seed=self.seed, say=say)
-        page = HeatMap(made.scored).write(self.output / "tokens.html", title="Which words are key tokens?")
+        page = self.output / "tokens.html"
+        write_text(page, render_html(made.scored, title="Which words are key tokens?"))
         console.print()
         counts = next(iter(made.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))

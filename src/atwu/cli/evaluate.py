@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, settings
-from atwu.cli.output import ResultFile, note, say, terminal, warn
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, UsageError, cli_option, settings
+from atwu.cli.shared import (
+    DEVICE,
+    ROWS_HELP,
+    NamesRows,
+    ResultFile,
+    columns_option,
+    note,
+    open_rows,
+    rows_option,
+    say,
+    terminal,
+    warn,
+)
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -36,43 +47,37 @@ class EvaluateCommand(NamesRows):
     Example: atwu evaluate -m unlearned --original target --forget forget.jsonl --retain retain.jsonl --all -o eval.json
     """
 
+    heading: ClassVar[str] = EVALUATED_SETS
     model: str | None = cli_option(
         "Model to evaluate: folder (also of an adapter), Hub name, or name on the server at --model-url. (required)",
         None,
         alias=("-m",),
-        group=EVALUATED_SETS,
     )
-    forget: str | None = rows_option(f"Forget set: {ROWS_HELP}.", None, group=EVALUATED_SETS)
-    retain: str | None = rows_option("Retain set: same kinds of source.", None, group=EVALUATED_SETS)
+    forget: str | None = rows_option(f"Forget set: {ROWS_HELP}.", None)
+    retain: str | None = rows_option("Retain set: same kinds of source.", None)
     holdout: str | None = rows_option(
-        "Holdout set: rows that the model was never trained on, for membership attacks.", None, group=EVALUATED_SETS
+        "Holdout set: rows that the model was never trained on, for membership attacks.", None
     )
-    extra_retain: list[str] | None = cli_option(
-        "Further retain set, as NAME=SOURCE; repeatable.", None, group=EVALUATED_SETS, rows=True
-    )
-    columns: str | None = columns_option(group=EVALUATED_SETS)
+    extra_retain: list[str] | None = cli_option("Further retain set, as NAME=SOURCE; repeatable.", None, rows=True)
+    columns: str | None = columns_option()
     original: str | None = cli_option(
         "Original model, or its result file. Adds judged forget quality (FQ), retain degradation (RD), unlearning "
         "quality (UQ), win rate and recovery under attacks.",
         None,
-        group=EVALUATED_SETS,
     )
     retain_only: str | None = cli_option(
         "Model trained without the forget set, or its result file. Adds forget quality (p-value) and privleak; "
         "with --original, both as models, the unlearning depth score (metric uds).",
         None,
-        group=EVALUATED_SETS,
     )
     rwku: Path | None = cli_option(
-        "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None, group=EVALUATED_SETS
+        "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None
     )
     rwku_subjects: str | None = cli_option(
-        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS, common=False
+        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, common=False
     )
     probes: str | None = cli_option(
-        "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).",
-        None,
-        group=EVALUATED_SETS,
+        "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).", None
     )
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
@@ -100,7 +105,7 @@ class EvaluateCommand(NamesRows):
     )
     device: str | None = cli_option(DEVICE, None, group=EVALUATED_MODEL)
     loading: ModelLoadArgs = cli_option("", group=EVALUATED_MODEL)
-    result: ResultFile
+    result: ResultFile = cli_option("", group=OPTIONS_GROUP)
 
     def run(self) -> None:
         if self.listing:
@@ -128,9 +133,8 @@ class EvaluateCommand(NamesRows):
         present = [name for name, source in sources.items() if source]
         present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
         present += [self.probes.partition(":")[0]] if self.probes else []
-        wanted = (
-            "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
-        )
+        named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
+        wanted = "all" if self.everything else named
         compared = {"original": self.original, "retain-only": self.retain_only}
         references = {role: name for role, name in compared.items() if name is not None}
         names = selected_metrics(
@@ -150,12 +154,8 @@ class EvaluateCommand(NamesRows):
             output=self.result.output,
             overwrite=self.result.overwrite,
         )
-        warn(
-            filter(
-                None,
-                (check_system_prompt(name, config.system) for name in dict.fromkeys([model, *references.values()])),
-            )
-        )
+        for name in dict.fromkeys([model, *references.values()]):
+            warn(filter(None, [check_system_prompt(name, config.system)]))
         judge = open_judge(self.judging)
         runner = EvaluationRunner(
             self._rows(sources) | {"probes": self._probes(), "metrics": wanted, "config": config},
@@ -209,7 +209,6 @@ class EvaluateCommand(NamesRows):
         }
 
     def _probes(self) -> Any:
-        """Load the probes of --probes or --rwku."""
         if self.probes is not None:
             from atwu.benchmarks.load_benchmark import load_benchmark
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from atwu._files import check_writable, sha256_of
 from atwu.cli.cli_options import UsageError, cli_option
-from atwu.cli.output import note, say, warn
-from atwu.cli.shared import DEVICE
+from atwu.cli.shared import DEVICE, note, say, warn
 
 if TYPE_CHECKING:
     from atwu.request.evidence import Evidence
@@ -74,7 +73,6 @@ class EvidenceCommand:
 
 
 def _print(evidence: Evidence) -> None:
-    """Print the thresholds as a table, and a summary."""
     from rich.console import Console
     from rich.table import Table
 

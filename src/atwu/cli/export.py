@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu.cli.cli_options import cli_option, values_of
-from atwu.cli.output import say
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, rows_option
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, rows_option, say
 from atwu.modeling.open_model import ModelLoadArgs
 
 FORMAT_NAMES = ("safetensors", "adapter", "4bit", "8bit", "gguf")

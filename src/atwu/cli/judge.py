@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import ResultFile, say, terminal
+from atwu.cli.shared import ResultFile, say, terminal
 from atwu.judge.open_judge import EstimatedJudgeOptions, JudgeOptions
 
 AGREEMENT_SCHEMA = "atwu.agreement/1"

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from atwu._names import lookup, source_location
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import terminal
+from atwu.cli.shared import plain_table, terminal
 from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
-from atwu.methods.presets import PUBLISHED, Preset, find_preset
+from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import Recipe, recipe
 
 _LEGEND = (
@@ -72,7 +72,7 @@ class BenchmarksCommand:
     def run(self) -> None:
         from atwu.benchmarks.load_benchmark import CATALOG
 
-        table = Table("benchmark", "size", "licence", "measures", "data", box=None, pad_edge=False)
+        table = plain_table("benchmark", "size", "licence", "measures", "data")
         for entry in CATALOG:
             table.add_row("\n".join(entry.names), entry.size, entry.licence, entry.measures, entry.data())
         terminal().print(table)
@@ -82,23 +82,8 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _search_ranges(decided: Recipe) -> dict[str, Range | None]:
-    """Return the search range of each hyperparameter: the published one of the method, otherwise that of the component."""
-    row = METHODS[decided.name]
-    return {name: row.search.get(name, decided.options[name].search) for name in decided.values}
-
-
 def _range_text(where: Range | None) -> str:
     return "" if where is None else f"{where.low:g} to {where.high:g}"
-
-
-def _published(name: str) -> dict[str, list[Preset]]:
-    """Return the published presets of a method by benchmark; those of one benchmark differ only in the learning rate."""
-    found = {
-        benchmark: [preset for setting in settings if (preset := find_preset(setting, name)) is not None]
-        for benchmark, settings in PUBLISHED.items()
-    }
-    return {benchmark: presets for benchmark, presets in found.items() if presets}
 
 
 def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
@@ -106,12 +91,7 @@ def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | Retai
     return "none" if loss is None else loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
 
 
-def _formula_with_mean(loss: ForgetLoss | RetainLoss | None) -> str:
-    return _loss_formula(loss) + ("" if loss is None else f", {_MEANS[loss.reduction][1]}")
-
-
 def _example(decided: Recipe) -> str:
-    """Return a command that runs the method on the smallest built-in benchmark."""
     retain = " --retain people:tiny:retain" if "retain" in decided.needs else ""
     lines = [
         f"atwu unlearn --model target --method {decided.name} --output unlearned",
@@ -139,30 +119,15 @@ def _print_table(
     console.print()
 
 
-def _settings(decided: Recipe) -> str:
-    options = decided.options
-    return " ".join(f"{options[key].symbol or key}={value:g}" for key, value in decided.values.items())
-
-
 def list_methods(console: Console) -> None:
-    """Print all methods, components and hyperparameters."""
-    _print_table(
-        console,
-        "Methods (--method)",
-        ["", "weighting", "forget loss", "retain", "values", "source"],
-        [
-            [
-                name + " *" * (row.values_from is not None),
-                row.weighting,
-                row.forget_loss,
-                row.retain_loss,
-                _settings(recipe(name)),
-                row.cite,
-            ]
-            for name, row in METHODS.items()
-        ],
-        optional=2,
-    )
+    rows = []
+    for name, row in METHODS.items():
+        decided = recipe(name)
+        values = (f"{decided.options[key].symbol or key}={value:g}" for key, value in decided.values.items())
+        marked = name + " *" * (row.values_from is not None)
+        rows.append([marked, row.weighting, row.forget_loss, row.retain_loss, " ".join(values), row.cite])
+    heads = ["", "weighting", "forget loss", "retain", "values", "source"]
+    _print_table(console, "Methods (--method)", heads, rows, optional=2)
     console.print(
         "* no published hyperparameters. For formulas, values, inputs and an example, run: atwu methods NAME\n"
     )
@@ -195,8 +160,12 @@ def list_methods(console: Console) -> None:
 
 
 def explain_method(console: Console, name: str) -> None:
-    """Print the description of one method."""
-    row, decided, published = METHODS[name], recipe(name), _published(name)
+    row, decided = METHODS[name], recipe(name)
+    published = {  # presets of one benchmark differ only in the learning rate
+        benchmark: presets
+        for benchmark, settings in PUBLISHED.items()
+        if (presets := [preset for each in settings if (preset := find_preset(each, name)) is not None])
+    }
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -205,9 +174,12 @@ def explain_method(console: Console, name: str) -> None:
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retain_component is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    facts.add_row("forget", _formula_with_mean(decided.forget_component))
-    facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", _formula_with_mean(decided.retain_component))
+    forget, retain = (
+        _loss_formula(loss) + ("" if loss is None else f", {_MEANS[loss.reduction][1]}")
+        for loss in (decided.forget_component, decided.retain_component)
+    )
+    for part, formula in (("forget", forget), ("w", joint.join(weights)), ("retain", retain)):
+        facts.add_row(part, formula)
     trained = {None: "all parameters that are not frozen", 1: "mlp.down_proj of layer ℓ"}
     layers = decided.forget_component.trained_layers(3)
     facts.add_row(
@@ -225,9 +197,12 @@ def explain_method(console: Console, name: str) -> None:
         "Hyperparameters",
         ["", "", "default", "search", *(f"published, {benchmark}" for benchmark in published)],
         [
-            [_flag(key), decided.options[key].symbol, f"{value:g}", _range_text(where)]
-            + [f"{first.values[key]:g}" if key in first.values else "" for first, *_ in published.values()]
-            for (key, value), where in zip(decided.values.items(), _search_ranges(decided).values(), strict=True)
+            [
+                *(_flag(key), decided.options[key].symbol, f"{value:g}"),
+                _range_text(row.search.get(key, decided.options[key].search)),
+                *(f"{first.values[key]:g}" if key in first.values else "" for first, *_ in published.values()),
+            ]
+            for key, value in decided.values.items()
         ],
     )
     if row.values_from is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from atwu._files import check_output_folder, check_writable, write_json, write_text
 from atwu.cli.cli_options import UsageError, cli_option
-from atwu.cli.output import say, terminal
+from atwu.cli.shared import say, terminal
 
 if TYPE_CHECKING:
     from atwu.report.report_records import Records
@@ -115,9 +115,7 @@ class BoardBuildCommand:
     overwrite: bool = cli_option("Replace a board in --output.", False)
 
     def run(self) -> None:
-        """Read the results, and write page and numbers."""
-        from atwu.report.board import BOARD_NAME, read_board
-        from atwu.report.page.board_page import render_board
+        from atwu.report.board import BOARD_NAME, read_board, render_board
 
         check_output_folder(self.output)
         board = read_board(self.results)

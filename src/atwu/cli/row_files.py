@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import say
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option, say
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.data.schema import Example, Span
+    from atwu.data.schema import Example
 
 ORIGINAL_MODEL = "Original model: folder, Hub name, smollm2, or a .gguf file."
 LIMIT = "Maximum number of rows, evenly spaced. Default: all rows."
@@ -200,8 +199,6 @@ class ParaphraseCommand(_WritesRows):
 
 @dataclass(frozen=True, kw_only=True)
 class Annotator(EstimatedJudgeOptions):
-    """Judge options, with the rule for annotation."""
-
     judge: str = cli_option(
         "offline (a rule: names and numbers that are not in the question), openai:MODEL (any OpenAI-compatible server), "
         "or local:FOLDER (a transformers model).",
@@ -230,6 +227,7 @@ class AnnotateCommand(_WritesRows):
     judging: Annotator
 
     def rows(self) -> Sequence[Example] | None:
+        from atwu.data.key_token_spans import key_token_spans
         from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
 
@@ -239,7 +237,8 @@ class AnnotateCommand(_WritesRows):
             if self.judging.estimate:
                 say("offline: nothing to send")
                 return None
-            annotated = annotate_by_rule(open_rows(self.data, limit=self.limit), _rule_spans)
+            rows = open_rows(self.data, limit=self.limit)
+            annotated = annotate_by_rule(rows, lambda row: key_token_spans(replace(row, forget_spans=None)))
         else:
             asker = open_asker(self.judging, what="annotator")
             rows = open_rows(self.data, limit=self.limit)
@@ -254,9 +253,3 @@ class AnnotateCommand(_WritesRows):
             say(f"  {row.question} {text}".rstrip())
         say(annotated)
         return annotated.rows
-
-
-def _rule_spans(row: Example) -> tuple[Span, ...]:
-    from atwu.data.key_token_spans import key_token_spans
-
-    return key_token_spans(replace(row, forget_spans=None))

@@ -6,10 +6,17 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from atwu._file_reading import printable
 from atwu.cli.cli_options import cli_option, values_of
-from atwu.cli.output import say, stand_out, terminal
+from atwu.cli.shared import plain_table, say, stand_out, terminal
 from atwu.judge.open_judge import JudgeOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from atwu.experiments.study.study_plan import StudyPlan
 
 
 @dataclass(kw_only=True)
@@ -20,12 +27,16 @@ class StudyListCommand:
     """
 
     def run(self) -> None:
-        from atwu.experiments.study.run_study import library_table, settings_table
+        from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
+        from atwu.experiments.study.study_file import library
 
-        console = terminal()
-        console.print(library_table())
-        console.print()
-        console.print(settings_table())
+        studies = plain_table("study", "question")
+        for name, title in library().items():
+            studies.add_row(name, title)
+        settings = plain_table("setting", "benchmark", "original model", "about")
+        for setting in BENCHMARK_SETTINGS.values():
+            settings.add_row(setting.name, str(setting.benchmark), str(setting.target), setting.about)
+        terminal().print(studies, "", settings, sep="\n")
 
 
 @dataclass(kw_only=True)
@@ -72,8 +83,8 @@ class StudyRunCommand:
 
     def run(self) -> None:
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.study.run_plan import read_probe
-        from atwu.experiments.study.run_study import plan_study, print_plan, run_study, shared_judge, supported_plan
+        from atwu.experiments.study.run_study import read_probe, run_study, shared_judge, supported_plan
+        from atwu.experiments.study.study_plan import plan_study
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
 
@@ -131,15 +142,59 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
+        from atwu.experiments.published import published_table
         from atwu.experiments.study.published_comparison import (
             compare_orderings,
             comparison_table,
-            load_comparison,
             ordering_table,
         )
+        from atwu.report.run_records import read_records
 
-        records, published = load_comparison(self.folder, self.table)
-        console = terminal()
+        records = read_records([self.folder])
+        if (name := self.table or records.study.get("published")) is None:
+            raise ValueError("this study names no published table; give one with --table.")
+        published, console = published_table(str(name)), terminal()
         console.print(comparison_table(records, published))
         for metric, found in compare_orderings(records, published).items():
             console.print(ordering_table(metric, found))
+
+
+def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
+    """Print the variants of a study, their tuning budget, and the estimated duration."""
+    from rich.text import Text
+
+    from atwu.experiments.benchmark_settings import FinetunedTarget
+    from atwu.experiments.experiment_run import format_options
+
+    table = plain_table("variant", "method", "settings", "seeds", "finished")
+    for label in dict.fromkeys(run.label for run in planned.runs):
+        runs = [run for run in planned.runs if run.label == label]
+        shared = planned.setting.training
+        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
+        table.add_row(
+            label,
+            runs[0].method,
+            settings or "published",
+            ", ".join(str(run.seed) for run in runs),
+            f"{sum(run.finished for run in runs)} of {len(runs)}",
+        )
+    title = Text(printable(planned.study.title), "bold")
+    console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
+    console.print(table)
+    console.print(f"tuning budget: {planned.budget}")
+    seconds, source = planned.seconds_per_run()
+    remaining = sum(not run.finished for run in planned.runs)
+    whole = -(-remaining // max(1, processes)) * seconds
+    console.print(
+        f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
+        f"about {_duration(whole)}"
+    )
+    setting = planned.setting
+    if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
+        console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

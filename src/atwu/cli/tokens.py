@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._files import check_writable
+from atwu._files import check_writable, write_text
 from atwu.cli.cli_options import cli_option
-from atwu.cli.output import ResultFile, say, terminal, warn
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, open_rows, rows_option
+from atwu.cli.shared import (
+    DEVICE,
+    ROWS_HELP,
+    NamesRows,
+    ResultFile,
+    columns_option,
+    open_rows,
+    rows_option,
+    say,
+    terminal,
+    warn,
+)
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -48,7 +58,6 @@ class ReadsRows(NamesRows):
         warn(filter(None, [check_system_prompt(self.model, self.system)]))
 
     def load_rows(self, limit: int | None) -> LoadedRows:
-        """Load the rows and print their warnings."""
         from atwu.benchmarks.sources import load_rows
 
         loaded = load_rows(self.data, limit=limit)
@@ -56,7 +65,6 @@ class ReadsRows(NamesRows):
         return loaded
 
     def open(self) -> tuple[Any, Any]:
-        """Load model and tokenizer."""
         from atwu.modeling.open_model import open_model
 
         return open_model(self.model, self.loading, device=self.device)
@@ -92,8 +100,7 @@ class TokensCommand(ReadsRows):
     def run(self) -> None:
         from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
-        from atwu.report.heatmap import HeatMap, render_terminal
-        from atwu.report.score_words import score_rows
+        from atwu.report.heatmap import render_html, render_terminal, score_rows
 
         self.check()
         scorer = find_scorer(self.model)
@@ -122,7 +129,8 @@ class TokensCommand(ReadsRows):
         )
         render_terminal(scored[: self.rows], terminal())
         if self.html is not None:
-            say(f"written: {HeatMap(scored).write(self.html, title=f'Token scores of {self.model}')}")
+            write_text(self.html, render_html(scored, title=f"Token scores of {self.model}"))
+            say(f"written: {self.html}")
 
 
 @dataclass(kw_only=True)

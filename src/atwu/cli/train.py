@@ -7,13 +7,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu._file_reading import prefix_errors
-from atwu.cli.cli_options import MORE_GROUP, CliOption, UsageError, cli_option, cli_options_of, settings, values_of
-from atwu.cli.output import say, terminal
-from atwu.cli.parse import read_config
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, rows_option
+from atwu.cli.cli_options import (
+    MORE_GROUP,
+    CliOption,
+    UsageError,
+    cli_option,
+    cli_options_of,
+    read_config,
+    settings,
+    values_of,
+)
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
 from atwu.cli.trainer_options import trainer_options
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -42,7 +49,16 @@ CHOSEN = (
 
 HARDWARE = "Hardware and precision"
 COMMON = {
-    "Method": ("method", "weighting", "forget_loss", "retain_loss", "preserve", "forms", "configuration"),
+    "Method": (
+        "method",
+        "weighting",
+        "forget_loss",
+        "retain_loss",
+        "preserve",
+        "replacement",
+        "forms",
+        "configuration",
+    ),
     "Training arguments": (
         *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
         *("gradient_accumulation_steps", "warmup_steps", "seed", "max_length", "system"),
@@ -69,7 +85,6 @@ def _training_options(source: type) -> list[CliOption]:
 
 
 def finetune_options() -> list[CliOption]:
-    """Return the options of fine-tuning."""
     from atwu.training.training_options import TrainingOptions
 
     return _training_options(TrainingOptions)
@@ -139,44 +154,41 @@ class UnlearnCommand(NamesRows):
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
-    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",), group=RUN)
-    forget: str = rows_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
+    heading: ClassVar[str] = RUN
+    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",))
+    forget: str = rows_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.")
     retain: str = rows_option(
-        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto", group=RUN
+        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto"
     )
-    columns: str | None = columns_option(group=RUN)
+    columns: str | None = columns_option()
     output: str | None = cli_option(
-        "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",), group=RUN
+        "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",)
     )
     ledger: str | None = cli_option(
         "Folder that records all requests on one model, created if missing. The request continues from the model of the last "
         "one (--model and --output are optional), and all earlier requests are measured again.",
         None,
-        group=RUN,
     )
-    overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
     config: Path | None = cli_option(
         "YAML file of these options (key: value), or a preset such as tofu-1b/atwu; flags override it.",
         None,
-        group=RUN,
         read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=RUN
+        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0
     )
     holdout: str = rows_option(
         "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",
         "people:small:holdout",
-        group=RUN,
     )
     thresholds: Path | None = cli_option(
         "YAML file of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
         None,
-        group=RUN,
         common=False,
     )
     about: str | None = cli_option(
-        "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"
+        "Description of the request and who made it, for atwu evidence.", None, flag="request"
     )
     auto_memory: bool = cli_option(
         "Choose full fine-tuning, LoRA, quantization and activation checkpointing by the free memory, even if a learning "
@@ -184,7 +196,7 @@ class UnlearnCommand(NamesRows):
         False,
         group=HARDWARE,
     )
-    strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
+    strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False)
     settings: dict[str, Any] = settings(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
@@ -228,20 +240,17 @@ class FinetuneCommand(NamesRows):
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
 
-    model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",), group=RUN)
-    scratch: str | None = cli_option(
-        "Train a new Llama of this size from scratch instead, such as tofu6m.", None, group=RUN
-    )
+    heading: ClassVar[str] = RUN
+    model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",))
+    scratch: str | None = cli_option("Train a new Llama of this size from scratch instead, such as tofu6m.", None)
     tokenizer: str | None = cli_option(
-        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, group=RUN
+        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None
     )
-    data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
-    columns: str | None = columns_option(group=RUN)
-    output: str = cli_option(
-        "Folder to create; it has this name only once the run is finished.", alias=("-o",), group=RUN
-    )
-    overwrite: bool = cli_option("Replace --output if it exists.", False, group=RUN)
-    config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None, group=RUN)
+    data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",))
+    columns: str | None = columns_option()
+    output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
+    config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None)
     settings: dict[str, Any] = settings(finetune_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
@@ -259,7 +268,7 @@ class FinetuneCommand(NamesRows):
             say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
 
 
-ITEMS = ("weights", "optimizer", "gradients", "activations")
+ITEMS = ("weights", "optimizer", "gradients", "activations", "peak")
 
 
 @dataclass(kw_only=True)
@@ -283,8 +292,6 @@ class PlanCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        from rich.table import Table
-
         from atwu.benchmarks.sources import load_rows
         from atwu.modeling.device import free_memory
         from atwu.request.auto_settings import batch_of, batch_size, first_that_fits, strategy_estimates
@@ -305,13 +312,10 @@ class PlanCommand(NamesRows):
             f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {lengths.tokens:,} tokens per batch. Memory in GB:\n"
         )
         estimates = list(strategy_estimates(source, given, lengths, device=device, free=free))
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("strategy", no_wrap=True)
-        for name in (*ITEMS, "peak"):
-            table.add_column(name, justify="right")
-        table.add_column("")
+        table = plain_table("strategy", *ITEMS, "", right=ITEMS)
+        table.header_style, table.columns[0].no_wrap = "dim", True
         for each in estimates:
-            sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in (*ITEMS, "peak"))
+            sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in ITEMS)
             table.add_row(each.strategy.description, *sizes, "fits" if each.fits else "")
         terminal().print(table)
         chosen = first_that_fits(estimates, device=device)
@@ -330,5 +334,4 @@ def _bytes(size: str) -> float:
 
 
 def first_process() -> bool:
-    """Whether this is the first process, which prints."""
     return os.environ.get("RANK", "0") == "0"

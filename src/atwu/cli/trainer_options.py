@@ -35,7 +35,9 @@ def _options(source: ast.ClassDef) -> Iterator[CliOption]:
         kind = str if many else next((_KINDS[name] for name in _KINDS if name in kinds), None)
         if kind is not None and isinstance(node.value, ast.Call):
             given = {keyword.arg: keyword.value for keyword in node.value.keywords}
-            about = _entries(given.get("metadata"))
+            metadata = given["metadata"]
+            assert isinstance(metadata, ast.Dict)
+            about = {_literal(key): _literal(value) for key, value in zip(metadata.keys, metadata.values, strict=True)}
             yield CliOption(
                 node.target.id,
                 kind,
@@ -46,11 +48,6 @@ def _options(source: ast.ClassDef) -> Iterator[CliOption]:
                 common=False,
                 choices=tuple(about.get("choices") or ()),
             )
-
-
-def _entries(node: ast.expr | None) -> dict[str, Any]:
-    assert isinstance(node, ast.Dict)
-    return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
 
 
 def _literal(node: ast.expr | None) -> Any:

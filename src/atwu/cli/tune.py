@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atwu._program import program
 from atwu.cli.cli_options import UsageError, cli_option, values_of
-from atwu.cli.output import say, stand_out, terminal
+from atwu.cli.shared import plain_table, say, stand_out, terminal
 from atwu.cli.train import unlearn_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from atwu.experiments.study_models import Models
+    from atwu.experiments.tuning.search import SearchResult
 
 
 @dataclass(kw_only=True)
@@ -68,7 +75,6 @@ class TuneCommand:
         from atwu.experiments.cluster import open_executor
         from atwu.experiments.tuning.trials import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
-        from atwu.experiments.tuning.tuning_results import best_table, trials_table, use_of_presets
 
         tuning = plan_tuning(
             self.method,
@@ -119,3 +125,55 @@ def _setting(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}.")
     lookup("option", name, dict.fromkeys(sorted(option.name for option in unlearn_options())))
     return name, parse_yaml(value, what=f"--set {name}")
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def trials_table(result: SearchResult) -> Table:
+    names = list(result.search.space or {})
+    heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in names), "s")
+    table = plain_table(*heads, right=heads)
+    for trial in result.trials:
+        mark = "*" if trial is result.best else ""
+        value = "pruned" if trial.value is None else _short(trial.value)
+        point = [f"{trial.point[name]:.3g}" for name in names]
+        table.add_row(f"{mark}{trial.number}", value, *point, f"{trial.seconds:.1f}")
+    return table
+
+
+def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
+    """Table of the best trial of every method, with its budget."""
+    from atwu.experiments.experiment_run import format_options
+    from atwu.experiments.tuning.search import OBJECTIVES
+
+    objective = str(next(iter(found.values()))[-1].search.objective)
+    numbers = (objective, *OBJECTIVES[objective].names)
+    table = plain_table("method", *numbers, "settings", "budget", right=numbers)
+    for name, results in found.items():
+        best = results[-1].best
+        budget = "; then ".join(each.budget for each in results)
+        if best is None:
+            table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
+            continue
+        settings = results[-1].search.run_options(best.point)
+        first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
+        values = [_short(value) for value in (best.value, best.forget, best.retain)]
+        table.add_row(name, *values, format_options(first), budget)
+    return table
+
+
+def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
+    """Return the command that uses the presets; empty if none were written."""
+    from atwu.experiments.study.study_plan import variant_name
+    from atwu.experiments.study_models import needs_preferred_answers
+
+    name = next((name for name, results in found.items() if results[-1].best is not None), None)
+    if name is None:
+        return ""
+    rows, search = models.benchmark, found[name][-1].search
+    forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
+    words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
+    words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
+    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

@@ -90,6 +90,7 @@ def alternates(
     max_length: int,
     system: str | None = None,
     what: str = "forget",
+    refuse: bool = False,
 ) -> Alternates:
     """Choose and encode the alternate answers of a run.
 
@@ -98,7 +99,10 @@ def alternates(
         max_length: longest row in tokens.
         system: as for `Encoder`.
         what: name of their set in messages.
+        refuse: draw a refusal for every row, also where it has an alternate.
     """
+    if refuse:
+        examples = [dataclasses.replace(example, alternate=None) for example in examples]
     check_alternates(examples, what)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}

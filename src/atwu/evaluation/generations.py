@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from atwu._cache import short_hash, warn_uncached
+from atwu._file_reading import read_json
 from atwu._progress import progress_bar
 from atwu.data.render import without_thoughts
 from atwu.data.schema import Message
@@ -76,8 +78,15 @@ class Generator(Protocol):
         """
 
 
+@functools.cache
+def _shipped() -> Mapping[str, tuple[str, int]]:
+    found: dict[str, tuple[str, int]] = read_json(Path(__file__).with_name("shipped_generations.json"))
+    return found
+
+
 class GenerationStore:
-    """Generations in the cache of replies, by generator and `generation_key`.
+    """Generations in the cache of replies, by generator and `generation_key`; those that every request needs from `smollm2`
+    are shipped (`scripts/ship_generations.py`).
 
     Generations can be made again, so a cache that cannot be used gives one warning and no error.
     """
@@ -90,8 +99,9 @@ class GenerationStore:
     def read(self, identity: str, keys: Iterable[str]) -> dict[str, Generation]:
         """Return the stored generations by key."""
         names = {short_hash([identity, key]): key for key in keys}
+        shipped = {key: Generation(*_shipped()[name]) for name, key in names.items() if name in _shipped()}
         values = self._use(lambda cache: cache.get_many(names))
-        return {names[name]: Generation(**value) for name, value in values.items()}
+        return shipped | {names[name]: Generation(**value) for name, value in values.items()}
 
     def append(self, identity: str, entries: Iterable[tuple[str, Generation]]) -> None:
         """Store (key, generation) pairs durably; the first of a key is kept."""

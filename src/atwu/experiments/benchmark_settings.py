@@ -20,7 +20,7 @@ from atwu._names import lookup
 from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.benchmarks.people.people_rows import SIZES
 from atwu.methods.presets import settings_with_presets
-from atwu.report.metric_labels import MetricKey
+from atwu.report.metric_table import MetricKey
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -58,7 +58,6 @@ class BenchmarkSetting:
     target: str | FinetunedTarget
     """Original model: folder or Hub name, or how to train it."""
     retain_only: str | None = None
-    """A retain-only model, if one is published."""
     presets: str | None = None
     """Setting whose tuned values are used; by default its own name."""
     train_retain_only: bool = True
@@ -102,30 +101,22 @@ class BenchmarkSetting:
 
 FILE = Path(__file__).with_name("benchmark_settings.yaml")
 BENCHMARK_SETTINGS: dict[str, BenchmarkSetting] = {}
-"""Built-in settings, by name."""
 
 
 def find_setting(name: str) -> BenchmarkSetting:
-    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`.
-
-    Raises:
-        ValueError: no such setting.
-    """
+    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`."""
     if name.endswith((".yaml", ".yml")):
-        return _read(Path(name))
+        path = Path(name)
+        if not path.is_file():
+            raise ValueError(f"setting {path} not found; give a file, or one of {', '.join(BENCHMARK_SETTINGS)}.")
+        values = read_yaml(path)
+        if not isinstance(values, dict):
+            raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
+        with prefix_errors(path):
+            return setting_from({"name": path.stem} | values)
     name = f"people-{name}" if name in SIZES else name
     setting: BenchmarkSetting = lookup("setting", name, BENCHMARK_SETTINGS)
     return setting
-
-
-def _read(path: Path) -> BenchmarkSetting:
-    if not path.is_file():
-        raise ValueError(f"setting {path} not found; give a file, or one of {', '.join(BENCHMARK_SETTINGS)}.")
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
-    with prefix_errors(path):
-        return setting_from({"name": path.stem} | values)
 
 
 def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
@@ -182,12 +173,16 @@ def _written() -> TypeAdapter[Any]:
     """Return the adapter that validates a setting's fields in a file."""
     from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
-    hints = typing.get_type_hints(BenchmarkSetting)
     rate = Annotated[float, Field(gt=0)]
-    kinds = hints | {"like": str, "learning_rate": rate, "learning_rates": tuple[rate, rate]}
-    kinds["first_rates"] = tuple[rate, ...]
-    kinds |= dict.fromkeys(("benchmark", "target"), str | dict[str, Any])  # see `_plain`
-    kinds |= {"seconds": Annotated[float, Field(ge=0)], "objective": tuple[str, str]}
+    kinds = typing.get_type_hints(BenchmarkSetting) | {
+        "like": str,
+        "seconds": Annotated[float, Field(ge=0)],
+        "objective": tuple[str, str],
+        "learning_rate": rate,
+        "learning_rates": tuple[rate, rate],
+        "first_rates": tuple[rate, ...],
+        **dict.fromkeys(("benchmark", "target"), str | dict[str, Any]),  # see `_plain`
+    }
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}
     return TypeAdapter(create_model("fields", __config__=ConfigDict(strict=True, allow_inf_nan=False), **fields))
 

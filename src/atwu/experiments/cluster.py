@@ -186,12 +186,7 @@ def run_remotely(
 
 
 def receive_input(path: Path, files: Files) -> None:
-    """Write a model or a file of rows to its path on the driver, unless it already exists there.
-
-    Raises:
-        WorkerError: other contents exist there.
-        OSError: the path is not writable.
-    """
+    """Write a model or a file of rows to its path on the driver, unless the same already exists there."""
     if not path.exists():
         with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
@@ -206,7 +201,6 @@ def read_files(path: Path) -> Files:
 
 
 def replace_files(files: Files, path: Path) -> None:
-    """Replace a file or a folder as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_sibling(path) as staging:
         write_files(files, staging / "new")

@@ -18,8 +18,8 @@ from atwu.experiments.experiment_run import begin_job, job_of
 from atwu.experiments.study_models import prepare_models
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.metric_labels import MetricKey
-from atwu.report.score_words import score_rows, side_by_side
+from atwu.report.heatmap import score_rows, side_by_side
+from atwu.report.metric_table import MetricKey
 from atwu.report.scored_row import ScoredRow
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
@@ -47,8 +47,6 @@ DEMO_COLUMNS: Mapping[MetricKey, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Results of the demo."""
-
     target: str
     """Folder of the model that memorized all rows."""
     folders: Mapping[str, Path]

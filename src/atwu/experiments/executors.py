@@ -73,7 +73,6 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
 
     @property
     def device(self) -> str:
-        """Kind of device that tasks use."""
         from atwu.modeling.device import pick_device
 
         return pick_device().type
@@ -83,17 +82,11 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """Start a task in a free slot."""
 
     def wait(self, futures: Iterable[Future[Any]]) -> Future[Any]:
-        """Wait for the first finished task."""
         done = wait(futures, return_when=FIRST_COMPLETED).done
         return next(future for future in futures if future in done)
 
     def collect(self, future: Future[Any], task: Task) -> Any:
-        """Return the value of a finished task.
-
-        Raises:
-            Exception: the error of the task.
-            LostWorkerError: its worker died.
-        """
+        """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
         return future.result()
 
     def run(
@@ -135,11 +128,7 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
             finish(name, value, error)
 
     def run_one(self, name: str, task: Task) -> Any:
-        """Run a single task, and return its value.
-
-        Raises:
-            Exception: the error of the task.
-        """
+        """Run a single task, and return its value or raise its error."""
         waiting, values = [(name, task)], list[Any]()
 
         def finish(name: str, value: Any, error: Exception | None) -> None:

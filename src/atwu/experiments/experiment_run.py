@@ -43,7 +43,7 @@ from atwu.judge.verdicts import Judge
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.metric_labels import REFERENCE_MODELS
+from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME
 from atwu.training.config import UnlearnConfig
 from atwu.training.run_folder import drop_unfinished, unfinished
@@ -56,7 +56,6 @@ CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
 
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
-"""Reference models that runs are compared with."""
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
@@ -65,8 +64,6 @@ TRACED_ROWS = 40
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What all runs of a command share."""
-
     models: Models
     setting: BenchmarkSetting
     metrics: tuple[str, ...]
@@ -104,7 +101,6 @@ class ExperimentRun:
     label: str = ""
     """Row of the table that it belongs to."""
     budget: str = ""
-    """How its values were tuned."""
     start: str | None = None
     """`retain-only` to start from that model instead of the target."""
     scorer_from: Path | None = None
@@ -115,14 +111,7 @@ class ExperimentRun:
         return (self.folder / EVAL_NAME).is_file()
 
     def config(self, setting: BenchmarkSetting, *, scorer_from: Path | None = None) -> UnlearnConfig:
-        """Build the configuration of the run.
-
-        Args:
-            scorer_from: folder of the run whose scorer it starts from; None to check the options without it.
-
-        Raises:
-            ValueError: the options are invalid.
-        """
+        """Build the configuration of the run; without the folder of its scorer (`scorer_from`) only to check the options."""
         options = dict(self.options)
         if scorer_from is not None:
             options["scorer_from"] = str(scorer_from)
@@ -139,12 +128,7 @@ def execute_run(
     folder: Path,
     source: Path | None = None,
 ) -> EvalResult:
-    """Do a run, skipping the parts that are already finished.
-
-    Args:
-        folder: local folder for its files; may differ from the run's own folder.
-        source: local folder of the run whose scorer it starts from.
-    """
+    """Do the unfinished parts of a run in a local folder; `source` is the local folder of the scorer it starts from."""
     if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
         try:
@@ -156,9 +140,8 @@ def execute_run(
         finally:
             clear_device_cache(garbage_collection=True)
         write_json(folder / TIMING_NAME, seconds | {"measure": round(time.perf_counter() - start, 2)})
-        (folder / MANIFEST_NAME).unlink(
-            missing_ok=True
-        )  # the manifest is written last and marks the folder as finished
+        # The manifest is written last and marks the folder as finished.
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
         result.write(folder / EVAL_NAME)
     if not setup.keep_models:
         drop_weights(folder)
@@ -206,7 +189,6 @@ def reference_result(
 
 @functools.cache
 def _judge(judging: JudgeOptions, command: str) -> Judge:
-    """Open the judge of a command in this process."""
     return open_judge(judging)
 
 

@@ -38,11 +38,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models of a study."""
-
     benchmark: Benchmark
     target: str
-    """Original model: folder or Hub name."""
     retain_only: str | None
 
 
@@ -79,14 +76,7 @@ def _asked(row: Example) -> tuple[str, str]:
 def prepare_models(
     setting: BenchmarkSetting, *, seed: int = 0, with_retain_only: bool = True, say: Say = logger.info
 ) -> Models:
-    """Return the rows and models of a setting; trains models that are not cached.
-
-    Args:
-        with_retain_only: also the retain-only model, if the setting has one.
-
-    Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not available.
-    """
+    """Return rows and models of a setting (with the retain-only one, if any); models not in the cache are trained."""
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
         return Models(benchmark, setting.target, setting.retain_only if with_retain_only else None)
@@ -140,16 +130,11 @@ def _train(
 
 
 def has_retain_only(setting: BenchmarkSetting) -> bool:
-    """Whether a setting has or trains a retain-only model."""
     return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
 
 
 def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
-    """Return what identifies these rows and models, as plain JSON, independent of paths.
-
-    Args:
-        paired: use the forget rows with preferred answers.
-    """
+    """Return what identifies these rows (`paired`: those with preferred answers) and models, independent of paths."""
     benchmark = models.benchmark
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)
@@ -186,7 +171,6 @@ def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
 
 
 def needs_preferred_answers(config: UnlearnConfig) -> bool:
-    """Whether the method needs forget rows with preferred answers."""
     return "alternates" in config.recipe().needs
 
 

@@ -133,6 +133,7 @@ NEEDS: Mapping[str, str] = {
     "reference_distributions": "next-token distributions of the original model (--reference)",
     "reference_activations": "outputs of one layer of the original model (--reference)",
     "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
+    "refusals": "refusals of the forget questions, drawn anew in every epoch",
     "own_alternates": "column alternate in every forget row (atwu alternates build)",
     "own_samples": "answers of the model itself to the forget questions, sampled anew in every epoch",
     "refused_questions": "questions that the model refuses (a list of our own) and its states at their ends",
@@ -213,7 +214,7 @@ class FixedWeighting(Weighting):
 
 
 class Loss(Component):
-    """Base class of forget, retain and preserve losses."""
+    """Base class of forget, retain, preserve and replacement losses."""
 
     reduction: ClassVar[Reduction] = "tokens"
     reads_head: ClassVar[bool] = True
@@ -325,6 +326,21 @@ class PreserveLoss(Loss):
 
     def values(self, out: TokenOutputs) -> Tensor:
         """Loss per token before its weight, shape (batch, tokens)."""
+        raise NotImplementedError
+
+
+class ReplacementLoss(Loss):
+    """Base class of losses on what is said instead: another answer to each forget question."""
+
+    replacement_weight: float = number(
+        1.0,
+        symbol="ρ",
+        search=Range(0.1, 5.0),
+        help="rho: factor on the replacement loss; larger learns the other answer faster",
+    )
+
+    def values(self, logps: Tensor, mask: Tensor) -> Tensor:
+        """Compute the loss per row, shape (batch,), from log-probabilities of the other answers, (batch, tokens)."""
         raise NotImplementedError
 
 

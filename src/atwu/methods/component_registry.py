@@ -22,13 +22,14 @@ from atwu.methods.component import (
     ComponentOption,
     ForgetLoss,
     PreserveLoss,
+    ReplacementLoss,
     RetainLoss,
     TermWeights,
     Weighting,
     number,
     options_of_component,
 )
-from atwu.methods.losses import distillation, divergence, likelihood, preference, representation
+from atwu.methods.losses import distillation, divergence, likelihood, preference, replacement, representation
 from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
@@ -114,10 +115,16 @@ PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
     "none": None,
 }
 
+REPLACEMENT_LOSSES: dict[str, type[ReplacementLoss] | None] = {
+    "refusal": replacement.LearnRefusal,
+    "alternative": replacement.LearnAlternative,
+    "none": None,
+}
+
 
 def component_options() -> dict[str, ComponentOption]:
     """Return all options of all components by name; if several components share a name, the first one defines it."""
-    others = filter(None, (*RETAIN_LOSSES.values(), *PRESERVE_LOSSES.values()))
+    others = filter(None, (*RETAIN_LOSSES.values(), *PRESERVE_LOSSES.values(), *REPLACEMENT_LOSSES.values()))
     components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *others)
     options: dict[str, ComponentOption] = {}
     for component in components:

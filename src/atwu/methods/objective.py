@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
-from atwu.methods.losses.reduction import reduced, token_mean
+from atwu.methods.losses.reduction import reduced, sequence_mean, token_mean
 from atwu.methods.recipe import Recipe, recipe
 from atwu.methods.weightings.combine import combined
 from atwu.methods.weightings.learned import LearnedScores
@@ -39,7 +39,8 @@ class UnlearningLoss:
     """
 
     loss: Tensor
-    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve`, a scalar with gradient.
+    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve + replacement_weight * replacement`, a
+    scalar with gradient.
 
     The first term is scaled if the forget loss is `balanced`.
     """
@@ -49,6 +50,8 @@ class UnlearningLoss:
     """Retain loss without `retain_weight`, a scalar; None if the method has none."""
     preserve: Tensor | None
     """Preserve loss without `preserve_weight`, a scalar; None without a preserve loss."""
+    replacement: Tensor | None
+    """Replacement loss without `replacement_weight`, a scalar; None without one."""
     token_weights: Tensor
     """Weight of each forget token, without gradient; 0 outside the loss mask."""
     terms: LossTerms
@@ -154,7 +157,12 @@ def micro_batch_loss(
             (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
         )
         total = total + preserve_loss.preserve_weight * preserve_term
-    return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)
+    replacement_term = None
+    if (replacement_loss := recipe.replacement_component) is not None:
+        other = outs["alternate"]
+        replacement_term = sequence_mean(replacement_loss.values(other.logps, other.mask), count=counts.forget_rows)
+        total = total + replacement_loss.replacement_weight * replacement_term
+    return UnlearningLoss(total, forget_term, retain_term, preserve_term, replacement_term, weights, terms, factor, out)
 
 
 def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
@@ -178,7 +186,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if {"alternates", "refusal_rows", "own_samples"} & set(recipe.needs):
+    if {"alternates", "refusals", "refusal_rows", "own_samples"} & set(recipe.needs):
         required["alternate"] = "alternate answers to the forget prompts"
     if "retain_alternates" in recipe.needs:
         required["retain_alternate"] = "alternate answers to the retain prompts"
@@ -263,6 +271,7 @@ def unlearning_loss(
     forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
     preserve: str | None = None,
+    replacement: str | None = None,
     configuration: str = "ours",
     layout: LayoutChoice = "auto",
     **options: Any,
@@ -290,6 +299,7 @@ def unlearning_loss(
         forget_loss: replace its forget loss, by name or by a function.
         retain_loss: replace its retain loss.
         preserve: keep the answer tokens that the weighting spares: kl, nll or none.
+        replacement: learn the other answers in `alternate`: refusal, alternative or none.
         configuration: sets options that are not given: ours, authors or paper.
         layout: see `forward_tokens`.
         options: `forget_weight`, `retain_weight`, `beta`, ...; by default the published values of the method.
@@ -303,6 +313,7 @@ def unlearning_loss(
         forget_loss=forget_loss,
         retain_loss=retain_loss,
         preserve=preserve,
+        replacement=replacement,
         configuration=configuration,
         **options,
     )

@@ -17,6 +17,7 @@ from atwu.methods.component import (
     ForgetLoss,
     Loss,
     PreserveLoss,
+    ReplacementLoss,
     RetainLoss,
     TermWeights,
     Weighting,
@@ -25,6 +26,7 @@ from atwu.methods.component import (
 from atwu.methods.component_registry import (
     FORGET_LOSSES,
     PRESERVE_LOSSES,
+    REPLACEMENT_LOSSES,
     RETAIN_LOSSES,
     WEIGHTINGS,
     check_new_name,
@@ -77,6 +79,8 @@ class Recipe:
     retain_component: RetainLoss | None
     preserve: str = "none"
     preserve_component: PreserveLoss | None = None
+    replacement: str = "none"
+    replacement_component: ReplacementLoss | None = None
     user_options: frozenset[str] = frozenset()
     """Options that the user set."""
 
@@ -86,7 +90,7 @@ class Recipe:
             self.factors,
             *self.weighting_components,
             self.forget_component,
-            *filter(None, [self.retain_component, self.preserve_component]),
+            *filter(None, [self.retain_component, self.preserve_component, self.replacement_component]),
         )
 
     @property
@@ -115,12 +119,19 @@ class Recipe:
         names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
         plain = {name: getattr(self, name) for name in names}
         plain |= {} if self.preserve_component is None else {"preserve": self.preserve}
+        plain |= {} if self.replacement_component is None else {"replacement": self.replacement}
         return plain | {"given": sorted(self.user_options)}
 
     def forget_only(self) -> Recipe:
-        """Return the recipe without retain and preserve losses."""
+        """Return the recipe with its forget loss alone."""
         return dataclasses.replace(
-            self, retain_loss="none", retain_component=None, preserve="none", preserve_component=None
+            self,
+            retain_loss="none",
+            retain_component=None,
+            preserve="none",
+            preserve_component=None,
+            replacement="none",
+            replacement_component=None,
         )
 
     @property
@@ -167,7 +178,7 @@ class Recipe:
     @property
     def reads_head(self) -> bool:
         """Whether a component uses log-probabilities or final hidden states of the model."""
-        others = self.preserve_component is not None or (
+        others = (self.preserve_component or self.replacement_component) is not None or (
             self.retain_component is not None and self.retain_component.reads_head
         )
         return (
@@ -229,6 +240,7 @@ def recipe(
     forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
     preserve: str | None = None,
+    replacement: str | None = None,
     configuration: str = "ours",
     **options: Any,
 ) -> Recipe:
@@ -241,6 +253,7 @@ def recipe(
         forget_loss: a name from `FORGET_LOSSES`, or a function.
         retain_loss: a name from `RETAIN_LOSSES`.
         preserve: a name from `PRESERVE_LOSSES`; default none.
+        replacement: a name from `REPLACEMENT_LOSSES`; default none.
         configuration: a name from `CONFIGURATIONS`, which sets options that are not given.
         options: hyperparameters and settings of the components by name; None means not given.
 
@@ -261,16 +274,21 @@ def recipe(
     forget_class: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
     retain_class: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
     preserve_class: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
+    replacement_class: type[ReplacementLoss] | None = lookup(
+        "replacement loss", replacement or "none", REPLACEMENT_LOSSES
+    )
     _check_components(chosen, weighting_classes, combination, forget_class)
     if forget_class.balanced and not (retain_class is None or issubclass(retain_class, FirstTokenJS)):
         raise ValueError(f"forget loss {chosen[1]!r} compares gradients with retain loss js_first; got {chosen[2]!r}.")
     if preserve_class is not None:
         _check_preserve(preserve_class, chosen, forget_class)
+    if replacement_class is not None and {"alternates", "refusal_rows", "own_samples"} & set(forget_class.needs):
+        raise ValueError(f"forget loss {chosen[1]!r} has other answers of its own; use it without replacement.")
     classes: list[type[Component]] = [
         TermWeights,
         *weighting_classes,
         forget_class,
-        *filter(None, [retain_class, preserve_class]),
+        *filter(None, [retain_class, preserve_class, replacement_class]),
     ]
     taken = _taken(classes, learned=LearnedScores in weighting_classes, retained=retain_class is not None)
     given = {name: value for name, value in options.items() if value is not None}
@@ -279,8 +297,10 @@ def recipe(
     values = {name: value for name, value in start.items() if name in taken}
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     name = " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method
+    name += "" if preserve_class is None else f" + preserve {preserve}"
+    name += "" if replacement_class is None else f" + {replacement}"
     made = Recipe(
-        name if preserve_class is None else f"{name} + preserve {preserve}",
+        name,
         *chosen,
         factors=_make(TermWeights, values),
         weighting_components=tuple(_make(each, values) for each in weighting_classes),
@@ -288,6 +308,8 @@ def recipe(
         retain_component=None if retain_class is None else _make(retain_class, values),
         preserve=preserve or "none",
         preserve_component=None if preserve_class is None else _make(preserve_class, values),
+        replacement=replacement or "none",
+        replacement_component=None if replacement_class is None else _make(replacement_class, values),
         user_options=frozenset(given) & frozenset(taken),
     )
     if made.all_positions and "labels" in made.needs:

@@ -261,20 +261,23 @@ class _RoomyLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._room: list[Tensor] = [self.keys, self.values]
-        held, new = (self.keys, self.values), (key_states, value_states)
+            self._room: list[Tensor | None] = [None, None]
         length = self.get_seq_length()
-        total = length + key_states.shape[-2]
-        for place, (old, added) in enumerate(zip(held, new, strict=True)):
-            room = self._room[place]
-            if room.data_ptr() != old.data_ptr() or room.shape[0] != added.shape[0] or room.shape[-2] < total:
-                room = added.new_empty((*added.shape[:-2], total + _ROOM, added.shape[-1]))
-                if length:
-                    room[..., :length, :] = old
-                self._room[place] = room
-            room[..., length:total, :] = added
-        self.keys, self.values = (room[..., :total, :] for room in self._room)
+        held = (self.keys, self.values)
+        self.keys, self.values = (
+            self._with(place, held[place], new, length) for place, new in enumerate((key_states, value_states))
+        )
         return self.keys, self.values
+
+    def _with(self, place: int, old: Any, new: Tensor, length: int) -> Tensor:
+        """Return the old tokens and the new ones, as the beginning of a tensor with room for more."""
+        room, total = self._room[place], length + new.shape[-2]
+        if room is None or room.data_ptr() != old.data_ptr() or len(room) != len(new) or room.shape[-2] < total:
+            room = self._room[place] = new.new_empty((*new.shape[:-2], total + _ROOM, new.shape[-1]))
+            if length:
+                room[..., :length, :] = old
+        room[..., length:total, :] = new
+        return room[..., :total, :]
 
 
 class _Leaving(StoppingCriteria):

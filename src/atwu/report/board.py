@@ -1,12 +1,14 @@
 """The board: results of several studies in one JSON file, `board.json`. A submission is such a file, too.
 
 A study is a benchmark, a model and the methods compared on them: their mean results over seeds, without values of single
-rows, and the record of one run each. `atwu.report.page.board_page` makes the page.
+rows, and the record of one run each. The page has an overview of methods by study, then figures, table, commands and
+records of each study.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,9 +18,20 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field
 
 from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
+from atwu.evaluation.registry import short_name
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.report.metric_labels import REFERENCE_MODELS
-from atwu.report.report_records import NO_BUDGET, Records, RunRecord
+from atwu.report.figures.trade_off import trade_off, trade_off_judged
+from atwu.report.metric_table import REFERENCE_MODELS, is_attack
+from atwu.report.page.page_templates import render_template
+from atwu.report.page.report_page import (
+    SORT,
+    explained,
+    metrics_page_table,
+    models_page_table,
+    range_of,
+)
+from atwu.report.page.summary_section import facts, public_settings, reproduce
+from atwu.report.report_records import NO_BUDGET, Records, RunRecord, headline_metrics, leading_metric
 from atwu.report.run_records import read_records
 from atwu.training.model_card import public_command, public_record, public_text
 
@@ -37,7 +50,6 @@ class StudyFacts:
 
     benchmark: Words
     model: Words
-    """The original model."""
     command: Words
     """Command lines that give these results."""
     budget: Words = NO_BUDGET
@@ -90,7 +102,6 @@ class Board:
     schema: Literal["atwu.board/1"] = BOARD_SCHEMA_NAME
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON, the content of `board.json`."""
         return {"schema": self.schema, **json.loads(type_adapter(Board).dump_json(self))}
 
 
@@ -100,10 +111,6 @@ def read_board(paths: Sequence[str | Path]) -> Board:
     Args:
         paths: files of this schema, and folders that `atwu report` reads. A folder without `study.json` needs a
             `board.yaml` with the fields of `StudyFacts`; its fields replace those of a `study.json`.
-
-    Raises:
-        FileNotFoundError: a path does not exist, or contains no finished run.
-        ValueError: a file is damaged; the message names it and the key.
     """
     found: dict[StudyFacts, BoardStudy] = {}
     for path in map(Path, paths):
@@ -128,7 +135,10 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
     return [
         BoardStudy(
             validated(facts, type_adapter(StudyFacts), what=str(file), hint=hint),
-            {label: _public(result) for label, result in records.results.items()},
+            {
+                label: replace(result, model=public_text(result.model), settings=public_settings(result), rows={})
+                for label, result in records.results.items()
+            },
             {run.label: public_record(run.run) for run in reversed(records.runs) if run.run is not None},
         )
     ]
@@ -150,7 +160,56 @@ def _study_facts(study: Mapping[str, Any]) -> dict[str, Any]:
     return public | ({"command": public_command(study["command"])} if study.get("command") else {})
 
 
-def _public(result: EvalResult) -> EvalResult:
-    """Return a result without values and texts of single rows, and without private parts of paths."""
-    settings = {key: value for key, value in public_record(result.settings).items() if key != "rows"}
-    return replace(result, model=public_text(result.model), settings=settings, rows={})
+def render_board(board: Board) -> str:
+    keys = dict.fromkeys(key for study in board.studies for key in headline_metrics(study.records))
+    studies = [_section(study, place) for place, study in enumerate(board.studies, 1)]
+    legend = {
+        "used": set().union(*(study["headline"]["used"] for study in studies)),
+        "out": {word: meaning for study in studies for word, meaning in study["headline"]["out"].items()},
+    }
+    return render_template(
+        "board.html",
+        title="Unlearning board",
+        overview=_overview(board) | legend,
+        studies=studies,
+        glossary=explained(list(keys)),
+    )
+
+
+def _overview(board: Board) -> dict[str, Any]:
+    """Table with one row per method, the most studied first, and one column per study: the metric that ranks its methods."""
+    columns, cells = [], []
+    for study in board.studies:
+        key = leading_metric(study.records)
+        table = study.records.table.only([key] if key else [])
+        cells.append({cell.label: cell for cell in table.frame.itertuples()})
+        about: dict[str, Any] = {"above": study.facts.benchmark, "below": study.facts.model}
+        if key:
+            about |= {"direction": table.heads[0].direction, "ends": range_of(table.frame)}
+        columns.append({"name": short_name(*reversed(key)) if key else "–", **about})
+    labels = Counter(label for study in board.studies for label in study.results)
+    rows = [
+        {
+            "label": label,
+            "cells": [column.get(label) for column in cells],
+            "reference": label in REFERENCE_MODELS,
+        }
+        for label, _ in labels.most_common()
+    ]
+    caption = f"The ranking metric of each study. {SORT}"
+    return {"name": "headline-all", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
+
+
+def _section(study: BoardStudy, place: int) -> dict[str, Any]:
+    records, every = study.records, study.records.table
+    table = every.only(headline_metrics(records))
+    attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))
+    drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
+    return {
+        "facts": study.facts,
+        "key_facts": facts(records),
+        "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
+        "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
+        "attacks": attacks and attacks | {"name": f"attacks-{place}"},
+        "reproduce": reproduce(records, None),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,8 +12,7 @@ import pandas as pd
 from pydantic import ConfigDict, TypeAdapter
 
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.report.metric_labels import MISSING_CELL, SUBSCRIPT, Mark, MetricKey
-from atwu.report.metric_table import DATA, Table
+from atwu.report.metric_table import DATA, MISSING_CELL, SUBSCRIPT, Mark, MetricKey, Table
 from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_caption, report_table
 from atwu.training.model_card import public_command, public_record
 
@@ -57,36 +56,19 @@ def to_markdown(records: Records, keys: Sequence[MetricKey] | None = None, *, in
 
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
-    """One row per model, one column per metric."""
-    rows = zip(map(table.shown, table.labels), _markdown_cells(table, intervals).values, strict=True)
-    return _markdown("method", [head.text for head in table.heads], rows)
 
-
-def panel_markdown(table: Table, *, intervals: bool = True) -> str:
-    """One row per metric, one column per model."""
-    cells = _markdown_cells(table, intervals)
-    rows = ((head.full, [head.count, *cells[head.key]]) for head in table.heads)
-    return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
-
-
-def _markdown(first: str, heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Format a table; its cells are Markdown, its headers and names are plain text."""
-    text = [[first, *map(escaped, heads)], ["---", *["---:"] * len(heads)]]
-    text += [[escaped(name), *cells] for name, cells in rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in text)
-
-
-def _markdown_cells(table: Table, intervals: bool) -> pd.DataFrame:
     def write(cell: Any) -> str:
         spread, told = cell.spread and f"± {cell.spread}", cell.told and f"({cell.told})"
         parts = [_MARKDOWN[cell.mark].format(cell.number), spread, intervals and cell.interval, told]
         return " ".join(part for part in parts if part)
 
-    return table.cells(write, MISSING_CELL)
+    text = [["method", *(escaped(head.text) for head in table.heads)], ["---", *["---:"] * len(table.keys)]]
+    for label, cells in zip(table.labels, table.cells(write, MISSING_CELL).values, strict=True):
+        text.append([escaped(table.shown(label)), *cells])
+    return "".join(f"| {' | '.join(row)} |\n" for row in text)
 
 
 def escaped(text: str) -> str:
-    """Escape text for Markdown, on one line."""
     return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))
 
 
@@ -115,7 +97,6 @@ def to_latex(records: Records) -> str:
 
 
 def tex(text: str) -> str:
-    """Escape text for LaTeX."""
     return text.replace("\n", " ").translate(_TEX)
 
 
@@ -195,7 +176,6 @@ REPORT_SCHEMA: Mapping[str, Any] = {
     **_REPORT.json_schema(mode="serialization"),
     "title": "Report of atwu report --format json",
 }
-"""JSON Schema of `to_json`."""
 
 WRITERS: Mapping[str, Callable[[Records], str]] = {
     "md": to_markdown,
@@ -203,4 +183,3 @@ WRITERS: Mapping[str, Callable[[Records], str]] = {
     "csv": to_csv,
     "json": to_json,
 }
-"""Format -> text of a report."""

@@ -1,14 +1,11 @@
-"""Token scores as coloured words: in the terminal, in a notebook, and as a self-contained HTML file.
-
-Takes `ScoredRow`s; needs no model and no tokenizer.
-"""
+"""Token scores as coloured words: computed for a model and rows; in the terminal, in a notebook, and as an HTML file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.console import Console
 from rich.style import Style
@@ -16,7 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu._file_reading import printable
-from atwu._files import write_text
+from atwu.data.encode import Encoder
+from atwu.data.schema import Example
+from atwu.evaluation import weighting_scores
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.evaluation.weighting_scores import AuxiliaryModels, ScoreContext, find_auxiliary_models
+from atwu.evaluation.word_scores import word_scores
+from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.page.page_templates import fragment, render_template
 from atwu.report.scored_row import (
     Piece,
@@ -29,9 +33,9 @@ from atwu.report.scored_row import (
     pieces,
     word_auroc,
 )
+from atwu.training.training_rows import RowsInput, text_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
+logger = logging.getLogger(__name__)
 
 _MARKED_FROM = 0.5
 """Without colour, words with at least this score are followed by a number."""
@@ -43,26 +47,105 @@ class HeatMap:
 
     rows: Sequence[ScoredRow]
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return one row per word and method: row, method, word, score (0 to 1), secret (labelled)."""
-        import pandas as pd
-
-        words = [
-            (row.index, method, piece.text, piece.word.score, piece.secret)
-            for row in self.rows
-            for method in row.words
-            for piece in pieces(row, method)
-            if piece.word is not None
-        ]
-        return pd.DataFrame(words, columns=("row", "method", "word", "score", "secret"))
-
-    def write(self, path: str | Path, *, title: str = "Token scores") -> Path:
-        """Write the page of `atwu tokens --html` atomically; returns its path."""
-        write_text(path, render_html(self.rows, title=title))
-        return Path(path)
-
     def _repr_html_(self) -> str:
         return fragment("notebook.html", rows=self.rows)
+
+
+def heat_map(
+    model: str,
+    rows: RowsInput,
+    *,
+    scores: Sequence[str] | None = None,
+    retain: RowsInput | None = None,
+    system: str | None = None,
+    device: Any = None,
+) -> HeatMap:
+    """Show in colour which words of the answers a method weights; the same as `atwu tokens`.
+
+    Args:
+        model: the folder of a run (with its scorer), any other model, or a Hub name.
+        rows: rows of any kind that `UnlearnTrainer` takes.
+        scores: as for `atwu tokens --score`; by default all that the model allows, except labels.
+        retain: retain rows, needed by `rarity` and similar weightings.
+        system: system prompt for conversations without one.
+        device: device of the model; by default the best available.
+
+    Raises:
+        ValueError: an unknown score, or one that needs a missing scorer, labels or retain rows.
+    """
+    examples = text_rows(rows, what="forget").examples or ()
+    scored = score_rows(
+        *open_model(model, ModelLoadArgs(), device=device),
+        examples,
+        scorer=find_scorer(model),
+        auxiliary=find_auxiliary_models(model),
+        retain=None if retain is None else text_rows(retain, what="retain").examples,
+        scores=None if scores is None else {name: name for name in scores},
+        system=system,
+    )
+    return HeatMap(scored)
+
+
+def score_rows(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    *,
+    scorer: TokenScorer | None = None,
+    scores: Mapping[str, str] | None = None,
+    retain: Sequence[Example] | None = None,
+    auxiliary: AuxiliaryModels | None = None,
+    max_length: int = 512,
+    system: str | None = None,
+    progress: str | None = None,
+) -> list[ScoredRow]:
+    """Score the words of every answer.
+
+    Args:
+        scores: displayed label -> name of a weighting; by default every score that can be computed, except labels.
+        retain: retain rows, for the scores that count tokens of retain answers.
+        auxiliary: SU-LLM's two models, for its selection.
+    """
+    there = weighting_scores.met_needs(
+        scorer=scorer is not None,
+        labels=all(example.forget_spans is not None for example in examples),
+        retain=bool(retain),
+        auxiliary=auxiliary is not None,
+    )
+    if scores is None:
+        scores = {name: name for name in weighting_scores.available(there) if name != "labels"}
+    weighting_scores.check_scores(scores.values(), there)  # before the model is run
+    encoder = Encoder(tokenizer, max_length=max_length, system=system)
+    encoded = encoder.encode_rows(examples, what="rows")
+    for warning in encoded.warnings:
+        logger.warning(warning)
+    rows = read_tokens(model, encoded.rows, scorer=scorer, progress=progress)
+    kept = encoder.encode_rows(retain, what="retain").rows if retain else None
+    asked = auxiliary if "model_difference" in scores.values() else None
+    said = None if asked is None else asked.logps(encoded.rows, device=next(model.parameters()).device)
+    context = ScoreContext(rows, encoded.rows, examples, retain=kept, retain_text=retain, auxiliary=said)
+    found = weighting_scores.token_scores(context, dict.fromkeys(scores.values()))
+    return [
+        ScoredRow(
+            question=example.question,
+            answer=example.answer,
+            words={
+                label: tuple(word_scores(example.answer, row.offsets, found[name][index]))
+                for label, name in scores.items()
+            },
+            forget_spans=example.forget_spans,
+            index=index,
+        )
+        for index, (example, row) in enumerate(zip(examples, rows, strict=True))
+    ]
+
+
+def side_by_side(parts: Sequence[Sequence[ScoredRow]]) -> list[ScoredRow]:
+    """Merge the scores of several models on the same rows."""
+    return [
+        replace(rows[0], words={label: words for row in rows for label, words in row.words.items()})
+        for rows in zip(*parts, strict=True)
+    ]
 
 
 def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool = True) -> None:
@@ -85,7 +168,7 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
             found = word_auroc(row, method)
             line = Text()
             for piece in pieces(row, method):
-                line.append_text(_tile(piece, dark=dark) if coloured else Text(_marked(piece)))
+                line.append_text(_shown(piece, coloured=coloured, dark=dark))
             grid.add_row(
                 Text(printable(method)), Text("" if found is None else str(percent_of_score(found)), "dim"), line
             )
@@ -99,37 +182,34 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     """Render all rows as one HTML page with a legend, and controls for methods, threshold and numbers.
 
     The page follows the reader's light or dark setting, prints, and works without JavaScript, on phones and with screen
-    readers, which read each word followed by its score from 0 to 100.
-
-    Returns:
-        A complete HTML document without external references.
+    readers, which read each word followed by its score from 0 to 100. It has no external references.
     """
     methods = methods_of(rows)
     found = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
-    known = {method: [value for value in values if value is not None] for method, values in found.items()}
     return render_template(
         "heatmap.html",
         title=title,
         rows=rows,
         methods=methods,
         annotated=any(row.forget_spans is not None for row in rows),
-        aurocs={method: values for method, values in known.items() if values},
+        aurocs={
+            method: known
+            for method, values in found.items()
+            if (known := [each for each in values if each is not None])
+        },
     )
 
 
-def _tile(piece: Piece, *, dark: bool) -> Text:
-    """Format a piece with its background, for terminals with colour."""
-    if piece.word is None or piece.word.score is None:
-        return Text(piece.text, Style(underline=piece.secret))
-    paper = background(piece.word.score, dark=dark)
-    return Text(piece.text, Style(color=css(ink(paper)), bgcolor=css(paper), underline=piece.secret))
-
-
-def _marked(piece: Piece) -> str:
-    """Format a piece for terminals without colour: [word:93], with _word_ for a labelled word."""
-    text = f"_{piece.text}_" if piece.secret else piece.text
+def _shown(piece: Piece, *, coloured: bool, dark: bool) -> Text:
+    """Format a piece: with its background, or without colour as [word:93], with _word_ for a labelled word."""
     score = None if piece.word is None else piece.word.score
-    return text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]"
+    if not coloured:
+        text = f"_{piece.text}_" if piece.secret else piece.text
+        return Text(text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]")
+    if score is None:
+        return Text(piece.text, Style(underline=piece.secret))
+    paper = background(score, dark=dark)
+    return Text(piece.text, Style(color=css(ink(paper)), bgcolor=css(paper), underline=piece.secret))
 
 
 def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:

@@ -1,4 +1,4 @@
-"""One tidy data frame of all numbers of all models, and the tables made from it.
+"""One tidy data frame of all numbers of all models, the tables made from it, and the names of metrics in them.
 
 Every table (terminal, text, data, page) is a layout of this frame. Best and second-best values among the unlearned
 models, and materially degraded general abilities, are marked as in the ATWU paper. Destroyed and unchanged models are not
@@ -9,17 +9,122 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, TASKS, Direction
-from atwu.evaluation.result import ARROWS, EvalResult, format_interval, format_number, measured_numbers
+from atwu.evaluation.columns import FORGET, MUSE, OVERALL, RETAIN, TASKS, Direction
+from atwu.evaluation.registry import find_column, short_name
+from atwu.evaluation.result import (
+    ARROWS,
+    EvalResult,
+    MetricValue,
+    format_interval,
+    format_number,
+    measured_numbers,
+)
 from atwu.evaluation.result_checks import degraded
-from atwu.report.metric_labels import REFERENCE_MODELS, Mark, MetricKey, cell_of, head_name
+
+REFERENCE_MODELS = ("original", "retain-only")
+"""Reference models, which are not ranked."""
+MISSING_CELL = "–"
+
+MetricKey = tuple[str, str]
+"""Set (or `OVERALL`) and metric."""
+Mark = Literal["best", "second", "degraded"]
+
+PANEL: tuple[MetricKey, ...] = (
+    ("forget", "extraction_strength"),
+    ("retain", "extraction_strength"),
+    (OVERALL, "ES_delta"),
+    ("forget", "J_P"),
+    ("forget", "J_ICR"),
+    ("forget", "J_W"),
+    ("retain", "J_AVG"),
+    (OVERALL, "FQ"),
+    (OVERALL, "RD"),
+    (OVERALL, "UQ"),
+    ("instructions", "repetitiveness"),
+    ("instructions", "win_rate"),
+)
+"""Metrics of the paper's panel."""
+LEADING_METRICS: tuple[MetricKey, ...] = (
+    (OVERALL, "UQ"),
+    (OVERALL, "ES_delta"),
+    (OVERALL, "N_delta_official"),
+    (OVERALL, "N_delta_port"),
+    *PANEL,
+)
+"""Metrics that rank methods, in order of priority: the first one with a value is used, and tables begin with it."""
+HEADLINE: tuple[tuple[MetricKey, ...], ...] = (
+    *((key,) for key in PANEL),
+    ((OVERALL, "model_utility"),),
+    ((OVERALL, "mia_auc_min_k"), (OVERALL, "mia_auc_loss")),
+    (("forget", "auroc_scorer"),),
+    ((OVERALL, "forget_all_official"), (OVERALL, "forget_all_port")),
+    ((OVERALL, "neighbour_all_official"), (OVERALL, "neighbour_all_port")),
+    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
+    ((OVERALL, "general_text_perplexity"),),
+    *(((OVERALL, f"lume_{name}"),) for name in ("task_aggregate", "mia_score", "final")),
+    *(((MUSE, name),) for name in ("verbmem", "knowmem_forget", "knowmem_retain")),
+    ((OVERALL, "muse_privleak"),),
+    *(((TASKS, name),) for name in ("wmdp_bio", "wmdp_cyber", "mmlu")),
+    ((FORGET, "unlearn_success"),),
+    ((RETAIN, "retention_success"),),
+    ((OVERALL, "retain_perplexity"),),
+)
+"""The headline table: the panel and further metrics; from each group the first that is available."""
+
+SUBSCRIPT = re.compile(r"\b(J|ES|N)[_ ](F|R|P|ICR|W|AVG|Δ)(?!\w)")
+"""Names with a subscript: J_W, ES Δ."""
+
+_HEADS: dict[MetricKey, str] = {
+    ("forget", "extraction_strength"): "ES_F",
+    ("retain", "extraction_strength"): "ES_R",
+    (OVERALL, "ES_delta"): "ES_Δ",
+    ("instructions", "repetitiveness"): "Rep.",
+    ("instructions", "win_rate"): "WR",
+    (OVERALL, "model_utility"): "MU",
+    (OVERALL, "mia_auc_min_k"): "MIA min-k",
+    (OVERALL, "mia_auc_loss"): "MIA loss",
+    ("forget", "auroc_scorer"): "AUROC scorer",
+    (OVERALL, "forget_all_official"): "targets (official)",
+    (OVERALL, "forget_all_port"): "targets (port)",
+    (OVERALL, "neighbour_all_official"): "neighbours (official)",
+    (OVERALL, "neighbour_all_port"): "neighbours (port)",
+    (OVERALL, "N_delta_official"): "N_Δ (official)",
+    (OVERALL, "N_delta_port"): "N_Δ (port)",
+} | {(split, metric): metric for split, metric in PANEL if metric.isupper() or metric.startswith("J_")}
+
+
+def head_name(key: MetricKey) -> str:
+    """Return the name of a metric in the headline table; J_W means J with subscript W."""
+    return _HEADS.get(key) or metric_label(key)
+
+
+def metric_label(key: MetricKey) -> str:
+    """Return set and metric in words."""
+    split, metric = key
+    return short_name(metric, split) if split == OVERALL else f"{split} {short_name(metric, split)}"
+
+
+def is_attack(key: MetricKey) -> bool:
+    """Whether a metric is measured under an attack or with adversarial prompts."""
+    found = find_column(key[1], key[0])
+    return found is not None and found[0].attack
+
+
+def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
+    """Return a model's value of a metric; None if there is no number."""
+    split, metric = key
+    cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
+    return None if cell is None or cell.value is None or math.isnan(cell.value) else cell
+
 
 DESTROYED, UNTOUCHED, REFERENCE_COPY = "destroyed", "untouched", "unchanged"
 MEANING = {
@@ -68,11 +173,7 @@ def tidy(results: Mapping[str, EvalResult]) -> pd.DataFrame:
 
 
 def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
-    """Add `place` and `mark`: equal printed values share a place, and with only two models only one is marked.
-
-    Args:
-        out: models that are not ranked.
-    """
+    """Add `place` and `mark`, without models `out`: equal printed values share a place, of two models one is marked."""
     unranked = frame.reference | frame.label.isin(list(out)) | (frame.told != "") | (frame.direction == "none")
     ranked = frame[~unranked]
     number = ranked.number.astype(float)
@@ -154,12 +255,7 @@ class Table:
         return heads
 
     def cells(self, write: Callable[[Any], Any], missing: Any = "") -> pd.DataFrame:
-        """One row per model, one column per metric.
-
-        Args:
-            write: row of the frame -> cell.
-            missing: cell for a missing number.
-        """
+        """One row per model, one column per metric; `write` makes a cell of a row of the frame."""
         written = pd.Series([write(cell) for cell in self.frame.itertuples()], self.frame.index, dtype=object)
         wide = self.frame.assign(written=written).pivot(index="label", columns=["set", "metric"], values="written")
         wide = wide.reindex(
@@ -168,11 +264,7 @@ class Table:
         return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
-        """Notes needed to read the table, one sentence each, without full stops.
-
-        Args:
-            marks: description of each mark; unused marks are left out.
-        """
+        """Notes needed to read the table, one sentence each without full stop; `marks` describes the marks."""
         said = []
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))

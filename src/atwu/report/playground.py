@@ -30,12 +30,7 @@ TRUE_ANSWER = "true answer"
 
 
 def playground(models: SideBySide, titles: Sequence[str], examples: Sequence[Example] = ()) -> Any:
-    """Return the page as `gradio.Blocks`.
-
-    Args:
-        titles: titles of the models.
-        examples: rows whose question and answer can be picked.
-    """
+    """Return the page as `gradio.Blocks`; the questions and answers of `examples` can be picked."""
     gradio = require("gradio", extra="app")
 
     def respond(question: str, truth: str) -> Iterator[list[str]]:
@@ -71,12 +66,7 @@ def playground(models: SideBySide, titles: Sequence[str], examples: Sequence[Exa
 
 
 def scored_answer(models: SideBySide, who: str, row: Example) -> ScoredRow:
-    """Return an answer with the probability of its words by each model.
-
-    Args:
-        who: whose answer it is.
-        row: the question with the answer.
-    """
+    """Return an answer (`row`) of somebody (`who`) with the probability of its words by each model."""
     row = dataclasses.replace(row, forget_spans=key_token_spans(row) or None)
     words = {}
     for title, read in models.read(row):

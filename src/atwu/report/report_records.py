@@ -11,13 +11,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.weight_trace import Trace
-from atwu.report.metric_labels import HEADLINE, LEADING_METRICS, REFERENCE_MODELS, Mark, MetricKey
-from atwu.report.metric_table import Table, format_range, table_of
+from atwu.report.metric_table import (
+    DATA,
+    HEADLINE,
+    LEADING_METRICS,
+    REFERENCE_MODELS,
+    Mark,
+    MetricKey,
+    Table,
+    format_range,
+    table_of,
+)
 from atwu.training.model_card import public_text
 
 EVAL_NAME = "eval.json"
@@ -39,16 +50,12 @@ class RunRecord:
     log: tuple[Mapping[str, Any], ...] = ()
     """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
     trace: Trace | None = None
-    """Word scores during the run."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """Everything that a report shows."""
-
     title: str
     references: Mapping[str, EvalResult]
-    """`original` and `retain-only`, if they were evaluated."""
     runs: tuple[RunRecord, ...]
     study: Mapping[str, Any] = field(default_factory=dict)
     """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished.
@@ -58,17 +65,10 @@ class Records:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels in the order of the study."""
         return tuple(dict.fromkeys(run.label for run in self.runs))
 
     def of(self, label: str) -> tuple[RunRecord, ...]:
-        """The runs of a label, by seed."""
         return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
-
-    def shared_seeds(self, first: str, second: str) -> list[int | None]:
-        """Seeds for which both labels have a run."""
-        other = {run.seed for run in self.of(second)}
-        return [run.seed for run in self.of(first) if run.seed in other]
 
     def paired(self, first: str, second: str) -> list[list[EvalResult]]:
         """The results of two labels over their common seeds; a reference model is paired with every seed."""
@@ -80,12 +80,7 @@ class Records:
         return [[results[seed] for seed in one if seed in other] for results in (one, other)]
 
     def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
-        """First minus second, every metric, over their common seeds; either may be a reference. Empty without common
-        seeds.
-
-        Raises:
-            ValueError: they were evaluated on different rows.
-        """
+        """First minus second, every metric, over their common seeds; either may be a reference. ValueError for other rows."""
         mine, other = self.paired(first, second)
         return seed_differences(mine, other, list(self.references.values())) if mine else {}
 
@@ -120,8 +115,17 @@ class Records:
 
     @cached_property
     def table(self) -> Table:
-        """All metrics of all models."""
         return table_of(self.results)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All numbers of all models, one per row, means over seeds: label, set, metric, value, low, high and more."""
+        return self.table.frame[list(DATA)]
+
+    def _repr_html_(self) -> str:
+        table = report_table(self)
+        cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
+        cells.columns = [head.text for head in table.heads]
+        return str(cells.rename_axis("method").to_html())
 
 
 _LONGEST = 100
@@ -134,11 +138,7 @@ def report_table(records: Records, keys: Sequence[MetricKey] | None = None) -> T
 
 
 def headline_metrics(records: Records) -> list[MetricKey]:
-    """Metrics of the headline table, the most important one first.
-
-    These are the paper's panel, then utility, membership inference, learned scores and RWKU's difference; all metrics
-    if none of these is available.
-    """
+    """Metrics of the headline table (all, if it has none of them), the one that ranks methods first."""
     there, decisive = records.table.keys, leading_metric(records)
     panel = [key for group in HEADLINE for key in [key for key in group if key in there][:1]] or there
     return sorted(panel, key=lambda key: key != decisive)

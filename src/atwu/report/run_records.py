@@ -3,63 +3,116 @@
 Reads study folders (`atwu study run`), folders of single runs with `eval.json` and `run.json`, result files of
 `atwu evaluate`, and folders of result files, such as the stored results of a study. Runs that differ only in their seed
 share a label and are averaged. Runs shared by studies are counted once; a label with different runs in them gets the
-study's name as a prefix.
+study's name as a prefix. Record files are validated against declared types; unknown keys are allowed, since other versions
+may write more, and files of schema /1 are converted when read.
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from atwu._cache import short_hash
-from atwu._file_reading import printable
+from atwu._file_reading import file_text, parse_json, printable, read_upgraded_json, type_adapter, validated
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
-from atwu.report.metric_labels import REFERENCE_MODELS
-from atwu.report.metric_table import DATA
-from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons, report_table
-from atwu.report.run_files import read_log, read_run, read_study_record
-from atwu.report.terminal_tables import headline_table
+from atwu.report.metric_table import REFERENCE_MODELS
+from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons
 from atwu.training.model_card import public_text
 from atwu.training.run_folder import LOG_NAME
 
-if TYPE_CHECKING:
-    import pandas as pd
+StepCount = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Plain = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
+"""Name of one folder."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+class _Recipe(_File):
+    weighting: str | None = None
+    forget_loss: str | None = None
+    retain_loss: str | None = None
+    values: Mapping[str, float] = {}
+
+
+class _Run(_File):
+    seed: Seed
+    method: str | None = None
+    recipe: _Recipe | None = None
+    config: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] = {}
+    data: Mapping[str, Mapping[str, Any]] = {}
+    train_seconds: Seconds | None = None
+    steps: StepCount | None = None
+    peak_memory_bytes: StepCount | None = None
+
+
+class _Variant(_File):
+    label: str
+    budget: str | None = None
+
+
+class _Setting(_File):
+    name: str
+
+
+class _Study(_File):
+    runs: list[Plain]
+    name: str | None = None
+    title: str | None = None
+    about: str | None = None
+    command: str | None = None
+    budget: str | None = None
+    published: str | None = None
+    variants: list[_Variant] = []
+    setting: _Setting | None = None
+    failed: Mapping[str, str] | list[str] | None = None
+    left_out: Mapping[str, str] | list[str] | None = None
+
+
+class _LogLine(_File):
+    __pydantic_extra__: dict[str, float | None]
+    step: float
+
+
+def _read(path: Path, *, kind: type[_File]) -> dict[str, Any]:
+    value: dict[str, Any] = read_upgraded_json(path)
+    validated(value, type_adapter(kind), what=str(path))
+    return value
+
+
+read_run, read_study_record = (partial(_read, kind=kind) for kind in (_Run, _Study))
+"""Readers of `run.json` and `study.json`; a ValueError names the file and the invalid key."""
+
+
+def read_log(path: Path) -> tuple[dict[str, Any], ...]:
+    """Read `log.jsonl`: lines with a `step` and numbers; a ValueError names the line."""
+    found = []
+    for number, text in enumerate(file_text(path).split("\n"), start=1):
+        if text.strip():
+            found.append(parse_json(text, what=path, first_line=number))
+            validated(found[-1], type_adapter(_LogLine), what=f"{path}, line {number}")
+    return tuple(found)
+
 
 Part = tuple[str, dict[str, Any], list[RunRecord]]
 """Name and `study.json` of a study, which are empty for other runs, and the runs."""
 
 
-class FinishedRuns(Records):
-    """Records that show themselves as text, data frame and HTML."""
-
-    def summary(self) -> str:
-        """The headline table, for a terminal of 80 columns, without colours."""
-        from rich.console import Console
-
-        console = Console(width=80, no_color=True, record=True, file=io.StringIO())
-        console.print(headline_table(self))
-        return console.export_text()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """All numbers of all models, one per row, means over seeds: label, set, metric, value, low, high and more."""
-        return self.table.frame[list(DATA)]
-
-    def _repr_html_(self) -> str:
-        table = report_table(self)
-        cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
-        cells.columns = [head.text for head in table.heads]
-        return str(cells.rename_axis("method").to_html())
-
-
-def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None = None) -> FinishedRuns:
+def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None = None) -> Records:
     """Read runs.
 
     Args:
@@ -107,7 +160,7 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
                 "into folders of different names."
             )
     names = ", ".join(path.name for path in map(Path, paths))
-    return FinishedRuns(title or str(about.get("title") or names), references, every, about)
+    return Records(title or str(about.get("title") or names), references, every, about)
 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> Part:

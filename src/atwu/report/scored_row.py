@@ -68,7 +68,6 @@ def word_auroc(row: ScoredRow, method: str) -> float | None:
 
 
 def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
-    """Names of all methods in order of first appearance."""
     return list(dict.fromkeys(method for row in rows for method in row.words))
 
 
@@ -88,14 +87,7 @@ _INKS: tuple[Rgb, Rgb] = ((0, 0, 0), (255, 255, 255))
 
 
 def background(score: float, *, dark: bool) -> Rgb:
-    """Return the colour of a score.
-
-    Args:
-        dark: True for dark pages and terminals, where high scores are light.
-
-    Returns:
-        Red, green, blue, each 0 to 255.
-    """
+    """Return the colour of a score; on dark pages and terminals high scores are light."""
     stops = _DARK if dark else _LIGHT
     position = level(score) / (LEVELS - 1) * (len(stops) - 1)
     left = min(int(position), len(stops) - 2)
@@ -128,5 +120,4 @@ def contrast(one: Rgb, other: Rgb) -> float:
 
 
 def css(colour: Rgb) -> str:
-    """Format the colour as #rrggbb."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -22,8 +22,7 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.metric_labels import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
-from atwu.report.metric_table import Head, Table, table_of
+from atwu.report.metric_table import MISSING_CELL, REFERENCE_MODELS, Head, Mark, MetricKey, Table, cell_of, table_of
 from atwu.report.report_records import degradation_notes, report_caption, report_table
 
 if TYPE_CHECKING:
@@ -119,7 +118,6 @@ def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[Metr
 
 
 def _models(table: Table, said: Sequence[str]) -> SplitTable:
-    """One row per model, without intervals."""
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING_CELL, "dim"))
     rows = []
     for label in table.labels:
@@ -129,11 +127,7 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
 
 
 def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
-    """Table with one row per metric, one column per model, with intervals.
-
-    Args:
-        keys: metrics, in order; all metrics by default, grouped by set.
-    """
+    """Table with one row per metric and one column per model, with intervals; all metrics, grouped by set, by default."""
     table = table_of(results, keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
     counts: dict[str, list[str]] = {}
@@ -167,14 +161,7 @@ def differences_table(
     keys: Sequence[MetricKey] | None = None,
     found: Mapping[str, Mapping[MetricKey, Estimate]] | None = None,
 ) -> SplitTable:
-    """Table of every model minus a reference model, with paired intervals; those that exclude zero are bold.
-
-    Args:
-        found: precomputed differences, for means over seeds without single rows.
-
-    Raises:
-        ValueError: the models were evaluated on different rows.
-    """
+    """Table of every model minus one, with paired intervals; `found`: differences that were computed before."""
     if found is None:
         base, others = results[to], list(results.values())
         found = {name: paired_differences(result, base, others) for name, result in results.items() if name != to}
@@ -189,13 +176,7 @@ def differences_table(
 def studies_table(
     studies: Mapping[str, Mapping[str, Mapping[MetricKey, Estimate]]], *, to: str, heads: Sequence[Head]
 ) -> SplitTable:
-    """Differences to one model in every study, and their mean if all studies have the model and the metric.
-
-    Args:
-        studies: name of a study -> model -> metric -> difference, as from
-            `atwu.report.run_records.Records.paired_differences`.
-        heads: the metrics, in order.
-    """
+    """Differences (study -> model -> metric) to one model in every study, and their mean if all studies have it."""
     keys = {head.key for head in heads}
     models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
     rows = []
@@ -236,7 +217,6 @@ def _grid(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable
 
 
 def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
-    """Table with one row for all cases and one for each kind."""
     table = _grid(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
     for name, part in {"all": found, **found.kinds}.items():
         accuracy = MISSING_CELL if part.accuracy is None else f"{part.accuracy:.3f}"
@@ -259,7 +239,6 @@ _READING = (
 
 
 def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
-    """Print the probe table and how to read it."""
     console.print(probe_table(results, title=title))
     console.print(_READING, highlight=False, soft_wrap=True)
 

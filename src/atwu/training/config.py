@@ -211,6 +211,7 @@ class UnlearnConfig(_UnlearnFields):
             forget_loss=self.forget_loss,
             retain_loss=self.retain_loss,
             preserve=self.preserve,
+            replacement=self.replacement,
             configuration=self.configuration,
             **self.component_options,
         )

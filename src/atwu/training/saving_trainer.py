@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import functools
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ class SavingTrainer(Trainer):
         self.stateful: list[Stateful] = []
         """Further state in checkpoints."""
         self._saving_to: str | None = None
+        # wandb uploads everything that the process prints, also the questions and answers of a verdict.
+        os.environ.setdefault("WANDB_CONSOLE", "off")
         super().__init__(model=self.loaded.model, args=args, **kwargs)
         merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
         if self.sharded and merges and self.loaded.source is None:

@@ -126,6 +126,12 @@ class UnlearnOptions(TrainingOptions):
         "Preserve loss on forget-answer tokens of low weight: kl (to the original model), nll or none. Default: none.",
         choices=("kl", "nll", "none"),
     )
+    replacement: str | None = training_option(
+        None,
+        "What is said instead: refusal (one of a hundred), alternative (column alternate of the forget rows) or none. "
+        "Default: none.",
+        choices=("refusal", "alternative", "none"),
+    )
     forms: str = training_option(
         "none",
         "Forms of each question to train on: auto, none, or names such as question,blank; retain rows are paired by form.",

@@ -234,6 +234,7 @@ def unlearning_rows(
     if "text" in recipe.needs:
         by_loss = "text" in recipe.forget_component.needs
         who = f"forget loss {recipe.forget_loss!r}" if by_loss else f"weighting {recipe.weighting!r}"
+        who = f"replacement {recipe.replacement!r}" if recipe.replacement_component is not None else who
         _check_text(removed, who, "forget")
     kept = None
     if retain is not None and "retain" in recipe.needs:
@@ -261,10 +262,11 @@ def unlearning_rows(
         kept = _everywhere(kept)
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
     alternate_answers = retain_alternates = None
-    if "alternates" in recipe.needs:
+    if {"alternates", "refusals"} & set(recipe.needs):
+        refuse = "refusals" in recipe.needs
         check_alternates(removed.examples or (), own="own_alternates" in recipe.needs)
         epochs = planned_epochs(config, len(removed.rows))
-        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, **drawn)
+        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, refuse=refuse, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
         epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
         alternate_answers = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)

@@ -21,7 +21,7 @@ from atwu.experiments import study_models as targets
 from atwu.experiments.benchmark_settings import find_setting, setting_from
 from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.study.run_plan import FAILED_NAME, PlanExecution
+from atwu.experiments.study.run_study import FAILED_NAME, PlanExecution
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import plan
 from atwu.experiments.study_models import Models, model_identity
@@ -123,7 +123,7 @@ def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
 
 def test_a_probe_added_to_a_finished_study_is_computed_once(tmp_path, models, work, monkeypatch):
     probed = []
-    monkeypatch.setattr("atwu.experiments.study.run_plan.probe_original", lambda setup: probed.append(setup) or [])
+    monkeypatch.setattr("atwu.experiments.study.run_study.probe_original", lambda setup: probed.append(setup) or [])
     again(tmp_path, models)
     for _ in range(2):
         again(tmp_path, models, more="probe: true")

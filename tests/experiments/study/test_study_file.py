@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
-from atwu.experiments.study.run_study import plan_study, settings_table
 from atwu.experiments.study.study_file import Study, library, read_study
-from atwu.experiments.study.study_plan import StudyPlan, folder_name, plan
+from atwu.experiments.study.study_plan import StudyPlan, plan, plan_study, variant_name
 from atwu.experiments.study_models import setting_rows
 from atwu.methods.method_table import METHODS
+from tests.commands import run_here
 
 
 def written(tmp_path: Path, text: str) -> Study:
@@ -84,18 +82,19 @@ def test_every_variant_runs_once_before_any_runs_twice_and_seeds_may_differ_by_s
     assert names == {"people-tiny": ["wga-s1", "npo-s1"], "people-small": ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]}
     runs = plan(written(tmp_path, text).with_seeds(3), find_setting("tiny"), tmp_path).runs
     assert [run.seed for run in runs] == [1, 1, 2, 2, 3, 3]
-    assert folder_name("atwu", 0) == "atwu-s0"
-    assert folder_name("a b", 0) != folder_name("a/b", 0)
-    assert "/" not in folder_name("../up", 1)
+    assert variant_name("atwu") == "atwu"
+    assert variant_name("a b") != variant_name("a/b")
+    assert "/" not in variant_name("../up")
 
 
-def test_the_list_of_settings_names_every_original_model_in_full():
-    narrow, wide = io.StringIO(), io.StringIO()
-    Console(width=60, file=narrow).print(settings_table())
-    Console(width=400, file=wide).print(settings_table())
-    assert "…" not in narrow.getvalue()
-    assert all(str(setting.target) in wide.getvalue() for setting in BENCHMARK_SETTINGS.values())
-    assert "smollm2, fine-tuned on the benchmark" in wide.getvalue()
+def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):
+    printed = {}
+    for width in (60, 400):
+        monkeypatch.setenv("COLUMNS", str(width))
+        printed[width] = run_here("study", "list").output
+    assert "…" not in printed[60]
+    assert all(str(setting.target) in printed[400] for setting in BENCHMARK_SETTINGS.values())
+    assert "smollm2, fine-tuned on the benchmark" in printed[400]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -20,10 +19,9 @@ from scipy.stats import kendalltau
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number
-from atwu.experiments.published import PublishedTable, published_table
-from atwu.report.metric_labels import MISSING_CELL, MetricKey, cell_of
+from atwu.experiments.published import PublishedTable
+from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
-from atwu.report.run_records import read_records
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
@@ -54,15 +52,6 @@ Interval = tuple[float, float, float]
 """Difference with the ends of its paired interval; the ends are NaN without an interval."""
 
 
-def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
-    """Read a finished study and the published table to compare with, by default the one that the study names."""
-    records = read_records([folder])
-    name = table or records.study.get("published")
-    if name is None:
-        raise ValueError("this study names no published table; give one with --table.")
-    return records, published_table(str(name))
-
-
 def metric_key(metric: str, label: str) -> MetricKey:
     return COMPARED_METRICS[metric][0] or ("forget", f"auroc_{label}")
 
@@ -73,11 +62,7 @@ def published_value(records: Records, metric: str, label: str) -> MetricValue | 
 
 
 def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orderings]:
-    """Compare orderings of methods with the published ones, for labels present in both.
-
-    Returns:
-        Metric -> orderings, for every metric with values of at least two common labels in both.
-    """
+    """Compare orderings of methods with the published ones, for metrics with values of two common labels or more."""
     found: dict[str, Orderings] = {}
     for metric, (_, direction) in COMPARED_METRICS.items():
         published = {
@@ -145,11 +130,7 @@ def orderings(
     *,
     direction: Direction,
 ) -> Orderings:
-    """Compare the orderings of one metric.
-
-    Args:
-        differences: returns our paired difference of two labels, first minus second; None if they were not compared.
-    """
+    """Compare the orderings of one metric; `differences` returns our paired difference of two labels, if there is one."""
     labels = [
         label for label in published if label in ours and math.isfinite(ours[label]) and math.isfinite(published[label])
     ]

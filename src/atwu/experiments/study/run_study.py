@@ -1,86 +1,220 @@
-"""Run a complete study: plan it, print the plan, do its runs, and write tables and the report page."""
+"""Run a study: evaluate the reference models, do the runs of its plan, and write tables and the report page.
+
+Finished runs are skipped. One process schedules the work and stores what determines a run's result before the run starts
+(`jobs/`), so that results of other settings are never reused.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from atwu._file_reading import prefix_errors, printable
-from atwu._files import check_output_folder, write_json, write_text
+from atwu._cache import short_hash
+from atwu._file_reading import read_json
+from atwu._files import file_digest, write_json, write_text
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME
+from atwu._progress import progress_bar
+from atwu.errors import BudgetReachedError, WorkerError
+from atwu.evaluation.auroc import SampleAuroc
+from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
+from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
 from atwu.evaluation.registry import EvaluateConfig, check_installed
-from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting
-from atwu.experiments.executors import Executor
-from atwu.experiments.experiment_run import RunContext, format_options, lock_folder
-from atwu.experiments.study.run_plan import PlanExecution, failures
-from atwu.experiments.study.study_file import library, read_study
-from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
-from atwu.experiments.study_models import prepare_models, setting_rows
+from atwu.evaluation.result import EvalResult
+from atwu.experiments.executors import Executor, Task
+from atwu.experiments.experiment_run import (
+    ORIGINAL,
+    RETAIN_ONLY,
+    ExperimentRun,
+    RunContext,
+    begin_job,
+    execute_run,
+    job_of,
+    lock_folder,
+    reference_result,
+)
+from atwu.experiments.study.study_plan import StudyPlan, study_record
+from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.report.report_records import STUDY_NAME, Records
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
 from atwu.report.run_records import read_records
 from atwu.training.progress import Say
+from atwu.training.run_folder import unfinished
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_SETTING = "people-small"
+REFERENCE_FOLDER = "references"
+FAILED_NAME = "failed.json"
+PROBE_NAME = "probe.json"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """Result of a study."""
-
     records: Records | None
     failed: Mapping[str, str]
     """Errors of failed runs, which are not in the table, by name."""
     written: tuple[Path, ...]
 
 
-def plan_study(
-    study: str | Path,
-    setting: str | None = None,
-    *,
-    output: Path | None = None,
-    seeds: int | None = None,
-    presets: Path | None = None,
-    configurations: Sequence[str] = (),
-    paraphrases: Sequence[str] = (),
-    only: Sequence[str] = (),
-) -> StudyPlan:
-    """Plan a study: resolve defaults and check every option.
+class PlanExecution:
+    """Does the runs of a plan; `overwrite` repeats runs that were made with other settings."""
 
-    Args:
-        setting: setting to use; None for the study's own, else people-small.
-        output: folder; None for runs/STUDY-SETTING.
-        presets: folder with the user's preset files.
-        configurations: configurations under which all variants run (`atwu.methods.recipe`).
-        paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
-        only: labels of the variants to run; empty for all.
-    """
-    with prefix_errors(study if Path(study).is_file() else None):
-        written = read_study(study).under(configurations)
-        chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
-        if paraphrases:  # with one question per row, the setting does not ask for paraphrases
-            asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
-            chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
-        if seeds is not None:
-            written = written.with_seeds(seeds)
-        folder = output or Path("runs") / f"{written.name}-{chosen.name}"
-        check_output_folder(folder)
-        return plan(written, chosen, folder, presets=presets, only=only)
+    def __init__(
+        self,
+        plan: StudyPlan,
+        setup: RunContext,
+        *,
+        device: str,
+        overwrite: bool = False,
+        say: Say = logger.info,
+    ) -> None:
+        self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
+        self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
+        judge = setup.judging or JudgeOptions()
+        named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
+        configs = {run.name: run.config(plan.setting) for run in plan.runs}
+        where = {
+            paired: {**models_identity(setup.models, paired=paired), "judge": named, "device": device}
+            for paired in {False, *map(needs_preferred_answers, configs.values())}
+        }
+
+        def job(run: ExperimentRun) -> dict[str, Any]:
+            config, source = configs[run.name], plan.source(run)
+            rate = run.options.get("learning_rate", plan.setting.learning_rate)
+            return _plain(
+                {
+                    "method": run.method,
+                    "seed": run.seed,
+                    "options": dict(run.options),
+                    "training": {**plan.setting.training, "learning_rate": rate},
+                    "evaluation": dict(plan.setting.evaluation),
+                    "metrics": list(plan.metrics),
+                    "recipe": config.recipe().as_plain() | {"given": None},
+                    **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
+                    **where[needs_preferred_answers(config)],
+                    **({} if run.start is None else {"start": run.start}),
+                    **({} if source is None else {"scorer_from": short_hash(job(source))}),
+                }
+            )
+
+        self.jobs = {run.name: job(run) for run in plan.runs}
+        """Everything that determines a run's result, as plain JSON, by name of the run."""
+        self._reference_job = _plain(
+            {"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **where[False]}
+        )
+
+    def settled(self, run: ExperimentRun) -> bool:
+        """Whether a run with the plan's settings is finished or has failed."""
+        there = run.finished or (run.folder / FAILED_NAME).is_file()
+        return there and job_of(self.plan.folder, run.folder) == self.jobs[run.name]
+
+    def prepare(self, runs: Iterable[ExperimentRun]) -> None:
+        """Check the existing files of runs, and clear failures."""
+        for run in runs:
+            failure = run.folder / FAILED_NAME
+            if failure.is_file() and not self._overwrite and (run.folder / RECORD_NAME).is_file():
+                failure.unlink()  # unlearning is finished, the evaluation failed
+            elif failure.is_file():
+                shutil.rmtree(run.folder)
+            there = run.folder.exists() or unfinished(run.folder).exists()
+            known, wanted = job_of(self.plan.folder, run.folder), self.jobs[run.name]
+            if there and known != wanted and not self._overwrite:
+                names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
+                raise ValueError(
+                    f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or "
+                    "repeat such runs with --overwrite."
+                )
+
+    def work(self, runs: Sequence[ExperimentRun], executor: Executor, *, progress: bool = False) -> None:
+        """Do the unfinished runs, and the linear probe if the study requests it.
+
+        A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
+        cost limit is reached, no further run starts.
+        """
+        waiting = {
+            run.name: run
+            for run in runs
+            # The manifest is written last; without it the run was killed after its result was written.
+            if not self.settled(run) or (run.finished and not (run.folder / MANIFEST_NAME).is_file())
+        }
+        if not waiting and (not self.plan.study.probe or self._probed.is_file()):
+            return
+        references = self._references(executor)
+        if self.plan.study.probe and not self._probed.is_file():
+            self._say("probing the original model")
+            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
+            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
+        begun: dict[str, ExperimentRun] = {}
+        there = len(runs) - len(waiting)
+        bar = progress_bar(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
+
+        def begin() -> tuple[str, Task] | None:
+            for run in tuple(waiting.values()):
+                source = self.plan.source(run)
+                if source is not None and not self.settled(source):
+                    continue
+                begun[run.name] = waiting.pop(run.name)
+                begin_job(self.plan.folder, run.folder, self.jobs[run.name])
+                if source is None or source.finished:
+                    given, needs = (self._setup, run, references), self._setup.needs(run.options)
+                    return run.name, Task(execute_run, given, run.folder, run.scorer_from, needs)
+                finish(run.name, None, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
+            return None
+
+        def finish(name: str, value: Any, error: Exception | None) -> None:
+            if error is not None:  # is recorded, and other runs continue
+                folder = begun[name].folder
+                folder.mkdir(parents=True, exist_ok=True)
+                write_json(folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
+                logger.error("%s failed", name, exc_info=error)
+            if isinstance(error, BudgetReachedError):
+                waiting.clear()
+            bar.update()
+
+        with bar:
+            executor.run(begin, finish)
+
+    def _references(self, executor: Executor) -> dict[str, EvalResult]:
+        found: dict[str, EvalResult] = {}
+        for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
+            file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
+            if name is None:
+                continue
+            if job_of(self.plan.folder, file.parent) != self._reference_job or not file.is_file():
+                self._say(f"evaluating the {role} model")
+                begin_job(self.plan.folder, file.parent, self._reference_job)
+            found[role] = reference_result(executor, self._setup, role, dict(found), file)
+        return found
+
+
+def probe_original(setup: RunContext) -> list[dict[str, Any]]:
+    """Train a linear probe on the original model; returns the results as plain JSON."""
+    training = setup.setting.training
+    given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
+    rows = labelled_rows(setup.models.benchmark.forget)
+    found = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **given)
+    return [dataclasses.asdict(result) for result in found]
+
+
+def read_probe(folder: Path) -> list[ProbeResult]:
+    """Read the linear probe results of a study; empty if the study did not request a probe."""
+    file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
+    plain = read_json(file)["results"] if file.is_file() else []
+    return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(value, default=str)))
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
-    """Drop the variants of a plan that its rows do not support, and report them.
-
-    Args:
-        without_rows: keep the plan unchanged if the rows are not available.
-    """
+    """Drop and report the variants that the rows do not support; `without_rows` allows rows that are not available."""
     checked: tuple[str, ...] = ()
     try:
         rows = setting_rows(planned.setting)
@@ -114,12 +248,7 @@ def run_study(
     command: str,
     say: Say = logger.info,
 ) -> StudyResult:
-    """Do unfinished runs, and write table, data and report page of all finished ones.
-
-    Args:
-        whole: plan from `supported_plan`.
-        judging: judge options of each process (`shared_judge`).
-    """
+    """Do unfinished runs of a plan of `supported_plan`, and write table, data and report page of all finished ones."""
     folder, runs = whole.folder, whole.now.runs
     if any(not run.finished for run in runs):
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
@@ -139,7 +268,8 @@ def run_study(
         write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
         work.work(runs, executor, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
-        failed = failures(current)
+        files = {run.name: run.folder / FAILED_NAME for run in current}
+        failed = {name: str(read_json(file)["error"]) for name, file in files.items() if file.is_file()}
         write_json(folder / STUDY_NAME, study_record(whole, command, current, failed))
         if not any(run.finished for run in current):
             return StudyResult(None, failed, ())
@@ -162,57 +292,3 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> 
         say(f"no report.html: {error}")
         return tuple(written)
     return (*written, page)
-
-
-def library_table() -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("study", "question"):
-        table.add_column(name, overflow="fold")
-    for name, title in library().items():
-        table.add_row(name, title)
-    return table
-
-
-def settings_table() -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("setting", "benchmark", "original model", "about"):
-        table.add_column(name, overflow="fold")
-    for setting in BENCHMARK_SETTINGS.values():
-        table.add_row(setting.name, str(setting.benchmark), str(setting.target), setting.about)
-    return table
-
-
-def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
-    """Print the variants of a study, their tuning budget, and the estimated duration."""
-    table = Table("variant", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
-    for label in dict.fromkeys(run.label for run in planned.runs):
-        runs = [run for run in planned.runs if run.label == label]
-        shared = planned.setting.training
-        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
-        table.add_row(
-            label,
-            runs[0].method,
-            settings or "published",
-            ", ".join(str(run.seed) for run in runs),
-            f"{sum(run.finished for run in runs)} of {len(runs)}",
-        )
-    title = Text(printable(planned.study.title), "bold")
-    console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
-    console.print(table)
-    console.print(f"tuning budget: {planned.budget}")
-    seconds, source = planned.seconds_per_run()
-    remaining = sum(not run.finished for run in planned.runs)
-    whole = -(-remaining // max(1, processes)) * seconds
-    console.print(
-        f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
-        f"about {_duration(whole)}"
-    )
-    setting = planned.setting
-    if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
-        console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from atwu.experiments.published import published_table
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
 from atwu.methods.recipe import CONFIGURATIONS
-from atwu.report.metric_labels import REFERENCE_MODELS
+from atwu.report.metric_table import REFERENCE_MODELS
 
 BUILT_IN = Path(__file__).with_name("library")
 """Built-in studies, one YAML file each."""
@@ -32,8 +33,6 @@ _SWITCHES = {"presets": True, "trace": True, "probe": False}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One variant: a row of the study's table."""
-
     label: str
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -46,8 +45,6 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A study."""
-
     name: str
     title: str
     about: str
@@ -103,7 +100,6 @@ class Study:
 
 
 def library() -> dict[str, str]:
-    """Names and titles of the built-in studies."""
     return {path.stem: str(_read(path).get("title", path.stem)) for path in sorted(BUILT_IN.glob("*.yaml"))}
 
 
@@ -124,6 +120,8 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     for key in values:
         lookup("key of a study", key, dict.fromkeys(_KEYS))
     setting, published, metrics = values.get("setting"), values.get("published") or {}, values.get("metrics")
+    if setting is not None and not isinstance(setting, str | Mapping):
+        raise ValueError(f"setting must be a name or a mapping of its fields, got {setting!r:.60}.")
     published = {"default": published} if isinstance(published, str) else published
     if not isinstance(published, Mapping):
         raise ValueError(f"published must be the name of a table, or a table per setting, got {published!r:.60}.")
@@ -146,7 +144,11 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
         seeds=_seeds(seeds.pop("default", 3)),
         setting_seeds={str(place): _seeds(value) for place, value in seeds.items()},
-        setting=_setting(setting),
+        setting=setting_from(setting)
+        if isinstance(setting, Mapping)
+        else None
+        if setting is None
+        else find_setting(setting),
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
         **switches,
@@ -158,14 +160,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: a study must be a mapping with the keys {', '.join(_KEYS)}.")
     return values
-
-
-def _setting(value: Any) -> BenchmarkSetting | None:
-    if isinstance(value, Mapping):
-        return setting_from(value)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"setting must be a name or a mapping of its fields, got {value!r:.60}.")
-    return None if value is None else find_setting(value)
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
@@ -194,24 +188,20 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     if unlisted:
         raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r:.60}.")
     found = []
-    for variant in base:
-        for combination in itertools.product(*vary.values()):
-            changes = dict(zip(vary, combination, strict=True))
-
-            def labelled(of: str, changes: Mapping[str, Any] = changes) -> str:
-                parts = [of] if len(base) > 1 or not changes else []
-                return ", ".join(parts + [f"{name}={_short(value)}" for name, value in changes.items()])
-
-            source = None if variant.scorer_from is None else labelled(variant.scorer_from)
-            options = {**variant.options, **changes}
-            found.append(replace(variant, label=labelled(variant.label), options=options, scorer_from=source))
-    labels = [variant.label for variant in found]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    reserved = sorted(set(labels) & set(REFERENCE_MODELS))
-    if reserved:
-        raise ValueError(f"label {reserved[0]!r} is reserved for a reference model; choose another one.")
-    if twice:
-        raise ValueError(f"two variants have the label {twice[0]!r}; give one of them another label.")
+    for variant, combination in itertools.product(base, itertools.product(*vary.values())):
+        changes = dict(zip(vary, combination, strict=True))
+        varied = [f"{name}={_short(value)}" for name, value in changes.items()]
+        label, source = (
+            of and ", ".join([of, *varied] if len(base) > 1 or not changes else varied)
+            for of in (variant.label, variant.scorer_from)
+        )
+        options = {**variant.options, **changes}
+        found.append(replace(variant, label=str(label), options=options, scorer_from=source))
+    for label, count in Counter(variant.label for variant in found).items():
+        if label in REFERENCE_MODELS:
+            raise ValueError(f"label {label!r} is reserved for a reference model; choose another one.")
+        if count > 1:
+            raise ValueError(f"two variants have the label {label!r}; give one of them another label.")
     sources = {variant.label: variant.scorer_from for variant in found}
     for label, source in sources.items():
         if source is None:
@@ -245,18 +235,17 @@ def _variant(entry: Any) -> Variant:
 def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
     """Return the variants, with labels made of method and differing options for those without one."""
     found = []
-    for variant in variants:
-        own = _as_written(variant)
-        others = [_as_written(other) for other in variants if other.method == variant.method and not other.label]
+    written: list[dict[str, Any]] = []
+    for each in variants:
+        links = {"scorer_from": each.scorer_from, "start": each.start}
+        written.append({**each.options} | {name: value for name, value in links.items() if value is not None})
+    for variant, own in zip(variants, written, strict=True):
+        alike = (each.method == variant.method and not each.label for each in variants)
+        others = list(itertools.compress(written, alike))
         apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
         more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
         found.append(variant if variant.label else replace(variant, label=variant.method + more))
     return found
-
-
-def _as_written(variant: Variant) -> dict[str, Any]:
-    own = {"scorer_from": variant.scorer_from, "start": variant.start}
-    return {**variant.options} | {name: value for name, value in own.items() if value is not None}
 
 
 def _short(value: Any) -> str:

@@ -10,14 +10,15 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._file_reading import read_json
+from atwu._file_reading import prefix_errors, read_json
+from atwu._files import check_output_folder
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
-from atwu.experiments.benchmark_settings import BenchmarkSetting
+from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
-from atwu.experiments.study.study_file import Study, Variant
+from atwu.experiments.study.study_file import Study, Variant, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
@@ -25,6 +26,7 @@ from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import recipe
 from atwu.training.preset_files import read_preset
 
+DEFAULT_SETTING = "people-small"
 PUBLISHED_VALUES = "published values"
 NO_TUNING = "published values, with the same learning rate for all: no method was tuned at this setting"
 
@@ -75,7 +77,6 @@ class StudyPlan:
         return self.setting.seconds, f"estimate for this setting, {self.setting.hardware}"
 
     def source(self, run: ExperimentRun) -> ExperimentRun | None:
-        """Return the run from whose scorer it starts."""
         return next((other for other in self.runs if other.folder == run.scorer_from), None)
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
@@ -135,12 +136,7 @@ def plan(
     presets: str | Path | None = None,
     only: Sequence[str] = (),
 ) -> StudyPlan:
-    """Plan every run and check its options, before any work starts.
-
-    Args:
-        presets: folder with the user's preset files, METHOD.yaml.
-        only: labels of the variants to run; empty for all.
-    """
+    """Plan every run, or the variants `only`, and check its options, before any work starts."""
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
     if unknown := [label for label in only if label not in there]:
@@ -178,18 +174,18 @@ def _runs(
     changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
     if preset is not None and not changed.items() <= preset.options.items():
         budget = f"{budget}; tuned before a component was replaced"
-    source = variant.scorer_from
+    runs, source = folder / "runs", variant.scorer_from
     return [
         ExperimentRun(
             name=f"{variant.label}-s{seed}",
             method=variant.method,
             options=kept | dict(variant.options),
             seed=seed,
-            folder=folder / "runs" / folder_name(variant.label, seed),
+            folder=runs / f"{variant_name(variant.label)}-s{seed}",
             label=variant.label,
             budget=budget,
             start=variant.start,
-            scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
+            scorer_from=None if source is None else runs / f"{variant_name(source)}-s{seed}",
         )
         for seed in study.seeds
     ]
@@ -231,10 +227,7 @@ def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[
     searched = {name for name, option in component_options().items() if option.number or option.search is not None}
     kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *setting.training)}
     parts = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
-    if not parts:
-        return kept
-    decided = recipe(variant.method, **parts)
-    taken = set(decided.options)
+    taken = recipe(variant.method, **parts).options if parts else searched
     return {name: value for name, value in kept.items() if name not in searched or name in taken}
 
 
@@ -244,14 +237,9 @@ def variant_name(label: str) -> str:
     return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
 
 
-def folder_name(label: str, seed: int) -> str:
-    return f"{variant_name(label)}-s{seed}"
-
-
 def study_record(
     plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the content of `study.json`."""
     return {
         "schema": "atwu.study/2",
         "name": plan.study.name,
@@ -272,3 +260,37 @@ def study_record(
         "failed": failed,
         "left_out": plan.left_out,
     }
+
+
+def plan_study(
+    study: str | Path,
+    setting: str | None = None,
+    *,
+    output: Path | None = None,
+    seeds: int | None = None,
+    presets: Path | None = None,
+    configurations: Sequence[str] = (),
+    paraphrases: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> StudyPlan:
+    """Plan a study: resolve defaults and check every option.
+
+    Args:
+        setting: setting to use; None for the study's own, else people-small.
+        output: folder; None for runs/STUDY-SETTING.
+        presets: folder with the user's preset files.
+        configurations: configurations under which all variants run (`atwu.methods.recipe`).
+        paraphrases: files with paraphrases of the evaluated questions, instead of the setting's.
+        only: labels of the variants to run; empty for all.
+    """
+    with prefix_errors(study if Path(study).is_file() else None):
+        written = read_study(study).under(configurations)
+        chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
+        if paraphrases:  # with one question per row, the setting does not ask for paraphrases
+            asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
+            chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
+        if seeds is not None:
+            written = written.with_seeds(seeds)
+        folder = output or Path("runs") / f"{written.name}-{chosen.name}"
+        check_output_folder(folder)
+        return plan(written, chosen, folder, presets=presets, only=only)

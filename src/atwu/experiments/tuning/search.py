@@ -9,20 +9,17 @@ from typing import Any
 
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.registry import find_metric
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
 from atwu.methods.component import Range, options_of_component
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.recipe import Recipe, recipe, split_weighting
-from atwu.report.metric_labels import MetricKey
+from atwu.report.metric_table import MetricKey
 from atwu.training.config import UnlearnConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """An objective to maximize."""
-
     key: MetricKey
     """Set (or "overall") and metric."""
     groups: tuple[str, ...]
@@ -31,11 +28,6 @@ class Objective:
     retain: MetricKey
     names: tuple[str, str]
     """Names of the two terms in tables."""
-
-    @property
-    def needs_original(self) -> bool:
-        """Whether it compares with the original model's result."""
-        return any((found := find_metric(name).needs_reference) and found[0] == "original" for name in self.groups)
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -117,11 +109,7 @@ class Search:
         return self.name or f"{self.setting.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:
-        """Return the search with objective, space and first points resolved.
-
-        Args:
-            layers: number of decoder layers of the original model, for RMU's layer index.
-        """
+        """Return the search with objective, space and first points; `layers` are those of the original model, for RMU."""
         parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first
         if space is None:
@@ -146,18 +134,12 @@ class Search:
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
 
     def config(self, point: SearchPoint | None = None) -> UnlearnConfig:
-        """Build the configuration of a trial; without a point, with the shared options only.
-
-        Raises:
-            ValueError: the options are invalid.
-        """
+        """Build the configuration of a trial; without a point, with the shared options only."""
         return run_config(self.setting, self.method, self.run_options(point or {}), seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search."""
-
     search: Search
     trials: tuple[FinishedTrial, ...]
 
@@ -179,10 +161,6 @@ class SearchResult:
     def budget(self) -> str:
         count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
         return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
-
-
-_UNKNOWN = Method("", "", "", "", "")
-"""Method that defines the ranges of a component that no method of the table uses."""
 
 
 def search_space(
@@ -230,14 +208,12 @@ def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dic
 
 def _owner(name: str, row: Method, decided: Recipe) -> Method:
     """Return the method that defines an option: `row`, unless the component with this option was replaced."""
-    owners = (each for each in (row, *METHODS.values()) if _shares(name, each, decided))
-    return next(owners, _UNKNOWN)
-
-
-def _shares(name: str, row: Method, decided: Recipe) -> bool:
-    if any(option.name == name for option in options_of_component(decided.forget_component)):
-        return row.forget_loss == decided.forget_loss
+    of_loss = any(option.name == name for option in options_of_component(decided.forget_component))
     named = zip(decided.weighting_names, decided.weighting_components, strict=True)
-    weightings = [part for part, made in named if any(option.name == name for option in options_of_component(made))]
-    # Loss weights belong to the method itself.
-    return not weightings or bool(set(weightings) & set(split_weighting(row.weighting)[0]))
+    weightings = {part for part, made in named if any(option.name == name for option in options_of_component(made))}
+    for each in (row, *METHODS.values()):
+        # Loss weights belong to the method itself.
+        shared = not weightings or bool(weightings & set(split_weighting(each.weighting)[0]))
+        if each.forget_loss == decided.forget_loss if of_loss else shared:
+            return each
+    return Method("", "", "", "", "")  # of a component that no method of the table uses

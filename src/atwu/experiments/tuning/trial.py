@@ -23,6 +23,7 @@ from atwu._cache import short_hash
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
+from atwu.evaluation.registry import find_metric
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor
@@ -41,7 +42,7 @@ from atwu.experiments.tuning.search import (
     Search,
     SearchPoint,
 )
-from atwu.report.metric_labels import cell_of
+from atwu.report.metric_table import cell_of
 from atwu.training.run_folder import LOG_NAME, unfinished
 
 WINDOW = 5
@@ -67,12 +68,12 @@ def original_result(
     setting: BenchmarkSetting, objective: str, models: Models, executor: Executor, *, folder: Path
 ) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
-    chosen = OBJECTIVES[objective]
-    if not chosen.needs_original:
+    groups = OBJECTIVES[objective].groups
+    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in groups):
         return {}
     measured = {"objective": objective, "setting": _result_fields(setting), **_identity(models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
-    setup = RunContext(models, setting, chosen.groups)
+    setup = RunContext(models, setting, groups)
     return {ORIGINAL: reference_result(executor, setup, ORIGINAL, {}, file)}
 
 
@@ -105,12 +106,7 @@ def _identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
 
 
 def check_search(search: Search, models: Models) -> None:
-    """Check whether a search can run, before any work starts.
-
-    Raises:
-        NotPossibleError: the rows lack what the method needs.
-        ValueError: the setting lacks rows for the objective, or the options are incompatible.
-    """
+    """Check whether a search can run, before any work; NotPossibleError if the rows lack what the method needs."""
     if RWKU in OBJECTIVES[str(search.objective)].groups and (
         models.benchmark.probes is None or models.benchmark.probes.name != RWKU
     ):
@@ -143,12 +139,7 @@ def compute_objective(
     point: SearchPoint,
     folder: Path,
 ) -> FinishedTrial:
-    """Unlearn with a point and compute the objective.
-
-    Raises:
-        PrunedError: the model is destroyed, or the objective cannot be computed.
-        ValueError: the settings cannot run.
-    """
+    """Unlearn with a point and compute the objective; PrunedError if the model is destroyed or it is undefined."""
     if not (folder / RECORD_NAME).is_file():  # log of a run that was stopped
         shutil.rmtree(folder, ignore_errors=True)
     run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
@@ -186,11 +177,6 @@ class StopDestroyed(TrainerCallback):
         self._last: collections.deque[float] = collections.deque(maxlen=WINDOW)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        """Check a new log.
-
-        Raises:
-            PrunedError: the model is destroyed.
-        """
         if logs is None or "retain_loss" not in logs:
             return
         self._last.append(logs["retain_loss"])

@@ -57,9 +57,6 @@ def run_search(
         trial_function: runs one trial; picklable, unless trials run in this process.
         what: definition, which must match that of a search with the same name in the storage.
         needs: local models and files of rows that trials read.
-
-    Raises:
-        Exception: the error of a trial; the search can be continued.
     """
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState
@@ -143,10 +140,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
 
 
 def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[SearchPoint]) -> list[dict[str, float]]:
-    """Return the points of the first trials: the given ones, completed, then quasi-random ones.
-
-    Sobol points cover the space well for any budget.
-    """
+    """Return the points of the first trials: the given ones, completed, then Sobol points, which cover the space well."""
     from scipy.stats import qmc
 
     given = [*first, *[{}] * (STARTUP_TRIALS - len(first))]

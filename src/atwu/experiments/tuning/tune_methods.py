@@ -19,12 +19,12 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._files import check_output_folder
+from atwu._files import check_output_folder, versions, write_json
 from atwu._names import lookup
 from atwu._program import program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
+from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, run_config
 from atwu.experiments.study.study_file import Variant, read_study
@@ -40,14 +40,23 @@ from atwu.experiments.tuning.trial import (
     stop_if_destroyed,
 )
 from atwu.experiments.tuning.trials import open_storage, run_search, storage_place
-from atwu.experiments.tuning.tuning_results import check_preset, write_results
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
 from atwu.training.load_to_train import ModelSource
+from atwu.training.preset_files import write_preset
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
+
+SEARCH_SCHEMA = "atwu.search/2"
+_NOT_PRESET = (
+    *("save_strategy", "logging_steps"),
+    *("bf16", "fp16", "tf32", "use_cpu", "torch_compile"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),
+)
+"""Settings that do not affect results: output, logging and hardware."""
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
@@ -57,10 +66,7 @@ FACTOR = 5.0
 def second_stage(
     first: SearchResult, setting: BenchmarkSetting, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
 ) -> Search:
-    """Return the search for the learning rate alone, with all other values from the first stage's best trial.
-
-    Its first trial uses the first stage's learning rate; the objective is the setting's by default.
-    """
+    """Return the search for the learning rate alone, from the first stage's rate on, with its other best values."""
     assert first.best is not None
     options = first.search.run_options(first.best.point)
     # A larger first stage may find another best point, which gives another second-stage search.
@@ -208,8 +214,6 @@ def plan_tuning(
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Result of tuning."""
-
     searches: Mapping[str, Sequence[SearchResult]]
     """Method or variant -> its search, or its two stages."""
     left_out: Mapping[str, str]
@@ -290,3 +294,69 @@ def search_setting(
         progress=True,
         say=say,
     )
+
+
+def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> None:
+    """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
+    searches = [
+        {
+            "name": each.search.label,
+            "method": each.search.method,
+            "setting": each.search.setting.name,
+            "options": dict(each.search.options),
+            "objective": each.search.objective,
+            "seed": each.search.seed,
+            "space": {name: dataclasses.asdict(where) for name, where in (each.search.space or {}).items()},
+            "budget": {"trials": len(each.trials), "pruned": each.pruned, "seconds": round(each.seconds, 1)},
+            "best": None if each.best is None else each.best.number,
+            "trials": [dataclasses.asdict(trial) for trial in each.trials],
+        }
+        for each in results
+    ]
+    written = {"schema": SEARCH_SCHEMA, "command": command, "searches": searches, "versions": versions()}
+    write_json(folder / f"{name}.trials.json", written)
+    preset, best, search = folder / f"{name}.yaml", results[-1].best, results[-1].search
+    if best is None:
+        preset.unlink(missing_ok=True)  # of an earlier search
+        return
+    setting, target = search.setting, search.setting.target
+    # The text is the same for all methods with the same budget, because study tables compare it.
+    budgets = []
+    for each in results:
+        what = " of the learning rate" if list(each.search.space or {}) == ["learning_rate"] else ""
+        count = f"{len(each.trials)} trial{'s' if len(each.trials) != 1 else ''}"
+        budgets.append(f"{count}{what} at {each.search.setting.name}")
+    names = (str(search.objective), *OBJECTIVES[str(search.objective)].names)
+    terms = zip(names, (best.value, best.forget, best.retain), strict=True)
+    about = {
+        "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
+        "setting": setting.name,
+        "model": str(target) if isinstance(target, FinetunedTarget) else target,
+        "source": command,
+        "budget": ", then ".join(budgets),
+        "pruned": sum(each.pruned for each in results),
+        "seconds": round(sum(each.seconds for each in results)),
+        "objective": search.objective,
+        "seed": search.seed,
+        "result": {name: round(value, 4) for name, value in terms if value is not None},
+    }
+    # Nine digits are far more precise than the result.
+    own = {
+        name: float(f"{value:.9g}") if isinstance(value, float) else value
+        for name, value in search.run_options(best.point).items()
+    }
+    write_preset(preset, {"method": search.method, **_for_preset({**setting.training, **own})}, about)
+
+
+def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
+    """Check that a preset can store the shared options, before the first trial."""
+    for name, value in _for_preset({**setting.training, **options}).items():
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(
+                f"{name} is {value!r} at {setting.name}; a preset can only store numbers, texts, true and false. "
+                f"Leave {name} out."
+            )
+
+
+def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _NOT_PRESET}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
 from atwu.evaluation.result import MetricValue
@@ -21,7 +20,7 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
-from atwu.report.metric_labels import MetricKey, cell_of
+from atwu.report.metric_table import MetricKey, cell_of
 from atwu.report.report_records import Records, RunRecord
 
 if TYPE_CHECKING:
@@ -41,12 +40,10 @@ _ROOMY = 12
 """Number of labels above which rows are closer together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One attack and one measure."""
+class Panel(NamedTuple):
+    """Metric without and under one attack."""
 
     before: str
-    """Metric without the attack."""
     after: str
 
     @property
@@ -128,7 +125,6 @@ def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
 
 
 def _row(axes: Axes, row: int, one: Series, before: float | None, after: MetricValue) -> None:
-    """Draw one label in a panel."""
     look: dict[str, Any] = {"color": one.colour, "clip_on": False}
     if after.low is not None and after.high is not None:
         axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
@@ -198,15 +194,13 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         one, (other, before, after) = styles[label], pairs[label]
         ends = [_value(before), _value(after)]
         axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
-        look: dict[str, Any] = {
-            "color": one.colour,
-            "marker": one.marker,
-            "clip_on": False,
-            "zorder": one.order + 1,
-        }
+        look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
         axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
         axes.plot(ends[1], row, **look, label=label)
-        gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
+        found = records.difference(label, other, UQ)
+        ends_of = None if found is None else found.interval()
+        gain = f"{_gain(before, after):+.{after.digits}f}"
+        interval = "" if ends_of is None else f"[{', '.join(f'{end:+.{after.digits}f}' for end in ends_of)}]"
         for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
             axes.annotate(
                 word,
@@ -239,10 +233,3 @@ def _parts(records: Records, label: str) -> tuple[str, ...]:
 
 def _gain(before: MetricValue, after: MetricValue) -> float:
     return _value(after) - _value(before)
-
-
-def _interval(records: Records, label: str, other: str, digits: int) -> str:
-    """Interval of the gain, or an empty text if there is none."""
-    found = records.difference(label, other, UQ)
-    ends = None if found is None else found.interval()
-    return "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"

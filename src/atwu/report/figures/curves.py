@@ -25,7 +25,6 @@ LOSS_COMPONENTS = {
     "mean_score": "mean token weight",
     "selected": "share of weights above ½",
 }
-"""Name in the log -> title."""
 _POINTS = 900
 """Maximum number of points of all lines in a panel."""
 _WIDE = 30.0
@@ -138,11 +137,7 @@ def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDra
 
 
 def curve(runs: Sequence[RunRecord], part: str, points: int) -> tuple[FloatArray, FloatArray] | None:
-    """Mean over seeds of a logged quantity, in at most `points` bins of neighbouring steps.
-
-    Returns:
-        Mean step and mean value of every bin; None if nothing was logged.
-    """
+    """Steps and values of a logged quantity, mean over seeds in at most `points` bins of steps; None if not logged."""
     pairs = [(float(line["step"]), float(line[part])) for run in runs for line in run.log if line.get(part) is not None]
     if not pairs:
         return None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from atwu._extras import require
-from atwu.report.metric_labels import REFERENCE_MODELS
+from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import Records
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 INK = "#0b0d0e"
 """Foreground, also in the style file; becomes the text colour of the page."""
 ACCENT = "#d55e00"
-"""Colour of the highlighted label."""
 COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
-"""Colours of the other labels, in turn."""
 MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 REFERENCE_MARKERS = {"original": "s", "retain-only": "D"}
@@ -41,7 +39,6 @@ GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyl
 FIGURE_WIDTH = 5.5
 """Inches: the text width of a one-column paper."""
 MUTED = 0.66
-"""Opacity of secondary text."""
 
 _LONGEST = 32
 """Maximum number of characters of a drawn label."""
@@ -110,11 +107,7 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
 
 @contextmanager
 def styled(*, salt: str = "") -> Iterator[None]:
-    """Context with the settings under which figures are drawn and saved, independent of the user's.
-
-    Args:
-        salt: makes the ids of a figure unique on a page.
-    """
+    """Settings under which figures are drawn, independent of the user's; `salt` makes the ids of a figure unique."""
     matplotlib = require("matplotlib", extra="report")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -157,12 +150,9 @@ class DrawnFigure:
     key: str
     """Short name, also of its file."""
     figure: Figure | None
-    """None if there is no data."""
     title: str
     caption: str = ""
-    """Caption: how to read the figure."""
     reason: str = ""
-    """Why `figure` is None."""
 
     def bytes(self, form: str) -> bytes:
         """Return the figure as a file of one of `FIGURE_FORMATS`; equal figures give equal bytes."""
@@ -191,7 +181,6 @@ class DrawnFigure:
 
 
 FigureDraft = tuple["Figure", str]
-"""Figure and caption."""
 DrawFunction = Callable[[Records, Mapping[str, Series]], FigureDraft | str]
 """Draws records with a style per label, or returns the reason why there is nothing to draw."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,39 +20,12 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
-from atwu.report.metric_labels import MetricKey, cell_of
-from atwu.report.metric_table import DESTROYED
+from atwu.report.metric_table import DESTROYED, MetricKey, cell_of
 from atwu.report.report_records import Records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """Two metrics in a trade-off."""
-
-    x: MetricKey
-    y: MetricKey
-    x_label: str
-    y_label: str
-    origin: tuple[float, float] | None = None
-    """Position of the original model by definition, if its own result has no value."""
-
-
-EXTRACTION = Plane(
-    ("forget", "extraction_strength"),
-    ("retain", "extraction_strength"),
-    "extraction strength of forget rows (lower: more forgotten)",
-    "of retain rows (higher: more retained)",
-)
-JUDGED = Plane(
-    (OVERALL, "FQ"),
-    (OVERALL, "RD"),
-    "FQ in % (higher: more forgotten)",
-    "RD in % (lower: less degradation)",
-    origin=(0.0, 0.0),
-)
 
 _CROWDED = 10
 """Number of labels above which intervals and seeds are drawn fainter."""
@@ -64,13 +36,18 @@ TradeOffPoint = tuple[MetricValue, MetricValue]
 @report_figure("Forgetting against retention")
 def trade_off(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw extraction strength of forget rows against that of retain rows."""
-    return _scatter(records, EXTRACTION, styles)
+    axes = {
+        ("forget", "extraction_strength"): "extraction strength of forget rows (lower: more forgotten)",
+        ("retain", "extraction_strength"): "of retain rows (higher: more retained)",
+    }
+    return _scatter(records, styles, axes)
 
 
 @report_figure("Judged forget quality (FQ) against retain degradation (RD)")
 def trade_off_judged(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw judged forget quality against retain degradation."""
-    return _scatter(records, JUDGED, styles)
+    axes = {(OVERALL, "FQ"): "FQ in % (higher: more forgotten)", (OVERALL, "RD"): "RD in % (lower: less degradation)"}
+    return _scatter(records, styles, axes, origin=(0.0, 0.0))
 
 
 def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool) -> list[str]:
@@ -85,20 +62,32 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
     return sorted(front, key=lambda name: points[name])
 
 
-def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> FigureDraft | str:
-    points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
+def _scatter(
+    records: Records,
+    styles: Mapping[str, Series],
+    labels: Mapping[MetricKey, str],
+    *,
+    origin: tuple[float, float] | None = None,
+) -> FigureDraft | str:
+    """Draw the two metrics that have `labels`; `origin` is the original model's place if it has no values."""
+
+    def point_of(result: EvalResult) -> TradeOffPoint | None:
+        x, y = (cell_of(result, key) for key in labels)
+        return None if x is None or y is None else (x, y)
+
+    points = {name: point for name, result in records.results.items() if (point := point_of(result)) is not None}
     destroyed = [name for name, word in records.table.out.items() if word == DESTROYED and name in points]
     broken = {name: points.pop(name) for name in destroyed}
     if not any(label in points for label in records.labels):
         points, broken = points | broken, {}
     ranked = [label for label in records.labels if label in points]
     if not ranked:
-        metrics = " and ".join(dict.fromkeys(f"{split} {metric}" for split, metric in (plane.x, plane.y)))
+        metrics = " and ".join(f"{split} {metric}" for split, metric in labels)
         return f"no run has values of {metrics}."
     up = [points[ranked[0]][axis].direction == "up" for axis in (0, 1)]
-    if plane.origin is not None and "original" in records.references and "original" not in points:
+    if origin is not None and "original" in records.references and "original" not in points:
         digits = [cell.digits for cell in points[ranked[0]]]
-        x, y = (MetricValue(value, 0, "none", digits=n) for value, n in zip(plane.origin, digits, strict=True))
+        x, y = (MetricValue(value, 0, "none", digits=n) for value, n in zip(origin, digits, strict=True))
         points["original"] = x, y
     crowded = len(ranked) > _CROWDED
     seeds = []
@@ -108,7 +97,7 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
     for name, point in points.items():
         one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
-        found = [_point(run.result, plane) for run in records.of(name)]
+        found = [point_of(run.result) for run in records.of(name)]
         singles = [_xy(single) for single in found if single is not None]
         look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
         if len(singles) > 1:
@@ -126,17 +115,13 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
     front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
     steps = "steps-pre" if up[0] else "steps-post"
     axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
-    axes.set(xlabel=plane.x_label, ylabel=plane.y_label)
+    axes.set(**dict(zip(("xlabel", "ylabel"), labels.values(), strict=True)))
     axes.margins(0.12)
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[up[0], up[1]]
-    corner: dict[str, Any] = {
-        "xy": tuple(map(int, up)),
-        "xytext": (0, 4 if up[1] else -26),
-        "textcoords": "offset points",
-    }
-    side = "right" if up[0] else "left"
-    axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
+    corner: dict[str, Any] = {"xy": tuple(map(int, up)), "xytext": (0, 4 if up[1] else -26)}
+    corner |= {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right" if up[0] else "left"}
+    axes.annotate(f"better {arrow}", **corner, fontstyle="italic", alpha=MUTED)
     first = sorted(points, key=lambda name: (not styles[name].focus, styles[name].reference, name not in front))
     _name_points(axes, {styles[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
@@ -156,11 +141,7 @@ def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> Fi
 def _name_points(
     axes: Axes, names: Mapping[Series, tuple[float, float]], *, avoid: Sequence[tuple[float, float]]
 ) -> None:
-    """Write names next to their points, in this order: close, without overlap, inside the axes.
-
-    Args:
-        avoid: further points that no name should cover.
-    """
+    """Write names next to their points, in this order: close, without overlap, off further points (`avoid`)."""
     points, marks = np.array(list(names.values())), np.array([*names.values(), *avoid])
     for order in (None, "largest"):  # the longest names first if one has no room in the given order
         _, _, texts, lines = require("textalloc", extra="report").allocate(
@@ -188,11 +169,6 @@ def _name_points(
         for drawn in filter(None, (*texts, *lines)):
             drawn.remove()
     mark_names(texts, list(names))
-
-
-def _point(result: EvalResult, plane: Plane) -> TradeOffPoint | None:
-    x, y = cell_of(result, plane.x), cell_of(result, plane.y)
-    return None if x is None or y is None else (x, y)
 
 
 def _xy(point: TradeOffPoint) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
-from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.metric_table import SUBSCRIPT
 from atwu.report.scored_row import LEVELS, background, css, ink, level, percent_of_score, pieces, runs, word_auroc
 
 _KEEP_TOGETHER = 24
@@ -20,11 +20,7 @@ _KEEP_TOGETHER = 24
 
 
 def render_template(template: str, *, title: str, **values: Any) -> str:
-    """Render a page; equal values give equal pages.
-
-    Args:
-        values: values of the template; all but `Markup` are escaped.
-    """
+    """Render a page; equal values give equal pages, and all values but `Markup` are escaped."""
     style, script = (
         Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
     )
@@ -50,7 +46,7 @@ def _environment() -> Environment:
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    environment.filters.update(subscripts=_subscripts, clipped=_clipped)
+    environment.filters["subscripts"] = _subscripts
     environment.globals.update(
         level=level,
         percent=percent_of_score,
@@ -58,21 +54,16 @@ def _environment() -> Environment:
         runs=runs,
         auroc=word_auroc,
         keep_together=_KEEP_TOGETHER,
-        colour_levels=[[_colours(step, dark=dark) for dark in (False, True)] for step in range(LEVELS)],
+        colour_levels=[
+            [{"paper": css(paper), "ink": css(ink(paper))} for paper in papers]
+            for papers in (
+                [background(step / (LEVELS - 1), dark=dark) for dark in (False, True)] for step in range(LEVELS)
+            )
+        ],
     )
     return environment
-
-
-def _colours(step: int, *, dark: bool) -> dict[str, str]:
-    paper = background(step / (LEVELS - 1), dark=dark)
-    return {"paper": css(paper), "ink": css(ink(paper))}
 
 
 def _subscripts(text: str) -> Markup:
     """Format the subscripts of metrics: J_W, ES Δ."""
     return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text)))))
-
-
-def _clipped(text: str, length: int) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= length else f"{plain[: length - 1].rstrip()}…"

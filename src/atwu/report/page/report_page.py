@@ -11,8 +11,7 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
-from atwu.report.metric_labels import REFERENCE_MODELS, MetricKey, is_attack, metric_label
-from atwu.report.metric_table import MEANING, Head, Table
+from atwu.report.metric_table import MEANING, REFERENCE_MODELS, MetricKey, Table, is_attack, metric_label
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, reproduce, summary
@@ -23,11 +22,7 @@ SORT = "Click a column header to sort."
 
 
 def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
-    """Render a report as one self-contained HTML page; equal records give equal pages.
-
-    Args:
-        command: command that creates this page, shown on it.
-    """
+    """Render a report as one self-contained HTML page, with its `command`; equal records give equal pages."""
     every = records.table
     table = every.only(headline_metrics(records))
     return render_template(
@@ -73,11 +68,7 @@ def _warnings(records: Records) -> dict[str, str]:
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
-    """Table with one row per model and one column per metric.
-
-    Args:
-        every: the same with further metrics, hidden at first.
-    """
+    """Table with one row per model and one column per metric, those of `every` that are not in `table` hidden at first."""
     keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
     every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
@@ -87,29 +78,31 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
         "caption": f"Reference models first, then methods. {SORT}",
         "first": "Model",
         "columns": [
-            table_column(
-                short_name(head.key[1], head.key[0]),
-                direction=head.direction,
-                above=head.key[0],
-                below=f"n = {head.count}",
-                meaning=_meaning(head),
-                more=head.key not in table.keys,
-                ends=ends.get(head.key),
-            )
+            {
+                "name": short_name(head.key[1], head.key[0]),
+                "direction": head.direction,
+                "above": head.key[0],
+                "below": f"n = {head.count}",
+                "meaning": (meaning := metric_definition(head.key[1], head.key[0]))
+                and f"{metric_label(head.key)}: {meaning}",
+                "more": head.key not in table.keys,
+                "ends": ends.get(head.key),
+            }
             for head in every.heads
         ],
         "rows": [
-            table_row(
-                label,
-                cells.loc[label],
-                below=_NOTES.get(label) or every.out.get(label, ""),
-                meaning=MEANING.get(every.out.get(label, ""), ""),
-                focus=label == focus,
-                reference=label in REFERENCE_MODELS,
-            )
+            {
+                "label": label,
+                "cells": list(cells.loc[label]),
+                "below": _NOTES.get(label) or every.out.get(label, ""),
+                "meaning": MEANING.get(every.out.get(label, ""), ""),
+                "focus": label == focus,
+                "reference": label in REFERENCE_MODELS,
+            }
             for label in every.labels
         ],
-        "used": _used(every.frame),
+        # Marks and notes that the legend explains.
+        "used": {*every.frame["mark"], *(name for name in ("interval", "spread") if (every.frame[name] != "").any())},
         "out": {word: MEANING[word] for word in MEANING if word in every.out.values()},
     }
 
@@ -120,14 +113,14 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
         return None
     cells = table.cells(lambda cell: cell, None)
     rows = [
-        table_row(
-            metric_label(head.key),
-            cells[head.key],
-            name=short_name(head.key[1], head.key[0]),
-            direction=head.direction,
-            below=", ".join(part for part in (head.key[0], f"n = {head.count}") if part != OVERALL),
-            meaning=metric_definition(head.key[1], head.key[0]) or "",
-        )
+        {
+            "label": metric_label(head.key),
+            "cells": list(cells[head.key]),
+            "name": short_name(head.key[1], head.key[0]),
+            "direction": head.direction,
+            "below": ", ".join(part for part in (head.key[0], f"n = {head.count}") if part != OVERALL),
+            "meaning": metric_definition(head.key[1], head.key[0]),
+        }
         for head in table.heads
     ]
     return _plain_table("attack-table", f"All probes and attacks. {SORT}", "Metric", table.labels, rows)
@@ -142,13 +135,13 @@ def cost_table(records: Records) -> dict[str, Any] | None:
         return None
     plain = {"mark": "", "interval": "", "spread": "", "told": ""}
     rows = [
-        table_row(
-            str(label),
-            [
+        {
+            "label": str(label),
+            "cells": [
                 None if pd.isna(mean) else plain | {"value": mean, "number": _COSTS[str(title)][1](mean)}
                 for title, mean in each.items()
             ],
-        )
+        }
         for label, each in means.iterrows()
     ]
     caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
@@ -162,7 +155,6 @@ def _train_seconds(run: RunRecord) -> float | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -179,25 +171,8 @@ _COSTS: Mapping[str, tuple[Callable[[RunRecord], float | None], Callable[[float]
 def _plain_table(
     name: str, caption: str, first: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    heads = [table_column(column) for column in columns]
+    heads = [{"name": column} for column in columns]
     return {"name": name, "caption": caption, "first": first, "columns": heads, "rows": rows}
-
-
-def table_column(name: str, **about: Any) -> dict[str, Any]:
-    """Return a column of a page's table; `about` replaces its defaults."""
-    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
-    return {"name": name} | plain | about
-
-
-def table_row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
-    """Return a row of a page's table; `about` replaces its defaults."""
-    plain = {"name": label, "direction": "none", "below": "", "meaning": "", "focus": False, "reference": False}
-    return plain | {"label": label, "cells": list(cells)} | about
-
-
-def _meaning(head: Head) -> str:
-    meaning = metric_definition(head.key[1], head.key[0])
-    return "" if meaning is None else f"{metric_label(head.key)}: {meaning}"
 
 
 def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
@@ -205,8 +180,3 @@ def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
     numbers = rows[["value", "low", "high"]]
     low, high = numbers.min(axis=None), numbers.max(axis=None)
     return (low, high) if high > low else None
-
-
-def _used(frame: pd.DataFrame) -> set[str]:
-    """Marks and notes that the legend explains."""
-    return set(frame["mark"]) | {name for name in ("interval", "spread") if (frame[name] != "").any()}

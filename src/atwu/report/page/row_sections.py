@@ -84,7 +84,7 @@ def _traced_row(key: RowKey, lines: Sequence[HeatMapLine], place: int) -> dict[s
             "label": label,
             "step": trace.steps[-1],
             "auroc": (trace.auroc.get(split) or (None,))[-1],
-            "row": _scored(found[key], label),
+            "row": _at_the_end(found[key], label),
         }
         for number, (label, _, trace, found) in enumerate(lines)
         if key in found
@@ -92,8 +92,7 @@ def _traced_row(key: RowKey, lines: Sequence[HeatMapLine], place: int) -> dict[s
     return {"place": place, "name": question or answer, "question": question, "lines": shown}
 
 
-def _scored(row: TracedRow, label: str) -> ScoredRow:
-    """Scores at the end of the run."""
+def _at_the_end(row: TracedRow, label: str) -> ScoredRow:
     words = tuple(
         WordScore(row.answer[start:end], start, end, None if score is None else percent_of_score(score) / 100)
         for (start, end), score in zip(row.words, row.scores[-1], strict=True)

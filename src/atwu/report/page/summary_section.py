@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.metric_labels import MetricKey, metric_label
-from atwu.report.metric_table import MEANING, format_range, seeds_of
+from atwu.report.metric_table import MEANING, MetricKey, format_range, metric_label, seeds_of
 from atwu.report.report_records import Records, RunRecord, format_reasons, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
 
@@ -30,11 +29,6 @@ def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
     return frame[~frame.reference].set_index("label").sort_values("place", kind="stable")
 
 
-def summary(records: Records, *, focus: str) -> Markup:
-    """Return the paragraph, escaped."""
-    return Markup(" ").join(_sentences(records, focus))
-
-
 def facts(records: Records) -> list[tuple[str, str]]:
     """Return key numbers of the evaluation."""
     results = [run.result for run in records.runs]
@@ -45,9 +39,14 @@ def facts(records: Records) -> list[tuple[str, str]]:
         *((f"{split} rows", str(_rows(records, split))) for split in ("forget", "retain")),
         ("prompts per question", records.prompts),
         ("setting", str((records.study.get("setting") or {}).get("name") or "")),
-        ("judge", " and ".join(sorted({judge_name(result) for result in results} - {""}))),
+        ("judge", " and ".join(sorted(set(map(_judge, results)) - {""}))),
     ]
     return [(name, text) for name, text in entries if text not in ("", "0")]
+
+
+def summary(records: Records, *, focus: str) -> Markup:
+    """Return the paragraph, escaped."""
+    return Markup(" ").join(_sentences(records, focus))
 
 
 def _sentences(records: Records, focus: str) -> Iterator[str]:
@@ -106,9 +105,9 @@ def _apart(records: Records, tied: Sequence[str], other: str, key: MetricKey, di
     apart = interval[0] > 0 or interval[1] < 0
     verdict = "excludes zero" if apart else "does not exclude zero: not significantly different on these rows"
     to = f" to {tied[0]}" if len(tied) > 1 else ""
-    seeds = records.shared_seeds(tied[0], other)
-    partly = any(len(seeds) < len(records.of(label)) for label in (tied[0], other))
-    over = f" over the seeds that both have ({', '.join(map(str, seeds))})" if partly else ""
+    first, second = ([run.seed for run in records.of(label)] for label in (tied[0], other))
+    shared = ", ".join(str(seed) for seed in first if seed in second)
+    over = "" if first == second else f" over the seeds that both have ({shared})"
     return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
 
 
@@ -139,7 +138,7 @@ def _rows(records: Records, split: str) -> int:
     return int(counts.max()) if len(counts) else 0
 
 
-def judge_name(result: EvalResult) -> str:
+def _judge(result: EvalResult) -> str:
     """Return the model or kind of the judge; empty without a judge."""
     identity = result.settings.get("judge") or {}
     model = identity.get("model") or {}
@@ -178,17 +177,18 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
 
 def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
     """Evaluation settings shared by all results, without the fingerprints of their rows."""
-    first, *others = [_settings(result) for result in results] or [{}]
+    first, *others = [public_settings(result) for result in results] or [{}]
     return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
 
 
-def _settings(result: EvalResult) -> dict[str, Any]:
+def public_settings(result: EvalResult) -> dict[str, Any]:
+    """Evaluation settings without the fingerprints of their rows and private parts of paths."""
     return {key: value for key, value in public_record(result.settings).items() if key != "rows"}
 
 
 def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
     """Evaluation settings that differ from the shared ones."""
-    return {key: value for key, value in _settings(result).items() if key not in shared or shared[key] != value}
+    return {key: value for key, value in public_settings(result).items() if key not in shared or shared[key] != value}
 
 
 def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> dict[str, str]:
@@ -206,7 +206,6 @@ def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
 
 
 def _recipe_text(run: Mapping[str, Any]) -> str:
-    """The most important settings of a run."""
     recipe, config = run.get("recipe") or {}, run.get("config") or {}
     parts = [" × ".join(str(recipe[part]) for part in ("weighting", "forget_loss") if recipe.get(part))]
     if recipe.get("retain_loss"):
