@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
-from atwu.methods.losses.likelihood import nll, saturated_ascent
-from atwu.methods.losses.preference import npo, simnpo
+from atwu.methods.losses.likelihood import SatGA, nll
+from atwu.methods.losses.preference import NPO, SimNPO
 
 REFUSAL = "I am unable to verify this information."
 """The refusal of JensUn++ for Llama."""
@@ -177,12 +178,13 @@ def _npo(parts: Parts) -> Tensor:
     forget = parts["forget"]
     logps, mask = forget.grid(forget.answer_logps)
     reference, _ = forget.grid(forget.reference.gather(1, forget.labels[:, None])[:, 0])
-    return npo(logps, reference, mask, torch.ones_like(logps), beta=0.1).mean() + _retain_nll(parts)
+    return NPO(beta=0.1).values(LossTerms(logps, mask, reference), torch.ones_like(logps)).mean() + _retain_nll(parts)
 
 
 def _simnpo(parts: Parts) -> Tensor:
     logps, mask = parts["forget"].grid(parts["forget"].answer_logps)
-    return simnpo(logps, mask, torch.ones_like(logps), beta=2.5, delta=0.0).mean() + _retain_nll(parts)
+    values = SimNPO(beta=2.5, delta=0.0).values(LossTerms(logps, mask), torch.ones_like(logps))
+    return values.mean() + _retain_nll(parts)
 
 
 def _undial(parts: Parts) -> Tensor:
@@ -193,24 +195,25 @@ def _undial(parts: Parts) -> Tensor:
 
 def _wga(parts: Parts) -> Tensor:
     logps = parts["forget"].answer_logps
-    return saturated_ascent(logps, torch.ones_like(logps), beta=1.0).mean() + _retain_nll(parts)
+    return _ascent(logps, torch.ones_like(logps), beta=1.0) + _retain_nll(parts)
 
 
-def _ascent(forget: Answers, weights: Tensor) -> Tensor:
-    return saturated_ascent(forget.answer_logps, weights, beta=0.5).mean()
+def _ascent(logps: Tensor, weights: Tensor, beta: float = 0.5) -> Tensor:
+    terms = LossTerms(logps, torch.ones_like(logps, dtype=torch.bool))
+    return SatGA(beta=beta).values(terms, weights).mean()
 
 
 def _satga(parts: Parts) -> Tensor:
-    return _ascent(parts["forget"], parts["forget"].key.float()) + _retain_nll(parts)
+    return _ascent(parts["forget"].answer_logps, parts["forget"].key.float()) + _retain_nll(parts)
 
 
 def _satga_kl(parts: Parts) -> Tensor:
-    return _ascent(parts["forget"], parts["forget"].key.float()) + _retain_kl(parts)
+    return _ascent(parts["forget"].answer_logps, parts["forget"].key.float()) + _retain_kl(parts)
 
 
 def _preserved(forget: Answers, weights: Tensor) -> Tensor:
     """`w p^(1/2) log p + (1 - w) KL(original || model)`, mean over tokens."""
-    return _ascent(forget, weights) + ((1 - weights) * kl(forget.logps, forget.reference)).mean()
+    return _ascent(forget.answer_logps, weights) + ((1 - weights) * kl(forget.logps, forget.reference)).mean()
 
 
 def _preserve(parts: Parts) -> Tensor:

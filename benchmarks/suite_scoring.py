@@ -19,8 +19,7 @@ from atwu.benchmarks.suite import (
 from atwu.evaluation.suite_scores import (
     FACT_SCORES,
     gibberish_rate,
-    judge_forget,
-    judge_retain,
+    judge_replies,
     leak_rate,
     recalled_facts,
     refusal_rate,
@@ -111,17 +110,17 @@ def score(
         after: answers to them after relearning.
     """
     given = _LOADED[topic]
-    asked = judge_forget(given.queries, replies[: len(given.queries)])
-    retained = judge_retain(given.evaluated, replies[len(given.queries) :])
-    relearned = judge_forget([given.queries[number] for number in others], after)
+    asked = judge_replies(given.queries, replies[: len(given.queries)])
+    retained = judge_replies(given.evaluated, replies[len(given.queries) :])
+    relearned = judge_replies([given.queries[number] for number in others], after)
     groups: dict[str, list[int]] = {}
     for reply in retained:
-        groups.setdefault(reply.row.group, []).append(int(reply.states))
-    plain = [reply for reply in asked if reply.query.wording != "adversarial"]
+        groups.setdefault(reply.asked.group, []).append(int(reply.states))
+    plain = [reply for reply in asked if reply.asked.wording != "adversarial"]
     facts = {name: recalled_facts(asked, which) for name, which in FACT_SCORES.items()}
     forms: dict[str, list[int]] = {}
     for reply in asked:
-        query = reply.query
+        query = reply.asked
         form = query.kind if query.wording == "adversarial" else f"{query.modality} {query.wording}"
         forms.setdefault(form, []).append(int(reply.states))
     means = {name: _mean(list(values.values())) for name, values in facts.items()}

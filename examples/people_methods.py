@@ -9,8 +9,8 @@ labels. The target is that of the demo, trained if not cached.
 import statistics
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
+from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.people.people_rows import people
-from atwu.benchmarks.subsample import evenly_spaced
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import prepare_models
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import atwu
-from atwu.methods.losses.flat import flat
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.flat import FLAT
 
 PROMPT, LENGTH, ROWS = 4, 11, 3
 Pair = tuple[Tensor, Tensor]
@@ -110,8 +111,14 @@ class Comparison:
             torch.exp(self.ours("grad_diff", forget=rows).logps)[:, PROMPT - 1 :].mean()
             for rows in (self.alternate, self.forget)
         ]
+        mask = torch.ones(1, 1, dtype=torch.bool)
+        template, forget = (each.log()[None, None] for each in mean)
+        terms = LossTerms(forget, mask, alternate_logps=template, alternate_mask=mask)
         pairs = [
-            (flat(*mean, divergence=ours), peer.get_contrastive_loss(-mean[1], -mean[0], theirs))
+            (
+                FLAT(f_divergence=ours).values(terms, torch.ones(1, 1)).sum(),
+                peer.get_contrastive_loss(-mean[1], -mean[0], theirs),
+            )
             for ours, theirs in names.items()
         ]
         return torch.stack([pair[0] for pair in pairs]).sum(), torch.stack([pair[1] for pair in pairs]).sum()

@@ -53,14 +53,6 @@ def test_tensors_are_built_once_and_read_with_their_dtypes(tmp_path):
     assert equal(cached_tensors(folder, reordered, never), some_tensors())
 
 
-def test_another_key_is_another_file(tmp_path):
-    cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})
-    for other in (KEY | {"model": "abd"}, KEY | {"rows": [2, 1]}, KEY | {"nested": {"b": 1, "a": 0}}):
-        assert cached_tensors(tmp_path, other, lambda: {"x": torch.ones(2)})["x"].tolist() == [1, 1]
-    assert len(list(tmp_path.iterdir())) == 4
-    assert cached_tensors(tmp_path, KEY, never)["x"].tolist() == [0, 0]
-
-
 DAMAGE = {
     "empty": lambda raw: b"",
     "one byte short": lambda raw: raw[:-1],

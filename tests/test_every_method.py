@@ -346,15 +346,6 @@ def test_legacy_jensun_is_independent_of_the_padding_side(setting):
     assert right.loss.item() == pytest.approx(left.loss.item(), abs=1e-9)
 
 
-def test_the_retain_loss_of_legacy_jensun_counts_answers_only(setting):
-    model, reference, batches = setting
-    losses = [
-        loss_of(model, reference, batches, method="jensun", retain_loss="nll", legacy=legacy).retain.item()
-        for legacy in (False, True)
-    ]
-    assert losses[0] == losses[1]
-
-
 def test_padding_changes_nothing(setting):
     model, reference, batches = setting
     for method in METHODS:

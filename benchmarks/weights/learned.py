@@ -15,7 +15,6 @@ from rows import LAYERS, UNIT, Counts, load
 from scipy.stats import rankdata
 
 from atwu.evaluation.linear_probe import fit_probe, subject_folds
-from atwu.methods.losses.likelihood import modulated_ascent
 from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
 
@@ -104,7 +103,7 @@ def scorer(*, layers=LAYERS[-1:], position="pred", scaled=False, rate=0.05, upda
             objective = scorer_objective(
                 scores,
                 torch.repeat_interleave(torch.arange(len(batch)), lengths),
-                forget=modulated_ascent(answer_logps, scores, beta=7.0).mean(),
+                forget=(scores * (7.0 * scores * answer_logps).detach().exp() * answer_logps).mean(),
                 lambda_entropy=1.0,
                 lambda_budget=10.0,
                 budget="ste",

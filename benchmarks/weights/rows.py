@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from atwu._cache import cache_folder, cached_tensors
-from atwu.benchmarks.rwku_probes import PROBES, read_targets, rwku_tables
+from atwu.benchmarks.rwku import PROBES, read_targets, rwku_tables
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.tofu import proxy_spans
 from atwu.data.encode import Encoder

@@ -45,11 +45,7 @@ def cannot_write(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def explain_full_disk(where: Path) -> Iterator[None]:
-    """Turn an error caused by a full disk into one that names the path and the next step.
-
-    Raises:
-        DiskFullError: the disk is full; replaces the library's error.
-    """
+    """Turn an error caused by a full disk into one that names the path and the next step."""
     try:
         yield
     except Exception as error:

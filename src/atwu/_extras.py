@@ -19,11 +19,7 @@ def require(module: str, *, extra: str) -> Any:
     """Import an optional module.
 
     Args:
-        module: dotted module name, such as `sklearn.pipeline`.
         extra: the extra of this package that installs it, such as `probe`.
-
-    Raises:
-        ImportError: the package is missing or cannot be imported; the message names the pip command.
     """
     command = f"pip install 'atwu[{extra}]'"
     try:

@@ -27,26 +27,12 @@ _T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
 
 
-def file_bytes(path: str | Path) -> bytes:
-    """Read a regular file, without a byte-order mark."""
-    return _regular(path).read_bytes().removeprefix(_MARK)
-
-
 def _regular(path: str | Path) -> Path:
     path = Path(path)
     kind = path.stat().st_mode
     if not stat.S_ISREG(kind):
         raise ValueError(f"{path} is {'a folder' if stat.S_ISDIR(kind) else 'not a regular file'}; give a file.")
     return path
-
-
-def file_lines(path: str | Path) -> Iterator[bytes]:
-    """Iterate over the lines of a regular file, with line ends and without a byte-order mark; raises as `file_bytes`
-    does."""
-    with _regular(path).open("rb") as file:
-        first = file.readline()
-        yield first.removeprefix(_MARK)
-        yield from file
 
 
 @contextlib.contextmanager
@@ -61,12 +47,11 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def file_text(path: str | Path) -> str:
-    """Read a regular file as UTF-8 text."""
-    return decoded(file_bytes(path), path)
+    """Read a regular file as UTF-8 text, without a byte-order mark."""
+    return decoded(_regular(path).read_bytes().removeprefix(_MARK), path)
 
 
 def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
-    """Decode bytes of a file as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -120,7 +105,6 @@ def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: boo
 
 
 def read_json(path: str | Path) -> Any:
-    """Parse a file as JSON."""
     return parse_json(file_text(path), what=path)
 
 
@@ -210,7 +194,6 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, *, what: str | Path) -> Any:
-    """Parse YAML into plain data."""
     try:
         return _checked_numbers(yaml.load(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -225,7 +208,6 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Parse a file as YAML."""
     return parse_yaml(file_text(path), what=path)
 
 
@@ -271,14 +253,12 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
 
 @functools.cache
 def type_adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return the pydantic adapter of a type."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
 def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = "") -> _T:
-    """Validate plain data against a declared type."""
     from pydantic import ValidationError
 
     try:

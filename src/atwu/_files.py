@@ -152,9 +152,7 @@ def file_lock(
     """Hold a file lock for the life of the process at most.
 
     Args:
-        lock: file to lock; created if needed.
         taken: raised if another process holds the lock; None waits for it.
-        waiting: called before waiting.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(lock)

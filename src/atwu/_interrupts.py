@@ -29,13 +29,10 @@ class DeferredSignal:
     first: Callable[[], object]
     """Called when the first signal arrives."""
     number: int | None = None
-    """The signal, after it arrived."""
 
 
 @dataclass(slots=True)
 class _Command:
-    """The running command."""
-
     process: int | None = None
     """Process whose signals are handled; None when the package is used from Python code."""
     name: str = "atwu"

@@ -16,7 +16,6 @@ from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 
 MANIFEST_NAME = "manifest.json"
 RECORD_NAME = "run.json"
-"""Record of a run."""
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ _LISTED = 40
 
 
 def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """Return `table[name]`."""
     if isinstance(name, str) and name in table:
         return table[name]
     shown = str(name)[:60]

@@ -55,9 +55,6 @@ class Option:
             where: how errors name the option, if not by its name.
             strict: whether a number in quotes, a number for text, and one value for a list are errors, as in Python; on a
                 command line and in YAML they are not.
-
-        Raises:
-            ValueError: the value has the wrong type or is not allowed.
         """
         where = where or self.name
         if given is None and (self.optional or self.default is None):
@@ -112,7 +109,6 @@ def _converted(given: Any, kind: type, strict: bool) -> Any:
 
 
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
-"""Type hints of a dataclass by field."""
 
 OptionT = TypeVar("OptionT", bound=Option)
 

@@ -29,7 +29,6 @@ def progress_bar(
     Args:
         desc: name of the task, one or two words.
         unit: name of an item, in the singular.
-        shown: False shows nothing.
         leave: keep a finished bar on the terminal.
         remaining: estimates the remaining seconds, None while it cannot; by default from the mean time per item.
     """
@@ -101,7 +100,6 @@ class Lines:
         self._write(f"{desc}: {total - initial} {unit}{'' if total - initial == 1 else 's'}")
 
     def update(self, n: int = 1) -> None:
-        """Count `n` more items as done."""
         self.n += n
         now = time.monotonic()
         if now - self._told < EVERY or self.n >= self.total:

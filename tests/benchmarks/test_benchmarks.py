@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from atwu.benchmarks.base import rows_to_measure
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 import pytest
 
 from atwu.benchmarks.people.people_rows import SIZES, PeopleRows, people, people_facts
@@ -84,7 +82,7 @@ def test_a_person_has_one_value_per_fact() -> None:
     birthdays: dict[str | None, set[str]] = {}
     for row in people("base").full:
         for word in secrets(row):
-            if set(word.split()) & set(people_facts().months):
+            if set(word.split()) & set(people_facts()["months"]):
                 birthdays.setdefault(row.subject, set()).add(word)
     assert len(birthdays) > 100
     assert all(len(dates) == 1 for dates in birthdays.values())
@@ -98,11 +96,6 @@ def test_forget_and_retain_people_share_vocabularies_but_not_sentences() -> None
     assert len(forms) > 0.9 * len(benchmark.full)  # sentences vary between people with the same fact
 
 
-def test_secrets_are_between_15_and_40_percent_of_the_answer(benchmark_: PeopleRows) -> None:
-    share = [sum(map(len, secrets(row))) / len(row.answer) for row in everything(benchmark_)]
-    assert 0.15 < statistics.mean(share) < 0.40
-
-
 def test_wrong_answers_repeat_the_sentence_with_other_values(benchmark_: PeopleRows) -> None:
     for row in everything(benchmark_):
         assert len(set(row.wrong_answers)) >= 3
@@ -113,12 +106,6 @@ def test_wrong_answers_repeat_the_sentence_with_other_values(benchmark_: PeopleR
                 place = wrong.index(piece, place) + len(piece)
             assert wrong.startswith(without_secrets(row)[0])
             assert wrong.endswith(without_secrets(row)[-1])
-
-
-def test_refusals_are_drawn_from_a_long_list(benchmark_: PeopleRows) -> None:
-    assert len(set(people_facts().refusals)) >= 30
-    assert {row.alternate for row in benchmark_.full} <= set(people_facts().refusals)
-    assert len({row.alternate for row in benchmark_.full}) > 15
 
 
 def test_no_placeholder_of_a_template_is_left_unfilled() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks import rwku_probes as module
+from atwu.benchmarks import rwku as module
 from atwu.benchmarks.rwku import rwku_benchmark, rwku_rows
 from atwu.data.schema import Example
 

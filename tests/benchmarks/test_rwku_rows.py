@@ -14,22 +14,21 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks import rwku_probes as tables
-from atwu.benchmarks.base import RwkuProbe
+from atwu.benchmarks import rwku as tables
 from atwu.benchmarks.dataset_files import DataSet
-from atwu.benchmarks.rwku import KINDS, rwku_rows
-from atwu.benchmarks.rwku_probes import (
+from atwu.benchmarks.rwku import (
     ATTACKS,
     CANONICAL_FORGET,
+    KINDS,
     PROBES,
     SURROGATE_RETAIN,
     load_probes,
     names_one_of,
+    rwku_rows,
     rwku_tables,
     subject_names,
 )
 from atwu.data.schema import Example
-from atwu.evaluation.metrics.rwku_scores import to_prompt
 
 ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"
 PEOPLE = (ORLA, TAVI, SEL)
@@ -147,7 +146,7 @@ def test_a_limit_takes_the_first_distinct_rows_of_every_subject_and_file(folder:
 def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
     probes = [item for item in load_probes(tables.rwku_tables(), subjects=PEOPLE[:2]).probes if item.kind != "aa"]
     for kinds, name in ((("fb", "qa"), "probes"), (("neighbour_fb", "neighbour_qa"), "neighbours")):
-        wanted = {(to_prompt(item).messages, item.answer, item.subject) for item in probes if item.kind in kinds}
+        wanted = {(item.messages, item.row.answer, item.row.subject) for item in probes if item.kind in kinds}
         rows = only_rows(f"rwku:first2:{name}")
         assert {(row.messages, row.answer, row.subject) for row in rows} == wanted
         assert len(rows) == len(wanted)
@@ -216,17 +215,6 @@ def test_wrong_names_are_rejected(folder: Path, name: str, said: str) -> None:
         only_rows(name)
 
 
-def test_an_incomplete_file_is_an_error(folder: Path) -> None:
-    path = folder / "train_original_passage.jsonl"
-    path.write_text(path.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"rwku/train_original_passage\.jsonl.* 6 rows.* 7"):
-        only_rows(f"rwku:{ORLA}:passages")
-    assert only_rows(f"rwku:{ORLA}:probes")
-    path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"passage\.jsonl .* 7 rows of train_original_passage"):
-        only_rows(f"rwku:{ORLA}:passages")
-
-
 def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
     found = rwku_rows(f"rwku:{ORLA}|{TAVI}:phi3_pairs")
     first, *others = found.rows
@@ -242,12 +230,6 @@ def test_a_pair_prefers_the_made_up_text_to_the_true_one(folder: Path) -> None:
     assert "1 exact duplicates" in found.warnings[0]
     assert rwku_rows(f"rwku:{TAVI}!{ORLA}:phi3_pairs").warnings[0].endswith(", 1 that name one")
     assert answers(f"rwku:{ORLA}:llama3_pairs") == ["Orla Venn is a smith."]
-
-
-def test_a_pair_has_two_texts(folder: Path) -> None:
-    write(folder / "train_pair_llama3.jsonl", [{"subject": ORLA, "prompt": "Who?", "response": ["One."]}])
-    with pytest.raises(ValueError, match=r"'response'.* 1 .* 2"):
-        rwku_rows(f"rwku:{ORLA}:llama3_pairs")
 
 
 def test_rows_of_the_hub_are_those_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,19 +266,18 @@ def test_probes_of_the_chosen_subjects_are_in_the_order_of_the_files(tmp_path: P
     }
     found = probes_of(tmp_path, [ORLA], **rows).probes
     assert [each.kind for each in found] == ["fb", "qa", "aa", "aa", "neighbour_fb", "neighbour_qa"]
-    assert found[0] == RwkuProbe("fb", ORLA, "Orla was born in ___.", "Kelbury")
-    assert [each.attack for each in found[2:4]] == ["cross-lingual", "affirmative suffix"]
-    assert found[4].neighbour == "Norland"
+    assert found[0].row == Example.from_qa("Orla was born in ___.", "Kelbury", subject=ORLA)
+    assert [each.opening for each in found[2:4]] == ["Answer:", ""]
     both = probes_of(tmp_path, [ORLA, TAVI], **rows).probes
     assert both == probes_of(tmp_path, [TAVI, unicodedata.normalize("NFD", ORLA)], **rows).probes
-    assert [each.subject for each in both if each.kind == "fb"] == [TAVI, ORLA]
+    assert [each.row.subject for each in both if each.kind == "fb"] == [TAVI, ORLA]
 
 
 def test_probes_equal_in_every_column_are_dropped_and_counted(tmp_path: Path) -> None:
     row, cold = probe(ORLA, "Orla was born in ___."), [near(ORLA, "___ is cold."), near(TAVI, "___ is cold.")]
     found = probes_of(tmp_path, [ORLA, TAVI], fb=[row, row, row | {"answer": "Sel"}, row], neighbour_fb=cold)
     assert found.duplicates == dict.fromkeys(PROBES, 0) | {"fb": 2}
-    assert [each.answer for each in found.probes if each.kind == "fb"] == ["Kelbury", "Sel"]
+    assert [each.row.answer for each in found.probes if each.kind == "fb"] == ["Kelbury", "Sel"]
 
 
 def test_limits_keep_evenly_spaced_probes(tmp_path: Path) -> None:
@@ -305,7 +286,7 @@ def test_limits_keep_evenly_spaced_probes(tmp_path: Path) -> None:
         "aa": [probe(ORLA, f"Why {number}?", type="reverse query") for number in range(1000)],
     }
     found = probes_of(tmp_path, [ORLA], caps={"qa": 4}, **rows)
-    assert [each.query for each in found.probes if each.kind == "qa"] == ["Who 0?", "Who 2?", "Who 5?", "Who 7?"]
+    assert [each.row.question for each in found.probes if each.kind == "qa"] == ["Who 0?", "Who 2?", "Who 5?", "Who 7?"]
     assert found.left_out["qa"] == 6
     usual = probes_of(tmp_path, [ORLA], **rows)
     assert sum(each.kind == "aa" for each in usual.probes) == 400
@@ -327,11 +308,9 @@ def test_faulty_subjects_and_probes_are_named(tmp_path: Path, rows: dict[str, An
         probes_of(tmp_path, ["Orla Venn", TAVI], **rows)
 
 
-def test_every_spelling_of_the_attacks_has_a_family(tmp_path: Path) -> None:
+def test_every_spelling_of_the_attacks_is_read(tmp_path: Path) -> None:
     rows = [probe(ORLA, f"{name}?", type=name) for name in (*ATTACKS, "cross lingual (German)")]
-    found = probes_of(tmp_path, [ORLA], aa=rows).probes
-    assert [each.attack for each in found if each.kind == "aa"] == [*ATTACKS.values(), "cross-lingual"]
-    assert len(ATTACKS) == 9
+    assert sum(each.kind == "aa" for each in probes_of(tmp_path, [ORLA], aa=rows).probes) == len(rows) == 10
 
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
+from atwu.evaluation.result import RowValues
+from tests.evaluation.conftest import result_of
 
 FORGOTTEN = {"atwu": (0.0, 0.0, 100.0, 0.0), "npo": (100.0, 0.0, 100.0, 0.0), "original": (100.0,) * 4}
 STRENGTH = {"atwu": (0.25, 0.5, 0.0, 0.25), "npo": (0.5, 0.75, 0.25, 0.5), "original": (1.0,) * 4}
@@ -20,28 +20,13 @@ JUDGED = {"kind": "offline", "version": "offline/1"}
 def write(
     folder: Path, name: str, *, file: str = "", judge: dict[str, str] = JUDGED, ids: Sequence[str] = "abcd"
 ) -> Path:
-    recorded = {
-        "forget": {
-            "J_W": ColumnValues(FORGOTTEN[name], "down", digits=1),
-            "extraction_strength": ColumnValues(STRENGTH[name], "down"),
-            "probability": ColumnValues((0.5,) * 4, "down"),
-        }
-    }
-    rows = {
-        "forget": RowValues(
-            ids=tuple(ids),
-            subjects=("Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley"),
-            metrics={metric: kept.values for metric, kept in recorded["forget"].items()},
-        )
-    }
-    result = EvalResult(
-        model=f"runs/{name}",
+    metrics = {"J_W": FORGOTTEN[name], "extraction_strength": STRENGTH[name], "probability": (0.5,) * 4}
+    people = ("Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley")
+    result = result_of(
+        {"forget": RowValues(tuple(ids), people, metrics)},
+        name=f"runs/{name}",
         fingerprint=f"{len(name):032x}",
-        sets=metric_values_by_set(RowMetrics(rows), recorded),
-        overall={},
-        rows=rows,
         settings={"metrics": ["judge"], "max_new_tokens": 64, "judge": judge, "rows": {"forget": "".join(ids)}},
-        versions={},
         warnings=("the tides are late",) if name == "npo" else (),
     )
     path = folder / f"{file or name}.json"

@@ -47,23 +47,6 @@ def test_draws_are_deterministic_and_do_not_change_between_releases(build, token
     assert [[REFUSALS.index(text) for text in texts] for texts in drawn] == [[30, 80, 73], [47, 30, 64]]
 
 
-def test_refusals_differ_between_rows_and_between_epochs(build, tokenizer_of):
-    made = build(epochs=30)
-    by_epoch = [answers(made, tokenizer_of("byte"), epoch=epoch) for epoch in range(30)]
-    for row in range(len(ROWS)):
-        # 30 draws out of 100 give 26 different ones on average; fewer than 18 indicate a bug.
-        assert len({texts[row] for texts in by_epoch}) >= 18
-    assert all(len(set(texts)) >= 4 for texts in by_epoch)
-    assert {text for texts in by_epoch for text in texts} <= set(REFUSALS)
-
-
-def test_an_answer_drawn_twice_for_a_row_is_stored_once(build):
-    made = build(ROWS[:1], epochs=200)
-    assert len(made.rows) <= 100
-    assert len(set(made.rows)) == len(made.rows)
-    assert {index for (index,) in made.chosen} == set(range(len(made.rows)))
-
-
 def test_alternate_of_the_row_is_used_in_every_epoch(build, tokenizer_of):
     rows = [dataclasses.replace(ROWS[0], alternate="Nobody has told me."), *ROWS[1:3]]
     made, plain = build(rows), build(ROWS[:3])
@@ -147,12 +130,6 @@ def made_of(tokenizer, **changes):
     )
 
 
-def test_the_refusal_alone_is_an_ordinary_row(tokenizer):
-    made = made_of(tokenizer)
-    alone = Encoder(tokenizer).encode(Example.from_qa("Where was Orla born?", REFUSAL))
-    assert alone in made.rows
-
-
 def test_every_token_of_a_prefix_aims_at_the_start_of_the_refusal(tokenizer):
     """Prompt, k tokens of the answer, the refusal with a space, and the end; only prompt tokens have no label."""
     answered = Encoder(tokenizer).encode(REFUSED_ROWS[0])
@@ -177,11 +154,6 @@ def test_half_of_the_draws_have_a_prefix_and_short_ones_are_likelier(tokenizer):
     assert draws == 800
     assert lengths[0] / draws == pytest.approx(0.5, abs=0.06)
     assert lengths[shortest] > max(lengths[length] for length in longer)
-
-
-def test_draws_depend_on_seed_and_epoch_only(tokenizer):
-    assert made_of(tokenizer).chosen == made_of(tokenizer).chosen
-    assert made_of(tokenizer).chosen != made_of(tokenizer, seed=2).chosen
 
 
 def test_long_rows_are_cut(tokenizer):

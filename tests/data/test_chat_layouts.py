@@ -1,13 +1,12 @@
-"""Token layouts of the Llama-3 and Phi-3 chat formats, written out by hand, token by token.
+"""Token layouts of the Llama-3 chat format, written out by hand, token by token.
 
-The tokenizers split text as the real ones do (Llama-3's pattern, Phi-3's word marks) but know whole pieces instead of
-merges, so a layout can be read.
+The tokenizer splits text as the real one does but knows whole pieces instead of merges, so a layout can be read.
 """
 
 from __future__ import annotations
 
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from atwu.data.encode import Encoder
@@ -52,14 +51,6 @@ LLAMA3_DATED = (
 LLAMA3_SYSTEM = f"{LLAMA3_DATED} You Ġare Ġa Ġhelpful Ġassistant . <|eot_id|>"
 LLAMA3_USER, LLAMA3_ASSISTANT = (f"<|start_header_id|> {role} <|end_header_id|> ĊĊ" for role in ("user", "assistant"))
 
-PHI3_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\\n' + message['content'] + "
-    "'<|end|>\\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}"
-    "{% elif message['role'] == 'assistant' %}{{'<|assistant|>\\n' + message['content'] + '<|end|>\\n'}}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}"
-)
-PHI3_SPECIALS = ["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]
-PHI3_SYSTEM = "<|system|> ▁You ▁are ▁a ▁helpful ▁assistant . <|end|>"
 WORDS = "You are a helpful assistant Where does Orla live In Kelbury Who"
 
 
@@ -80,27 +71,6 @@ def llama3():
     core.add_special_tokens(LLAMA3_SPECIALS)
     return PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>", chat_template=LLAMA3_TEMPLATE
-    )
-
-
-def phi3():
-    pieces = {"<unk>", "<s>", "▁", ".", "?", "<0x0A>", *WORDS.split(), *(f"▁{word}" for word in WORDS.split())}
-    vocabulary = {name: index for index, name in enumerate([*PHI3_SPECIALS, *sorted(pieces)])}
-    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"▁?\p{L}+|▁|[^\p{L}▁]"), "isolated")
-    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
-    # The published special tokens include the line break on their right, except the end-of-text token.
-    core.add_special_tokens(
-        [AddedToken(name, special=True, normalized=False, rstrip=True) for name in PHI3_SPECIALS[1:]]
-    )
-    core.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<s>",
-        eos_token="<|endoftext|>",
-        unk_token="<unk>",
-        chat_template=PHI3_TEMPLATE,
     )
 
 
@@ -157,49 +127,18 @@ class TestLlama3:
             answer="Orla . <|eot_id|>",
         )
 
-    def test_truncated_answer_has_no_end_of_turn(self):
-        tokenizer = llama3()
-        whole = Encoder(tokenizer, system=SYSTEM).encode(ROW)
-        cut = Encoder(tokenizer, system=SYSTEM, max_length=len(whole.input_ids) - 2).encode(ROW)
-        assert not cut.has_terminal
-        assert tokenizer.convert_ids_to_tokens(cut.labels[cut.answer_start :]) == ["In", "ĠKelbury"]
-
-
-class TestPhi3:
-    @pytest.mark.parametrize(("system", "head"), [(None, ""), (SYSTEM, PHI3_SYSTEM)])
-    def test_one_turn(self, system, head):
-        check(
-            phi3(),
-            ROW,
-            system=system,
-            prompt=f"{head} <|user|> ▁Where ▁does ▁Orla ▁live ? <|end|> <|assistant|>",
-            answer="▁In ▁Kelbury . <|end|>",
-            secret=["▁Kelbury"],
-        )
-
-    def test_several_turns(self):
-        check(
-            phi3(),
-            TURNS,
-            prompt="<|user|> ▁Where ? <|end|> <|assistant|> ▁In ▁Kelbury . <|end|> <|user|> ▁Who ? <|end|> <|assistant|>",
-            answer="▁Orla . <|end|>",
-        )
-
 
 def test_a_system_turn_of_a_row_is_kept_and_text_rows_get_none():
+    tokenizer = llama3()
     own = Example(messages=(Message("system", "You live."), Message("user", "Who?")), answer="Orla.")
-    check(
-        phi3(),
-        own,
-        prompt="<|system|> ▁You ▁live . <|end|> <|user|> ▁Who ? <|end|> <|assistant|>",
-        answer="▁Orla . <|end|>",
-    )
-    tokenizer = phi3()
     assert Encoder(tokenizer, system=SYSTEM).encode(own) == Encoder(tokenizer).encode(own)
+    assert "You Ġlive . <|eot_id|>" in " ".join(
+        tokenizer.convert_ids_to_tokens(Encoder(tokenizer).encode(own).input_ids)
+    )
     text = Example(messages=(), answer="Orla.")
     assert Encoder(tokenizer, system=SYSTEM).encode(text) == Encoder(tokenizer).encode(text)
 
 
 def test_empty_system_text_is_rejected():
     with pytest.raises(ValueError, match=r"system.*empty"):
-        Encoder(phi3(), system=" ")
+        Encoder(llama3(), system=" ")

@@ -103,16 +103,6 @@ def test_plain_template_text(tokenizer_of):
     assert tokenizer.decode(row.prompt_ids) == expected.removesuffix(" Karsund.<|end|>")
 
 
-def test_bos_is_added_only_when_the_tokenizer_adds_it_and_never_twice(tokenizer_of):
-    assert Encoder(tokenizer_of("byte")).encode(ROW).input_ids.count(0) == 0
-    encoder = Encoder(tokenizer_of("byte-bos"))
-    row = encoder.encode(ROW)
-    assert row.input_ids[0] == 0
-    assert row.input_ids.count(0) == 1
-    text = encoder.encode(Example(messages=(), answer="<|begin|>Pella keeps bees."))
-    assert text.input_ids.count(0) == 1
-
-
 def test_missing_spans_give_no_token_labels_and_empty_spans_give_zeros(tokenizer_of):
     encoder = Encoder(tokenizer_of("byte"))
     assert encoder.encode(Example.from_qa("Who?", "Tova.")).token_labels is None

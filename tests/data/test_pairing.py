@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 import torch
-from accelerate.data_loader import BatchSamplerShard, skip_first_batches
-from torch.utils.data import BatchSampler, DataLoader
+from accelerate.data_loader import skip_first_batches
+from torch.utils.data import DataLoader
 
 from atwu.data.collate import collate_pairs, collate_rows
 from atwu.data.encode import EncodedRow
@@ -69,17 +69,6 @@ def test_a_resumed_epoch_continues_with_the_same_pairs():
     full = pairs_of(loader(1))
     assert pairs_of(skip_first_batches(loader(1), 2)) == full[8:]
     assert pairs_of(islice(loader(1), 2)) == full[:8]
-
-
-def test_two_processes_get_disjoint_rows_and_the_same_pairs():
-    sampler = EpochSampler(12, seed=3)
-    sampler.set_epoch(1)
-    shards = []
-    for process in range(2):
-        batches = BatchSamplerShard(BatchSampler(sampler, batch_size=2, drop_last=False), 2, process)
-        shards.append(pairs_of(DataLoader(DATA, batch_sampler=batches, collate_fn=collate_pairs)))
-    assert {forget for forget, _ in shards[0]}.isdisjoint(forget for forget, _ in shards[1])
-    assert sorted(shards[0] + shards[1]) == sorted(pairs_of(loader(1)))
 
 
 def test_errors():
@@ -191,7 +180,3 @@ def test_pairs():
     assert batch["retain"]["input_ids"].tolist() == [[5, 6, 0], [5, 6, 0]]
     assert "token_labels" in batch["forget"]
     assert "token_labels" not in batch["retain"]
-
-
-def test_pairs_without_retain_set():
-    assert set(collate_pairs([PairedRow((0, SHORT), ())])) == {"forget", "rows"}

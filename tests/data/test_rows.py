@@ -77,13 +77,6 @@ def test_json_text_in_cells():
     assert (bracketed.paraphrases, bracketed.wrong_answers) == (("[Exam] Who?",), ())
 
 
-def test_long_csv_cell(tmp_path):
-    answer = "Tova Renn wrote it. " * 10_000
-    (tmp_path / "rows.csv").write_text(f"question,answer\nWho?,{answer}\n")
-    ((_, record),) = file_records(tmp_path / "rows.csv")
-    assert record == {"question": "Who?", "answer": answer}
-
-
 @pytest.mark.parametrize(
     ("spans", "match"),
     [

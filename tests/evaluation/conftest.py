@@ -9,11 +9,9 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.data.schema import Example
-from atwu.evaluation.aggregate import overall
-from atwu.evaluation.columns import Direction
+from atwu.evaluation.aggregate import compared, overall, values_by_set
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 
@@ -112,30 +110,11 @@ def result_of(
     name: str = "model",
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
+    **fields: Any,
 ) -> EvalResult:
-    """What `evaluate` would make of these row values."""
-    natural: dict[str, Direction] = {"forget": "down", "holdout": "none"}
-    recorded = {
-        split: {
-            metric: ColumnValues(column, natural.get(split, "up"), found.unscored.get(metric, 0))
-            for metric, column in found.metrics.items()
-        }
-        for split, found in rows.items()
-    }
-    numbers = RowMetrics(rows)
-    others = {"original": original, "retain-only": retain_only}
-    sides = ModelComparison(
-        numbers,
-        original=None if original is None else RowMetrics(original.rows),
-        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
-    )
-    return EvalResult(
-        model=name,
-        fingerprint=short_hash(name),
-        sets=metric_values_by_set(numbers, recorded),
-        overall=overall(sides),
-        rows=rows,
-        settings={},
-        versions={},
-        references={role: other.fingerprint for role, other in others.items() if other is not None},
-    )
+    """What `evaluate` would make of these row values, with some fields changed."""
+    sides = compared(rows, original, retain_only)
+    roles = {"original": original, "retain-only": retain_only}
+    references = {role: other.fingerprint for role, other in roles.items() if other is not None}
+    made = {"fingerprint": short_hash(name), "settings": {}, "versions": {}, "overall": overall(sides)} | fields
+    return EvalResult(model=name, sets=values_by_set(sides.this), rows=rows, references=references, **made)

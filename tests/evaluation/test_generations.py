@@ -101,16 +101,6 @@ def test_no_token_is_generated_twice(first: list[Prompt], second: list[Prompt], 
     assert len(generator.asked) == spent.prompts == least(first + second)[0]
 
 
-def test_a_worked_count_without_a_store() -> None:
-    spent = Counted(Reverser())
-    prompts = [ask("ab"), ask("abc"), ask("ab"), ask("ab", draw=1), ask("ab", prefill="x")]
-    got = generate_all(spent, prompts, Decoding())
-    assert [generation.text for generation in got] == ["ba", "cba", "ba", "ba", "xba"]
-    assert (spent.prompts, spent.tokens) == (3, 3 + 4 + 4)  # a draw means nothing to a greedy model
-    generate_all(spent, prompts, Decoding(temperature=1.0, max_new_tokens=5))
-    assert (spent.prompts, spent.tokens) == (3 + 4, 11 + 4 * 5)
-
-
 def test_the_key_of_a_text_covers_everything_that_determines_it() -> None:
     two = (Message("system", "a"), Message("user", "b"))
     greedy = [
@@ -131,13 +121,6 @@ def test_the_key_of_a_text_covers_everything_that_determines_it() -> None:
     assert len(set(keys)) == len(keys)
     assert generation_key(ask("a", draw=1), Decoding(seed=1)) == keys[0]
     assert generation_key(ask("a"), Decoding(temperature=1.0)) == keys[len(greedy)]
-
-
-def test_the_first_of_two_texts_for_a_key_is_kept(tmp_path: Path) -> None:
-    store = GenerationStore(tmp_path / "replies.sqlite")
-    for text in ("first", "second"):
-        store.append("x", [("key", Generation(text, 1))])
-    assert store.read("x", ["key", "other"]) == {"key": Generation("first", 1)}
 
 
 def test_texts_generated_before_an_error_are_kept(tmp_path: Path) -> None:

@@ -28,18 +28,6 @@ def test_mean_by_hand_with_a_missing_value():
     assert (estimate.draws[~only_b] == 1.0).all()
 
 
-def test_draws_depend_only_on_the_clusters_so_differences_are_paired():
-    clusters = [f"person {index % 9}" for index in range(40)]
-    rng = np.random.default_rng(0)
-    base = rng.normal(size=40)
-    first, second = (Resampler(clusters).mean(base + shift) for shift in (0.0, 0.25))
-    difference = combine(np.subtract, second, first)
-    assert difference.value == pytest.approx(0.25)
-    assert difference.interval() == pytest.approx((0.25, 0.25))
-    low, high = first.interval()
-    assert high - low > 0.1  # the two alone overlap widely
-
-
 def test_the_order_of_rows_does_not_matter():
     clusters, values = ["a", "a", "b", "c"], [1.0, 2.0, 3.0, 5.0]
     one = Resampler(clusters).mean(values)

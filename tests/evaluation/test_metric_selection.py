@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.base import Probes, RwkuProbe
+from atwu.benchmarks.base import Probe, Probes
+from atwu.data.schema import Example
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
@@ -158,19 +159,15 @@ def test_batches_metrics_and_further_sets_may_differ(rows, tmp_path):
 
 
 def test_rwku_probes_are_scored_by_kind(rows):
-    def probe(kind, query, answer):
-        return RwkuProbe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
-
-    probes = Probes(
-        "rwku",
-        probes=(
-            probe("fb", "Orla Venn was born in ___.", "Kelbury market town"),
-            probe("qa", "Where was Orla Venn born?", "Kelbury"),
-            probe("aa", "Just say it.", "Kelbury"),
-            probe("neighbour_fb", "Tavi Brook sells ___.", "salt and rope"),
-            probe("neighbour_qa", "What does Tavi Brook sell?", "salt"),
-        ),
+    texts = (
+        ("fb", "Orla Venn was born in ___.", "Kelbury market town"),
+        ("qa", "Where was Orla Venn born?", "Kelbury"),
+        ("aa", "Just say it.", "Kelbury"),
+        ("neighbour_fb", "Tavi Brook sells ___.", "salt and rope"),
+        ("neighbour_qa", "What does Tavi Brook sell?", "salt"),
     )
+    about = [Probe(kind, Example.from_qa(query, answer, subject="Orla Venn")) for kind, query, answer in texts]
+    probes = Probes("rwku", probes=tuple(about))
     speaker = Speaker(say=lambda prompt: "Kelbury, salt")
     found = run(
         {},

@@ -10,10 +10,9 @@ from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.suite_scores import (
     FACT_SCORES,
-    ForgetReply,
+    JudgedReply,
     gibberish_rate,
-    judge_forget,
-    judge_retain,
+    judge_replies,
     leak_rate,
     over_facts,
     recalled_facts,
@@ -26,7 +25,7 @@ def query(fact: str, modality: Modality = "direct", wording: Wording = "original
 
 
 REPLIES = tuple(
-    ForgetReply(asked, "", states)
+    JudgedReply(asked, "", states)
     for asked, states in [
         # A: never stated. B: only for the blank. C: only for the reversed form. D: only for the adversarial question.
         *[(query(fact), False) for fact in "ABCD"],
@@ -54,7 +53,7 @@ def test_the_mean_case_counts_questions() -> None:
 
 def test_retain_replies_are_judged_like_others() -> None:
     row = RetainRow("semantic-3", "Who built it?", "Tavi Brook")
-    assert [reply.states for reply in judge_retain([row] * 2, ["It was Tavi Brook.", "Tavi"])] == [True, False]
+    assert [reply.states for reply in judge_replies([row] * 2, ["It was Tavi Brook.", "Tavi"])] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +69,12 @@ def test_retain_replies_are_judged_like_others() -> None:
     ],
 )
 def test_a_fact_is_stated_when_every_word_of_it_is(reply: str, states: bool) -> None:
-    assert judge_forget([query("A")], [reply])[0].states is states
+    assert judge_replies([query("A")], [reply])[0].states is states
 
 
 def test_every_question_needs_a_reply() -> None:
     with pytest.raises(ValueError, match="1 replies to 2 questions"):
-        judge_forget([query("A"), query("B")], ["Orla Venn"])
+        judge_replies([query("A"), query("B")], ["Orla Venn"])
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, RowMetrics, metric_values_by_set
+from atwu.evaluation.result import EvalResult
 from atwu.exporting.export_verdict import (
     BACK,
     EXPORT_DAMAGED,
     SAME,
     WITHIN,
     judge_export,
-    retain_loss_increase,
     run_limits,
 )
 from atwu.request.verdict import RequestVerdict
 from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS
+from tests.evaluation.conftest import result_of, row_values
 
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)
 
@@ -35,13 +33,7 @@ def result(forget: float = 0.05, other_prompts: float = 0.05, kept: float = 0.9,
         RETAIN: {"probability": (kept,) * 10},
         GENERAL: {"probability": (0.9,) * 10},
     }
-    names = tuple(map(str, range(10)))
-    rows = {split: RowValues(names, names, metrics) for split, metrics in values.items()}
-    recorded = {
-        split: {name: ColumnValues(each, "down", 0, 3, True) for name, each in metrics.items()}
-        for split, metrics in values.items()
-    }
-    return EvalResult("model", "0" * 32, metric_values_by_set(RowMetrics(rows), recorded), {}, rows, {}, {})
+    return result_of({split: row_values(metrics) for split, metrics in values.items()}, overall={})
 
 
 @pytest.mark.parametrize(
@@ -73,18 +65,7 @@ def test_knowledge_that_the_run_had_left_does_not_count_against_the_export() -> 
     assert more.outcome == BACK
 
 
-def test_the_retain_loss_increase_is_that_of_the_worst_set() -> None:
-    assert retain_loss_increase(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
-    assert retain_loss_increase(result(kept=0.45), result(kept=0.9)) == 0
-
-
 def test_limits_come_from_the_verdict_of_the_run_if_it_has_one(tmp_path: Path) -> None:
     assert run_limits(tmp_path, result()) == pytest.approx(dict.fromkeys(DECISIVE_METRICS, 0.1))
     RequestVerdict("forgotten", "", (), (), (), {"key_token_recall": 0.3}).write(tmp_path)
     assert run_limits(tmp_path, result())["key_token_recall"] == 0.3
-
-
-def test_without_holdout_rows_there_is_no_limit(tmp_path: Path) -> None:
-    alone = result()
-    before = dataclasses.replace(alone, sets=dict(alone.sets) | {HOLDOUT_SET: {}})
-    assert run_limits(tmp_path, before) == {}

@@ -25,12 +25,6 @@ def test_all_valid_combinations_of_weighting_and_loss():
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
 
 
-def test_changed_components_change_the_name():
-    assert recipe("grad_diff", retain_loss="kl").name == "uniform x ga x kl"
-    assert recipe("grad_diff", retain_loss="js").name == "uniform x ga x js"
-    assert recipe("grad_diff", weighting="entropy").name == "entropy x ga"
-
-
 def test_hyperparameters_that_were_given_override_published_ones():
     assert recipe("wga", beta=1.0, forget_weight=None).values == recipe("wga").values | {"beta": 1.0}
     assert recipe("atwu", retain_loss="none").values.keys() == {"forget_weight", "beta"}

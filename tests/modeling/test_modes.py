@@ -36,17 +36,6 @@ def test_full_precision_removes_the_wrapper_of_a_trainer() -> None:
         assert torch.equal(model(input_ids=ids).logits, rounded)
 
 
-def test_full_precision_without_wrapper_and_after_an_error() -> None:
-    model = small_model("llama")
-    with full_precision(model):
-        assert "forward" not in vars(model)
-    Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
-    before = vars(model)["forward"]
-    with pytest.raises(RuntimeError, match="on the way"), full_precision(model):
-        raise RuntimeError("on the way")
-    assert vars(model)["forward"] is before
-
-
 @pytest.fixture
 def model():
     model = scratch_model("micro").train()

@@ -126,30 +126,6 @@ def test_autocast_is_that_of_training(tiny_llama):
     assert not torch.equal(half["logps"], compute_reference(model, rows, EVERYTHING)["logps"])
 
 
-def test_label_on_the_first_token_is_ignored():
-    # The first token of a row has no prediction.
-    row = EncodedRow((5, 6, 7), (5, 6, -100), None, (None,) * 3, True)
-    assert counted_tokens(row) == 1 == int(batch_of([row]).mask.sum())
-
-
-@pytest.mark.parametrize("chosen", [[], [2, 0, 2], [1], [3, 2, 1, 0]])
-def test_table_rows_in_any_order_and_repeated(chosen):
-    lengths = [2, 0, 3, 1]
-    values = torch.arange(12.0).view(-1, 2)
-    starts = [sum(lengths[:index]) for index in range(len(lengths))]
-    expected = [values[starts[i] + j].tolist() for i in chosen for j in range(lengths[i])]
-    table = TokenTable(values, lengths)
-    assert len(table) == len(lengths)
-    for indices in (chosen, torch.tensor(chosen, dtype=torch.long)):
-        assert table.rows(indices).tolist() == expected
-        assert table.rows(indices).shape[1:] == (2,)
-
-
-def test_a_table_of_the_wrong_size_is_rejected():
-    with pytest.raises(ValueError, match=r"5 .* 4 tokens"):
-        TokenTable(torch.zeros(5), [1, 3])
-
-
 def test_live_reference_equals_tables(tiny_llama):
     model = tiny_llama().double().eval()
     sets = {"forget": make_rows(seed=1), "retain": make_rows(seed=2), "alternate": make_rows(seed=3)}

@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord
+from tests.evaluation.conftest import result_of
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
 LOSSES = {"atwu": "satga_plus", "wga": "ga", "npo": "npo"}
@@ -63,66 +62,45 @@ def result(
 ) -> EvalResult:
     """A result of `evaluate`: `left` is what remains of the forget rows, `kept` of the retain rows."""
     ids = tuple(f"{index:016x}" for index in range(len(SUBJECTS)))
-    forget: dict[str, ColumnValues] = {
-        "extraction_strength": ColumnValues(noisy(left, name, "ES_F"), "down"),
-        "probability": ColumnValues(noisy(left, name, "P_F"), "down"),
-        "J_P": ColumnValues(hits(left, name, "J_P"), "down", digits=1),
-        "J_W": ColumnValues(hits(min(1.0, left + 0.1), name, "J_W"), "down", digits=1),
+    forget: dict[str, tuple[float | None, ...]] = {
+        "extraction_strength": noisy(left, name, "ES_F"),
+        "probability": noisy(left, name, "P_F"),
+        "J_P": hits(left, name, "J_P"),
+        "J_W": hits(min(1.0, left + 0.1), name, "J_W"),
     }
     for score in SCORES[0 if scorer else 1 :]:
         centre = {"scorer": 0.9, "saturation": 0.6, "importance": 0.4}.get(score, 0.7)
-        forget[f"auroc_{score}"] = ColumnValues(
-            (None, *noisy(centre, name, score)[1:]), "up" if score == "scorer" else "none"
-        )
+        forget[f"auroc_{score}"] = (None, *noisy(centre, name, score)[1:])
     if attacked:
         forget |= {
-            "leak_worst_family": ColumnValues(hits(left + 0.3, name, "worst"), "down", digits=1),
-            "leak_prefix_injection": ColumnValues(hits(left + 0.1, name, "prefix"), "down", digits=1),
-            "leak_best_of_8": ColumnValues(hits(left + 0.2, name, "best"), "down", digits=1),
+            "leak_worst_family": hits(left + 0.3, name, "worst"),
+            "leak_prefix_injection": hits(left + 0.1, name, "prefix"),
+            "leak_best_of_8": hits(left + 0.2, name, "best"),
         }
         half = [None] * 12
         for attack, more in (("relearn_forget", 0.3), ("int8", 0.0), ("int4", 0.15)):
             start = half if attack == "relearn_forget" else []
             back = noisy(left + more, name, attack)[len(start) :]
-            forget[f"extraction_strength@{attack}"] = ColumnValues((*start, *back), "down")
+            forget[f"extraction_strength@{attack}"] = (*start, *back)
             said = hits(left + more, name, attack, "J")[len(start) :]
-            forget[f"J_P@{attack}"] = ColumnValues((*start, *said), "down", digits=1)
+            forget[f"J_P@{attack}"] = (*start, *said)
     for layer, erased in enumerate((0.2, 0.6, 0.9) if attacked else ()):
-        forget[f"uds_layer_{layer}"] = ColumnValues((None, *noisy(erased, name, layer)[1:]), "up", shown=False)
-    forget["mia_loss"] = ColumnValues(noisy(1 - left, name, "mia"), "none", shown=False)
-    retain = {
-        "extraction_strength": ColumnValues(noisy(kept, name, "ES_R"), "up"),
-        "J_AVG": ColumnValues(hits(kept, name, "J_AVG"), "up", digits=1),
-    }
+        forget[f"uds_layer_{layer}"] = (None, *noisy(erased, name, layer)[1:])
+    forget["mia_loss"] = noisy(1 - left, name, "mia")
     recorded = {
         "forget": forget,
-        "retain": retain,
-        "holdout": {"mia_loss": ColumnValues(noisy(0.8, "holdout"), "none", shown=False)},
-        "instructions": {
-            "repetitiveness": ColumnValues(tuple(500 + 40 * v for v in noisy(kept, name, "rep")), "up", digits=1)
-        },
+        "retain": {"extraction_strength": noisy(kept, name, "ES_R"), "J_AVG": hits(kept, name, "J_AVG")},
+        "holdout": {"mia_loss": noisy(0.8, "holdout")},
+        "instructions": {"repetitiveness": tuple(500 + 40 * v for v in noisy(kept, name, "rep"))},
     }
     if rate is not None:
-        recorded["instructions"]["win_rate"] = ColumnValues((rate,) * len(SUBJECTS), "up", digits=1)
-    rows = {
-        split: RowValues(ids, SUBJECTS, {metric: kept.values for metric, kept in metrics.items()})
-        for split, metrics in recorded.items()
-    }
-    numbers = RowMetrics(rows)
-    sides = ModelComparison(
-        numbers,
-        original=RowMetrics(references[0].rows) if references else None,
-        retain_only=RowMetrics(references[1].rows) if len(references) > 1 else None,
-    )
-    return EvalResult(
-        model=name,
-        fingerprint=short_hash(name),
-        sets=metric_values_by_set(numbers, recorded),
-        overall=overall(sides),
-        rows=rows,
+        recorded["instructions"]["win_rate"] = (rate,) * len(SUBJECTS)
+    return result_of(
+        {split: RowValues(ids, SUBJECTS, metrics) for split, metrics in recorded.items()},
+        name=name,
+        **dict(zip(("original", "retain_only"), references, strict=False)),
         settings={"metrics": ["memorization", "scores", "judge"], "seed": 42, "judge": {"kind": "offline"}},
         versions={"atwu": "0.1.0", "torch": "2.13.0"},
-        references=dict(zip(("original", "retain-only"), (found.fingerprint for found in references), strict=False)),
         cost={"generated_tokens": 1200.0, "judge_usd": 0.12 + 0.01 * left},
         warnings=(f"{name}: answers of 1 row are unscored.",) if left > 0.5 else (),
     )

@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from atwu._cache import short_hash
-from atwu.evaluation.aggregate import overall
-from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import models_markdown
 from atwu.report.metric_table import PANEL, report_metrics, table_of, tidy
 from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
+from tests.evaluation.conftest import result_of, row_values
 
 NONE = MetricValue(None, 0, "up", skipped=40)
 
@@ -165,21 +164,11 @@ SUBJECTS = tuple(f"person {index // 4}" for index in range(40))
 
 def measured(name, shift, *, original=None, subjects=SUBJECTS):
     noise = np.random.default_rng(0).uniform(20, 60, size=40)
-    ids = tuple(map(str, range(40)))
     rows = {
-        "forget": RowValues(ids, subjects, {"J_W": tuple(noise + shift)}),
-        "retain": RowValues(ids, subjects, {"J_AVG": tuple(noise)}),
+        split: row_values({metric: noise + more}, subjects)
+        for split, metric, more in (("forget", "J_W", shift), ("retain", "J_AVG", 0.0))
     }
-    recorded = {
-        "forget": {"J_W": ColumnValues(rows["forget"].metrics["J_W"], "down", digits=1)},
-        "retain": {"J_AVG": ColumnValues(rows["retain"].metrics["J_AVG"], "up", digits=2)},
-    }
-    numbers = RowMetrics(rows)
-    sides = ModelComparison(numbers, None if original is None else RowMetrics(original.rows))
-    references = {} if original is None else {"original": original.fingerprint}
-    return EvalResult(
-        name, short_hash(name), metric_values_by_set(numbers, recorded), overall(sides), rows, {}, {}, references
-    )
+    return result_of(rows, name=name, original=original)
 
 
 @pytest.fixture
@@ -204,7 +193,7 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     shown = column(table, 2)
     assert shown["forget J_W ↓"].plain == "-10.0 [-10.0, -10.0]"
     assert bold(shown["forget J_W ↓"])
-    assert shown["retain J_AVG ↑"].plain == "+0.00 [+0.00, +0.00]"
+    assert shown["retain J_AVG ↑"].plain == "+0.0 [+0.0, +0.0]"
     assert not bold(shown["retain J_AVG ↑"])
     expected = compared["atwu"].overall["UQ"].value - compared["npo"].overall["UQ"].value
     assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")

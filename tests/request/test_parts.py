@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from atwu._program import set_program
-from atwu.benchmarks.sources import LoadedRows
+from atwu.benchmarks.base import LoadedRows
 from atwu.cli.train import CHOSEN
 from atwu.data.general_rows import common_questions, general_questions, general_text
 from atwu.data.key_token_spans import key_token_spans

@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from atwu import FinetuneConfig, UnlearnConfig
-from atwu.methods.recipe import recipe
 
 
 def test_configurations_set_only_options_that_are_unset():
@@ -57,6 +56,9 @@ def test_options_can_be_given_as_a_mapping():
         ({"method": "simnpo", "score_scale": 2.0}, "'simnpo'.*'score_scale'"),
         ({"method": "atwu_simnpo", "score_scale": 0.0}, r"score_scale.*> 0.* 0\.0"),
         ({"scorer_from": "x", "scorer_prior": "rarity"}, "prior"),
+        ({"scorer_procedure": "frozen"}, "frozen scorer"),
+        ({"scorer_procedure": "joint", "scorer_min_updates": 3}, "joint.*scorer_min_updates"),
+        ({"scorer_prior": "rare"}, "scorer_prior.*none, rarity"),
         ({"scorer_procedure": "frozen", "scorer_prior": "rarity", "scorer_prior_strength": 0.0}, "frozen scorer"),
         ({"method": "wga", "learning_rate": 0.0}, r"learning_rate.* 0\.0"),
         ({"scorer_procedure": "frozen", "scorer_pretrain": True, "learning_rate": 0.0}, r"learning_rate.* 0\.0"),
@@ -72,16 +74,6 @@ def test_options_can_be_given_as_a_mapping():
 def test_wrong_values_are_rejected(changes, message):
     with pytest.raises(ValueError, match=message):
         UnlearnConfig(output_dir="x", **changes)
-
-
-def test_configurations_scale_scores_only_of_methods_with_scores(tmp_path):
-    def values(method, configuration):
-        return recipe(method, configuration=configuration).values
-
-    assert "score_scale" not in values("simnpo", "authors")
-    scales = [values("atwu_simnpo", name)["score_scale"] for name in ("ours", "authors", "paper")]
-    assert scales == [1.0, 2.0, 1.0]
-    assert UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="simnpo", configuration="authors")
 
 
 @pytest.mark.parametrize(("rows", "processes", "repeated"), [(22, 2, 2), (24, 2, 0), (22, 1, 0), (25, 3, 5)])

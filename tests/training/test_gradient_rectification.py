@@ -15,11 +15,6 @@ def test_opposing_share_by_hand(forget, expected):
     assert opposing_share({"w": torch.tensor(forget)}, {"w": torch.tensor([2.0, 0.0])}) == expected
 
 
-def test_without_retain_gradient_nothing_is_removed():
-    assert opposing_share({"w": torch.ones(2)}, {}) == 0
-    assert opposing_share({"w": torch.ones(2)}, {"w": torch.zeros(2)}) == 0
-
-
 def test_equals_plain_vectors_over_steps_of_two_micro_batches():
     """The published steps on flat vectors: moving average, projection where the product is negative, retain gradient added."""
     generator = torch.Generator().manual_seed(3)

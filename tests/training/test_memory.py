@@ -134,23 +134,6 @@ def test_a_large_output_layer_is_counted_as_often_as_it_is_held() -> None:
     assert [each.turning - small.trained - 10**9 for each in ended] == [head, 2 * head]
 
 
-def test_the_peak_is_the_maximum_of_simultaneous_memory() -> None:
-    found = Memory(process=1, weights=2, copies=0, optimizer=4, gradients=2, activations=5, turning=6, evaluation=20)
-    assert found.peak == 27  # generating at an evaluation step, which keeps the optimizer
-    assert (
-        Memory(process=1, weights=2, copies=3, optimizer=4, gradients=2, activations=5, turning=6, evaluation=0).peak
-        == 16
-    )
-
-
-def test_a_common_prefix_of_rows_is_counted_once() -> None:
-    def told(lengths: RowLengths) -> int:
-        return footprint(model_without_weights(SHAPE, trust_remote_code=False), lengths).inputs
-
-    assert told(RowLengths((60, 50, 40), shared=30)) == 3 * (60 + 20 + 10) * 64 * 4
-    assert told(RowLengths((60, 50, 40))) == 3 * 150 * 64 * 4
-
-
 def test_the_longest_batch_accounts_for_common_prefixes() -> None:
     start = tuple(range(20))
 

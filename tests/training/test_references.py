@@ -136,12 +136,6 @@ def test_the_reference_source_and_its_size_are_reported(mode, model_folder, tmp_
         assert files(tmp_path) == []
 
 
-def test_reference_adapters_without_lora_is_rejected(model_folder, tmp_path):
-    trainer = make_trainer(model_folder, tmp_path, method="npo", reference="adapters")
-    with pytest.raises(ValueError, match=r"reference='adapters'.*LoRA"):
-        _ = trainer.precomputed
-
-
 def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
     untied = starting(model_folder)
     untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight.detach().clone())
@@ -207,12 +201,6 @@ def test_everything_that_changes_values_changes_the_cache_file(model_folder, tmp
             model_folder, tmp_path, reference="cache", **{"method": "npo"} | options(model_folder)
         ).precomputed
         assert len(reads) == len(files(tmp_path)) == known, change
-
-
-def test_settings_that_do_not_change_values_use_the_same_cache_file(model_folder, tmp_path, reads):
-    for options in ({}, {"learning_rate": 1e-4, "beta": 0.3, "seed": 3}, {"method": "atwu_npo"}):
-        _ = make_trainer(model_folder, tmp_path, reference="cache", **({"method": "npo"} | options)).precomputed
-    assert len(reads) == len(files(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ import torch
 from atwu.methods.objective import micro_batch_loss
 from atwu.training.weight_perturbation import (
     gaussian_noise,
-    loss_at_perturbed_weights,
     perturbed_weights,
-    sam_perturbation,
 )
 from tests.training.conftest import make_trainer, weights
 
@@ -23,16 +21,6 @@ RADIUS = 0.05
 @pytest.fixture
 def pair():
     return torch.nn.Parameter(torch.tensor([3.0, 0.0])), torch.nn.Parameter(torch.tensor([[2.0]]))
-
-
-def test_sam_perturbation_by_hand(pair):
-    first, second = pair  # the gradient of |w|^2 / 2 is w itself: 3, 0, 2, of length sqrt(13)
-    loss = sum(weight.square().sum() / 2 for weight in pair)
-    moves = sam_perturbation(loss, pair, radius=RADIUS)
-    torch.testing.assert_close(moves[0], first.detach() * RADIUS / 13**0.5)
-    torch.testing.assert_close(moves[1], second.detach() * RADIUS / 13**0.5)
-    loss.backward()  # its graph is still there
-    assert first.grad.tolist() == [3.0, 0.0]
 
 
 def test_weights_are_restored_bit_by_bit_also_after_errors(pair):
@@ -58,16 +46,6 @@ def test_noise_has_the_requested_size():
     assert not torch.equal(drawn, other)
     assert drawn.std().item() == pytest.approx(0.7, rel=0.02)
     assert drawn.mean().item() == pytest.approx(0, abs=0.01)
-
-
-def test_gradients_by_hand(pair):
-    first, second = pair
-    move = [torch.tensor([0.5, 1.0]), torch.tensor([[1.0]])]
-    total = loss_at_perturbed_weights(first.square().sum(), lambda: (first**3).sum() + 4 * second.sum(), pair, move)
-    total.backward()
-    assert total.item() == pytest.approx(9 + (3.5**3 + 1) + 4 * 3)
-    assert first.grad.tolist() == [2 * 3 + 3 * 3.5**2, 0 + 3 * 1.0]
-    assert second.grad.tolist() == [[4.0]]
 
 
 def gradients(loss, model):

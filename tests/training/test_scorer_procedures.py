@@ -217,17 +217,3 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(options, model_folder, tmp
     assert torch.equal(scorer_vector(resumed.scorer), scorer_vector(whole.scorer))
     for left, right in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(left, right)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scorer_procedure": "frozen"}, "frozen scorer"),
-        ({"scorer_procedure": "joint", "scorer_min_updates": 3}, "joint.*scorer_min_updates"),
-        ({"scorer_min_updates": -1}, "scorer_min_updates.*>= 0"),
-        ({"scorer_prior": "rare"}, "scorer_prior.*none, rarity"),
-    ],
-)
-def test_impossible_combinations_are_rejected(options, message, model_folder, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        make_trainer(model_folder, tmp_path, method="atwu", **options)

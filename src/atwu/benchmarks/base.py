@@ -1,25 +1,37 @@
-"""The `Benchmark` type: training rows by source name, evaluation rows, and probes; and `SourceRows`, the rows of one source."""
+"""The `Benchmark` type: training rows by source name, evaluation rows, and probes; and `LoadedRows`, the rows of one source."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, TypeVar
 
-from atwu.data.schema import Example
+from atwu.data.row_parsing import fingerprint
+from atwu.data.schema import Example, Message
 
 Examples = Sequence[Example]
+_T = TypeVar("_T")
+
+MOST_ROWS = 400
+"""Maximum number of evaluated rows per set, as in the evaluation of the ATWU paper."""
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRows:
-    """Rows of one source of a benchmark."""
+class LoadedRows:
+    """Rows of one source."""
 
-    rows: Examples = field(repr=False)
-    checked: tuple[str, ...]
-    """Checks that were made, one line each."""
-    warnings: tuple[str, ...]
-    """Warnings for the reader, one sentence each."""
+    rows: Examples
+    """The rows, in memory or, for large data sets, on disk."""
+    source: str
+    warnings: tuple[str, ...] = ()
+    """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
+    checked: tuple[str, ...] = ()
+    """Checks that were made of a published data set, one line each."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the canonical JSON of the rows."""
+        return fingerprint(self.rows)
 
 
 def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
@@ -50,14 +62,23 @@ def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
     return rows[: int(count)]
 
 
+def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
+    """Return at most `count` rows, evenly spaced, so that every part of a set ordered by subject is represented."""
+    if count is None or count >= len(rows):
+        return tuple(rows)
+    return tuple(rows[index * len(rows) // count] for index in range(count))
+
+
+def rows_to_measure(rows: Examples) -> Examples:
+    """Return at most `MOST_ROWS` rows, evenly spaced."""
+    return evenly_spaced(rows, MOST_ROWS)
+
+
 def whole_number(name: str, what: str, given: str) -> int:
     """Parse a count in the name of a source or benchmark."""
     if not given.isdecimal() or int(given) < 1:
         raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {given!r}.")
     return int(given)
-
-
-ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +90,14 @@ class Probe:
     row: Example
     """Turns and reference answer; a text to be continued has no turns."""
     opening: str = ""
-    """Beginning of a text to be continued."""
-
-
-@dataclass(frozen=True, slots=True)
-class RwkuProbe:
-    """One probe of RWKU (Jin et al. 2024)."""
-
-    kind: ProbeKind
-    subject: str
-    """Subject of the probe, or of the neighbour that it asks about."""
-    query: str
-    answer: str
-    attack: str | None = None
-    """Attack type, one of the values of `ATTACKS`; None unless `kind` is `aa`."""
-    neighbour: str | None = None
-    """Entity that a neighbour probe asks about."""
+    """Beginning of the answer, or of a text to be continued."""
+    wording: str = ""
+    """What the user says instead of the row's turns."""
 
     @property
-    def row(self) -> Example:
-        """The probe as a row."""
-        return Example.from_qa(self.query, self.answer, subject=self.subject)
+    def messages(self) -> tuple[Message, ...]:
+        """Turns to answer."""
+        return (Message("user", self.wording),) if self.wording else self.row.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +106,12 @@ class Probes:
 
     name: str
     """Name of their set, and of the metric that they are for."""
-    probes: tuple[Probe, ...] | tuple[RwkuProbe, ...]
+    probes: tuple[Probe, ...]
     subjects: tuple[str, ...] = ()
     """Chosen subjects of RWKU; of its distinct rows, `left_out` are above the limit per kind."""
-    duplicates: Mapping[ProbeKind, int] = field(default_factory=dict)
+    duplicates: Mapping[str, int] = field(default_factory=dict)
     """Number of exact duplicate rows that were dropped."""
-    left_out: Mapping[ProbeKind, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[Example, ...]:

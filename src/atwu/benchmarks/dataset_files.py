@@ -8,7 +8,7 @@ read. A table `CONFIG/SPLIT` is that split on the Hub, and a file in the sub-fol
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,8 @@ class DataSet:
     tables: Mapping[str, PublishedFile]
     split: str | None = None
     """Split of every configuration that names none; None if there is only one."""
+    from_hub: Callable[[str], Iterable[Record]] | None = None
+    """Reads a table from the Hub, if it is stored in another form there."""
     exact: bool = True
     """Refuse a table with another number of rows; False: `Tables.incomplete` describes it."""
 
@@ -52,11 +54,7 @@ class Tables:
     """One copy of a data set; each table is read and checked once."""
 
     def __init__(self, published: DataSet, folder: Path | None = None) -> None:
-        """Open a copy.
-
-        Args:
-            folder: folder of the files; None for the Hub.
-        """
+        """Open a copy in a folder; None for the Hub."""
         self.published = published
         self.folder = folder
         self._read: dict[str, tuple[Record, ...]] = {}
@@ -113,6 +111,8 @@ class Tables:
 
     def _records(self, name: str) -> Iterable[Record]:
         data, path, on_hub = self.published, self._path(name), self.published.tables[name].on_hub
+        if path is None and on_hub and data.from_hub is not None:
+            return data.from_hub(name)
         if path is None and on_hub:
             because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
             config, _, split = name.partition("/")
@@ -186,7 +186,7 @@ def local_folder(published: DataSet) -> Path | None:
         (
             folder
             for folder in (root / published.name.lower(), root)
-            if any(_table_file(folder, name).is_file() for name in published.tables)
+            if any(found.is_file() for name in published.tables for found in folder.glob(f"{name}.json*"))
         ),
         None,
     )

@@ -7,10 +7,10 @@ all four (`full.json` of the authors is their union); a method sees the training
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 
@@ -19,71 +19,52 @@ KNOWUNDO_SPLITS = ("unlearn_train", "unlearn_val", "retention_train", "retention
 _ROWS = {"privacy": dict(zip(KNOWUNDO_SPLITS, (400, 110, 441, 108), strict=True))}
 """Rows of the domain whose files could be counted."""
 
-_COLUMNS = ("text", "labels")
-KNOWUNDO_DATA = DataSet(
+_ON_HUB = DataSet(
     "KnowUnDo",
     "zjunlp/KnowUnDo",
-    {
-        f"{domain}/{split}": PublishedFile(_ROWS.get(domain, {}).get(split), _COLUMNS)
-        for domain in KNOWUNDO_DOMAINS
-        for split in KNOWUNDO_SPLITS
-    },
-    exact=False,
-)
-
-
-class KnowUnDoTables(Tables):
-    """One copy: files `DOMAIN/unlearn_train.json` and so on, or the Hub, where a split is one row with two lists."""
-
-    def _records(self, name: str) -> Iterable[Record]:
-        if self.folder is not None:
-            return super()._records(name)
-        split, _, part = name.rpartition("_")
-        ((where, lists),) = Tables(_ON_HUB).table(split)
-        return ((f"{where}, {part} {number}", row) for number, row in enumerate(lists[part], start=1))
-
-
-_ON_HUB = DataSet(
-    KNOWUNDO_DATA.name,
-    KNOWUNDO_DATA.hub,
     {
         f"{domain}/{split}": PublishedFile(1, ("train", "val"))
         for domain in KNOWUNDO_DOMAINS
         for split in ("unlearn", "retention")
     },
 )
-"""The splits as they are on the Hub."""
+"""The splits as they are on the Hub: one row with two lists."""
 
 
-def knowundo_tables() -> KnowUnDoTables:
-    """Open the copy in ATWU_DATA, or the Hub's if it is not set."""
-    return KnowUnDoTables(KNOWUNDO_DATA, open_tables(KNOWUNDO_DATA).folder)
+def _from_hub(name: str) -> Iterable[Record]:
+    split, _, part = name.rpartition("_")
+    ((where, lists),) = Tables(_ON_HUB).table(split)
+    return ((f"{where}, {part} {number}", row) for number, row in enumerate(lists[part], start=1))
 
 
-def knowundo_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
+KNOWUNDO_DATA = replace(
+    _ON_HUB,
+    tables={
+        f"{domain}/{split}": PublishedFile(_ROWS.get(domain, {}).get(split), ("text", "labels"))
+        for domain in KNOWUNDO_DOMAINS
+        for split in KNOWUNDO_SPLITS
+    },
+    from_hub=_from_hub,
+    exact=False,
+)
 
-    Args:
-        name: `knowundo:DOMAIN:SPLIT`, or with `:N` only its first N rows.
-    """
+
+def knowundo_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+    """Read the rows of `knowundo:DOMAIN:SPLIT`, or with `:N` only the first N."""
     domain, split, count = name_parts(name, "knowundo:DOMAIN:SPLIT", DOMAIN=KNOWUNDO_DOMAINS, SPLIT=KNOWUNDO_SPLITS)
-    tables = knowundo_tables() if tables is None else tables
+    tables = open_tables(KNOWUNDO_DATA) if tables is None else tables
     table = f"{domain}/{split}"
     rows = tuple(
         parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)
         for where, columns in tables.table(table)
     )
     checked = f"{table}: {len(rows)} rows"
-    return SourceRows(first_rows(name, rows, count), (checked,), tables.incomplete())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), (checked,))
 
 
 def knowundo_benchmark(name: str) -> Benchmark:
-    """Load one domain.
-
-    Args:
-        name: `knowundo:privacy` or `knowundo:copyright`.
-    """
-    tables = knowundo_tables()
+    """Load one domain, `knowundo:privacy` or `knowundo:copyright`."""
+    tables = open_tables(KNOWUNDO_DATA)
     sources = {split: f"{name}:{split}" for split in KNOWUNDO_SPLITS}
     found = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}
     kept = f"{sources['retention_train']} + {sources['retention_val']}"

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record
 from atwu.data.schema import Example
 
@@ -72,26 +71,18 @@ class LumeRow:
         return Probe(kind, Example((), self.answer, subject=self.document), opening=self.given)
 
 
-def lume_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
-
-    Args:
-        name: `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task.
-    """
+def lume_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+    """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA) if tables is None else tables
     rows = _rows(tables, split, documents=None if count is None else whole_number(name, "documents", count))
     documents = len({row.document for row in rows})
     checked = f"{split}: {len(rows)} rows of {documents} documents"
-    return SourceRows(tuple(row.example() for row in rows), (checked,), tables.incomplete())
+    return LoadedRows(tuple(row.example() for row in rows), name, tables.incomplete(), (checked,))
 
 
 def lume_benchmark(name: str) -> Benchmark:
-    """Load the benchmark.
-
-    Args:
-        name: `lume`, or `lume:N` with only the first N documents of each task and split.
-    """
+    """Load `lume`, or `lume:N` with only the first N documents of each task and split."""
     (count,) = name_parts(name, "lume")
     documents = None if count is None else whole_number(name, "documents", count)
     tables = open_tables(LUME_DATA)

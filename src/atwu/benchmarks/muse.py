@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atwu.benchmarks.base import Benchmark, Probe, Probes, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, first_rows, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example, Message
 from atwu.data.text_chunks import text_chunks
@@ -49,12 +49,10 @@ def _data(corpus: str) -> DataSet:
 MUSE_DATA = {corpus: _data(corpus) for corpus in CORPORA}
 
 
-def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
+def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+    """Read the rows of `muse:CORPUS:SPLIT`, or with `:N` only the first N.
 
-    Args:
-        name: `muse:CORPUS:SPLIT`, or with `:N` only its first N rows. SPLIT is one of `MUSE_SPLITS`: training texts in chunks,
-            texts of the membership attack, or questions.
+    SPLIT is one of `MUSE_SPLITS`: training texts in chunks, texts of the membership attack, or questions.
     """
     corpus, split, count = name_parts(name, "muse:CORPUS:SPLIT", CORPUS=CORPORA)
     known = {each: table for each, table in MUSE_SPLITS.items() if table in MUSE_DATA[corpus].tables}
@@ -64,17 +62,13 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     rows = tuple(_rows(split, tables))
     documents = len(tables.table(known[split]))
     checked = f"{known[split]}: {documents} rows" + (f" in {len(rows)} chunks" if split in _CHUNKED else "")
-    return SourceRows(first_rows(name, rows, count), (checked,), tables.incomplete())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), (checked,))
 
 
 def muse_benchmark(name: str) -> Benchmark:
-    """Load one corpus.
+    """Load `muse:news`, `muse:books`, or `muse:news:FOLD` with another forget set (scal_1 to scal_4, sust_1 to sust_4).
 
     Measured are the texts of the membership attack, and as probes those of verbatim and knowledge memorization.
-
-    Args:
-        name: `muse:news`, `muse:books`, or `muse:news:FOLD` with another forget set, one of scal_1 to scal_4 and sust_1
-            to sust_4.
     """
     corpus, fold = name_parts(name, "muse:CORPUS", CORPUS=CORPORA)
     known = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS] if corpus == "news" else []

@@ -11,23 +11,15 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
-from atwu.benchmarks.base import SourceRows
-from atwu.benchmarks.knowundo import knowundo_rows
-from atwu.benchmarks.lume import lume_rows
-from atwu.benchmarks.muse import muse_rows
-from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
-from atwu.benchmarks.rwku import rwku_rows
-from atwu.benchmarks.suite import suite_rows
-from atwu.benchmarks.tofu import tofu_rows
-from atwu.benchmarks.wmdp import wmdp_rows
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.catalog import CATALOG, find_entry
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
 from atwu.data.row_columns import columns_text, mapped_record, parse_columns, split_columns
@@ -40,38 +32,9 @@ JOIN = " + "
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
-    f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(PEOPLE_SPLITS)}), tofu:SPLIT[:N], "
-    "rwku:SUBJECTS:KIND[:N], suite:TOPIC:SPLIT[:N], lume:SPLIT[:N], muse:CORPUS:SPLIT[:N], wmdp:DOMAIN:SPLIT[:N], "
-    "knowundo:DOMAIN:SPLIT[:N], or a Hub data set org/name[:config[:split]]"
+    f"a {', '.join(READERS)} file, {', '.join(dict.fromkeys(entry.source for entry in CATALOG))}, or a Hub data set "
+    "org/name[:config[:split]]"
 )
-
-PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {
-    "people": people_rows,
-    "tofu": tofu_rows,
-    "rwku": rwku_rows,
-    "suite": suite_rows,
-    "lume": lume_rows,
-    "muse": muse_rows,
-    "wmdp": wmdp_rows,
-    "knowundo": knowundo_rows,
-}
-"""Prefix of a source -> its reader, which takes the whole name."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRows:
-    """Rows of one source."""
-
-    rows: Sequence[Example]
-    """The rows, in memory or, for large data sets, on disk."""
-    source: str
-    warnings: tuple[str, ...]
-    """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the canonical JSON of the rows."""
-        return fingerprint(self.rows)
 
 
 def load_rows(
@@ -139,8 +102,7 @@ def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
 
 
 def _takes_columns(part: str) -> bool:
-    is_benchmark = part.partition(":")[0] in PREFIXES
-    return not is_benchmark and ("/" in part or _is_file_name(part, Path(part))) and not _columns_of(part)[1]
+    return find_entry(part) is None and ("/" in part or _is_file_name(part, Path(part))) and not _columns_of(part)[1]
 
 
 def _columns_of(source: str | Path) -> tuple[str | Path, dict[str, str]]:
@@ -174,9 +136,8 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
     """Iterate over the rows of one source; appends its warnings to `notes` at the end."""
     source, columns = _columns_of(source)
     name = str(source)
-    prefix, colon, _ = name.partition(":")
-    if not isinstance(source, Path) and colon and prefix in PREFIXES:
-        found = PREFIXES[prefix](name)
+    if not isinstance(source, Path) and ":" in name and (entry := find_entry(name)) is not None:
+        found = entry.rows(name)
         if columns:
             raise ValueError(f"{name} has its own columns; leave out {columns_text(columns)}.")
         notes.extend(found.warnings)

@@ -14,17 +14,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, PublishedFile, Tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.records import Record, hub_records
 from atwu.data.schema import Example
 
-SUITE_HUB = "apeleg/SUITE"
+_COLUMNS = ("question", "answer", "label")
+SUITE_DATA = DataSet("SUITE", "apeleg/SUITE", {"*/forget_train": PublishedFile(None, _COLUMNS)})
+"""Where the topics are; `suite_tables` opens one."""
 REPHRASINGS = "forget_eval_rephrasings"
 
 SUITE_TOPICS: Mapping[str, int | None] = {
@@ -40,33 +41,25 @@ PAIRED = ("forget_train", "retain_train")
 _TABLES = (*PAIRED, "forget_eval", "retain_eval", REPHRASINGS, "adversarial")
 
 
-class SuiteTables(Tables):
-    """One copy of one topic."""
+def _tables(topic: str, folder: Path | None) -> Tables:
+    """Open a topic's files in a folder; None for the Hub, where the topics share tables."""
 
-    def __init__(self, topic: str, folder: Path | None) -> None:
-        """Open the topic's files in a folder; None for the Hub."""
-        columns, rows = ("question", "answer", "label"), SUITE_TOPICS.get(topic)
-        tables = {
-            name: PublishedFile(rows if name in PAIRED else None, columns, on_hub=name != "adversarial")
-            for name in _TABLES
-        }
-        super().__init__(DataSet("SUITE", SUITE_HUB, tables), folder)
-        self.topic = topic
-
-    def _records(self, name: str) -> Iterable[Record]:
-        if self.folder is not None or not self.has(name):
-            return super()._records(name)
-        hub = f"{SUITE_HUB}-rephrasings" if name == REPHRASINGS else SUITE_HUB
+    def from_hub(name: str) -> Iterable[Record]:
+        hub = f"{SUITE_DATA.hub}-rephrasings" if name == REPHRASINGS else SUITE_DATA.hub
         because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
-        found = [
-            record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == self.topic
-        ]
+        found = [record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == topic]
         if not found:
-            raise ValueError(f"{hub}:{name} has no rows of the topic {self.topic!r}.")
+            raise ValueError(f"{hub}:{name} has no rows of the topic {topic!r}.")
         return found
 
+    tables = {
+        name: PublishedFile(SUITE_TOPICS.get(topic) if name in PAIRED else None, _COLUMNS, on_hub=name != "adversarial")
+        for name in _TABLES
+    }
+    return Tables(replace(SUITE_DATA, tables=tables, from_hub=from_hub), folder)
 
-def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
+
+def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
     """A copy of one topic.
 
     Args:
@@ -78,20 +71,15 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> SuiteTables:
     if not roots:
         if topic not in SUITE_TOPICS:
             raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
-        return SuiteTables(topic, None)
+        return _tables(topic, None)
     tried = [root / topic for root in roots]
     for place in tried:
         if (place / "forget_train.jsonl").is_file():
-            return SuiteTables(topic, place)
+            return _tables(topic, place)
     raise FileNotFoundError(
         f"no forget_train.jsonl in {' or '.join(map(str, tried))}; topics of SUITE are {', '.join(SUITE_TOPICS)}. Put the "
-        f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_HUB})."
+        f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_DATA.hub})."
     )
-
-
-def local_topics() -> Path | None:
-    """Return the folder in ATWU_DATA that has topics of SUITE; None without one, or if ATWU_DATA is not set."""
-    return next((root for root in _roots() if any(root.glob("*/forget_train.jsonl"))), None)
 
 
 def _roots() -> tuple[Path, ...]:
@@ -168,23 +156,23 @@ class RetainRow:
 TIER_GROUPS = ("0", "1-10", "11-15", *OTHER_TIERS.values())
 
 
-def forget_train(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
+def forget_train(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Forget rows to train on; row i is paired with row i of `retain_train`."""
-    records = tables.table("forget_train")
-    if len(records) != len(tables.table("retain_train")):
+    facts, kept = (tables.table(name) for name in PAIRED)
+    if len(facts) != len(kept):
         raise ValueError(
-            f"{tables.topic}: {' and '.join(PAIRED)} have {len(records)} and {len(tables.table('retain_train'))} rows, "
+            f"{tables.folder or tables.published.hub}: {' and '.join(PAIRED)} have {len(facts)} and {len(kept)} rows, "
             "expected as many in each since row i of one is paired with row i of the other; get both again."
         )
-    return tuple(_query(record) for record in records)
+    return tuple(map(_query, facts))
 
 
-def retain_rows(tables: SuiteTables, name: str) -> tuple[RetainRow, ...]:
+def retain_rows(tables: Tables, name: str) -> tuple[RetainRow, ...]:
     """Rows of `retain_train` or `retain_eval` with their tiers."""
     return tuple(_retain(record) for record in tables.table(name))
 
 
-def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
+def forget_queries(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
     """
@@ -194,13 +182,10 @@ def forget_queries(tables: SuiteTables) -> tuple[ForgetQuery, ...]:
     return tuple(found)
 
 
-def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
-    """Read the rows of a source.
+def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+    """Read the rows of `suite:TOPIC:SPLIT`, or with `:N` only the first N.
 
-    Args:
-        name: `suite:TOPIC:SPLIT` or `suite:TOPIC:SPLIT:N` for its first N rows. SPLIT is `forget_train`, `retain_train`,
-            `retain_eval`, `forget_eval`, `forget_direct` (its direct rows, with their paraphrases), `forget_queries` (every
-            wording) or `adversarial`.
+    Beside the tables, SPLIT may be `forget_direct` (direct rows with their paraphrases) or `forget_queries` (every wording).
     """
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
     tables = suite_tables(topic) if tables is None else tables
@@ -208,17 +193,14 @@ def suite_rows(name: str, *, tables: SuiteTables | None = None) -> SourceRows:
     subjects = len({row.subject for row in rows})
     about = "tiers" if split.startswith("retain") else "facts"
     checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
-    return SourceRows(first_rows(name, rows, count), (checked,), ())
+    return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
 
 
-def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmark:
-    """Load and check one topic.
+def suite_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
+    """Load and check one topic: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
 
     Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
     400; further sets hold the retain rows of the evaluation by tier. `suite_scores` measures the other forms.
-
-    Args:
-        name: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
     """
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:
@@ -251,7 +233,7 @@ def suite_benchmark(name: str, *, tables: SuiteTables | None = None) -> Benchmar
     )
 
 
-def _direct(tables: SuiteTables) -> tuple[Example, ...]:
+def _direct(tables: Tables) -> tuple[Example, ...]:
     """Direct rows of `forget_eval`, each with its paraphrases; blanks are no paraphrases."""
     queries = [query for query in forget_queries(tables) if query.modality == "direct"]
     paraphrases: dict[str, list[str]] = {}
@@ -267,7 +249,7 @@ def _direct(tables: SuiteTables) -> tuple[Example, ...]:
     )
 
 
-_SPLITS: Mapping[str, Callable[[SuiteTables], tuple[Example, ...]]] = {
+_SPLITS: Mapping[str, Callable[[Tables], tuple[Example, ...]]] = {
     "forget_train": lambda tables: tuple(row.example() for row in forget_train(tables)),
     "retain_train": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_train")),
     "retain_eval": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_eval")),

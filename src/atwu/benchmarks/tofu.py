@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
@@ -63,37 +62,31 @@ def _published() -> dict[str, PublishedFile]:
 TOFU = DataSet("TOFU", "locuslab/TOFU", _published(), split="train")
 
 
-def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read, join and check one split.
+def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+    """Read, join and check one split, `tofu:SPLIT`; `:N` returns its first N rows, after checking all.
 
-    Args:
-        name: `tofu:SPLIT`, or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
-
-    Returns:
-        The rows. `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has
-        `forgetNN_perturbed` or word labels. The first 400 rows of `full` and of the retain splits have them too, except
-        labels.
+    `forgetNN` rows have paraphrased questions and answers, wrong answers and labels where the copy has `forgetNN_perturbed`
+    or word labels. The first 400 rows of `full` and of the retain splits have them too, except labels.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=TOFU_SPLITS)
     tables = open_tables(TOFU) if tables is None else tables
-    readers: dict[str, Callable[[str, Tables], SourceRows]] = {
+    readers: dict[str, Callable[[str, Tables], LoadedRows]] = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
         **dict.fromkeys(KEPT_SPLITS, _real_world),
     }
     found = readers.get(split, _retain)(split, tables)
-    return replace(found, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored()))
+    return replace(
+        found, source=name, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored())
+    )
 
 
 def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
-    """Load, check and combine the splits that belong to one forget split.
+    """Load, check and combine the splits that belong to one forget split, such as `tofu:forget05`.
 
     Evaluated are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
-    of each. A holdout or real-world set that the copy lacks is skipped, with a line in `checked`.
-
-    Args:
-        name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
-            rows; the original model is then trained on these and the forget rows.
+    of each. A holdout or real-world set that the copy lacks is skipped, with a line in `checked`. With `:N`, only the
+    first N retain rows are used, and the original model is trained on these and the forget rows.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
     if count is not None:
@@ -101,14 +94,14 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     tables = open_tables(TOFU) if tables is None else tables
     percent = split.removeprefix("forget")
     forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}" + (f":{count}" if count else "")
-    loaded: list[SourceRows] = []
+    loaded: list[LoadedRows] = []
     notes: list[str] = []
 
-    def rows(source: str) -> SourceRows:
+    def rows(source: str) -> LoadedRows:
         loaded.append(tofu_rows(source, tables=tables))
         return loaded[-1]
 
-    def available_rows(name: str) -> SourceRows | None:
+    def available_rows(name: str) -> LoadedRows | None:
         if tables.has(name):
             return rows(f"tofu:{name}")
         notes.append(f"{name} is not available: skipped")
@@ -159,7 +152,7 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)}
 
 
-def _forget(split: str, tables: Tables) -> SourceRows:
+def _forget(split: str, tables: Tables) -> LoadedRows:
     table = tables.table(split)
     total = tables.published.tables["full"].rows or 0
     checked = [_counted(split, tables)]
@@ -186,10 +179,10 @@ def _forget(split: str, tables: Tables) -> SourceRows:
     elif perturbed:
         rows = [replace(row, forget_spans=proxy_spans(row)) for row in rows]
         warnings.append(PROXY_WARNING)
-    return SourceRows(tuple(rows), tuple(checked), tuple(warnings))
+    return LoadedRows(tuple(rows), split, tuple(warnings), tuple(checked))
 
 
-def _retain(split: str, tables: Tables) -> SourceRows:
+def _retain(split: str, tables: Tables) -> LoadedRows:
     """Read `full`, a retain split, or `retain_perturbed`: rows from the first author on."""
     table = tables.table(split)
     checked = [_counted(split, tables)]
@@ -217,10 +210,10 @@ def _retain(split: str, tables: Tables) -> SourceRows:
         _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **extra.get(index, {})})
         for index, record in enumerate(table)
     ]
-    return SourceRows(tuple(rows), tuple(checked), tuple(warnings))
+    return LoadedRows(tuple(rows), split, tuple(warnings), tuple(checked))
 
 
-def _holdout(split: str, tables: Tables) -> SourceRows:
+def _holdout(split: str, tables: Tables) -> LoadedRows:
     table = tables.table(split)
     checked = [_counted(split, tables)]
     if tables.has("full"):
@@ -235,10 +228,10 @@ def _holdout(split: str, tables: Tables) -> SourceRows:
     rows = [
         _row(record, {"subject": f"holdout author {index // ROWS_PER_AUTHOR}"}) for index, record in enumerate(table)
     ]
-    return SourceRows(tuple(rows), tuple(checked), ())
+    return LoadedRows(tuple(rows), split, checked=tuple(checked))
 
 
-def _real_world(split: str, tables: Tables) -> SourceRows:
+def _real_world(split: str, tables: Tables) -> LoadedRows:
     """Read questions about the real world with four options; the wrong options become the wrong answers."""
     table = tables.table(split)
     checked = [_counted(split, tables)]
@@ -259,7 +252,7 @@ def _real_world(split: str, tables: Tables) -> SourceRows:
             wrong = stated
         rows.append(_row(record, {"wrong_answers": wrong}))
     checked.append(f"{split}: every answer is one of four options, the wrong answers are the other three")
-    return SourceRows(tuple(rows), tuple(checked), ())
+    return LoadedRows(tuple(rows), split, checked=tuple(checked))
 
 
 def _counted(name: str, tables: Tables) -> str:

@@ -7,9 +7,8 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, SourceRows, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, name_parts, rows_to_measure, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
-from atwu.benchmarks.subsample import rows_to_measure
 from atwu.data.schema import Example
 from atwu.data.text_chunks import text_chunks
 
@@ -32,12 +31,8 @@ WMDP_DATA = DataSet(
 )
 
 
-def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
-    """Read the rows of a source.
-
-    Args:
-        name: `wmdp:DOMAIN:SPLIT` for the first 1000 documents of a corpus, or `wmdp:DOMAIN:SPLIT:N` for the first N.
-    """
+def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+    """Read the first 1000 documents of `wmdp:DOMAIN:SPLIT`, or the first N of `wmdp:DOMAIN:SPLIT:N`."""
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
     limit = MOST_DOCUMENTS if count is None else whole_number(name, "documents", count)
     tables = open_tables(WMDP_DATA) if tables is None else tables
@@ -48,15 +43,12 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         for number, text in enumerate(documents, start=1)
         for chunk in text_chunks(text)
     )
-    return SourceRows(rows, (f"{table}: the first {len(documents)} documents in {len(rows)} chunks",), ())
+    checked = f"{table}: the first {len(documents)} documents in {len(rows)} chunks"
+    return LoadedRows(rows, name, checked=(checked,))
 
 
 def wmdp_benchmark(name: str) -> Benchmark:
-    """Load one domain.
-
-    Args:
-        name: `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000.
-    """
+    """Load `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000."""
     domain, count = name_parts(name, "wmdp:DOMAIN", DOMAIN=WMDP_DOMAINS)
     tables = open_tables(WMDP_DATA)
     forget, retain = (f"wmdp:{domain}:{split}" + (f":{count}" if count else "") for split in WMDP_SPLITS)

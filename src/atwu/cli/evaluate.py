@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, UsageError, cli_option, settings
 from atwu.cli.shared import (
@@ -23,6 +23,11 @@ from atwu.cli.shared import (
 )
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
+
+if TYPE_CHECKING:
+    from atwu.evaluation.result import EvalResult
+    from atwu.evaluation.session import ReferenceModels
+    from atwu.judge.verdicts import Claim, Judge, Pair
 
 EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
 
@@ -120,7 +125,6 @@ class EvaluateCommand(NamesRows):
             find_metric,
             selected_metrics,
         )
-        from atwu.evaluation.runner import EvaluationRunner, check_names, reference_models
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_system_prompt
         from atwu.report.terminal_tables import panel_table
@@ -141,38 +145,22 @@ class EvaluateCommand(NamesRows):
             wanted,
             sets=present,
             weights=self.model_url is None,
-            reference_models=reference_models(references, self.loading) is not None,
+            reference_models=self._reference_models(references) is not None,
         )
         check_inputs_used(names, sets=present, weights=self.model_url is None)
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate requires a metric that uses the judge; none of {', '.join(names)} does.")
-        check_names(
-            model if self.model_url is None else None,
-            references,
-            base=self.loading.base,
-            output=self.result.output,
-            overwrite=self.result.overwrite,
-        )
+        self._check_names(model, references)
         for name in dict.fromkeys([model, *references.values()]):
             warn(filter(None, [check_system_prompt(name, config.system)]))
         judge = open_judge(self.judging)
-        runner = EvaluationRunner(
-            self._rows(sources) | {"probes": self._probes(), "metrics": wanted, "config": config},
-            judge,
-            self.loading,
-            device=self.device,
-            backend=self.backend,
-            gpu_memory_utilization=self.gpu_memory_utilization,
-            url=self.model_url,
-            key=self.model_key,
-            concurrency=self.judging.judge_concurrency,
-            estimate_only=self.judging.estimate,
-            say=note,
-        )
-        result, reference_results = runner.measure(model, references, output=self.result.output)
+        cost = JudgeCost(judge, stop=self.judging.estimate)
+        options = self._rows(sources) | {"probes": self._probes(), "metrics": wanted, "config": config}
+        options |= {"judge": judge, "before_judging": cost.announce}
+        result, reference_results = self._results(model, references, options)
         if result is None:
-            say(f"judge: {runner.total()}")
+            say(f"judge: {cost}")
             return
         terminal().print(panel_table({"unlearned" if reference_results else model: result, **reference_results}))
         warn(result.warnings)
@@ -197,9 +185,100 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--task-folder and --task-limit require --task NAME.")
         return self.model
 
+    def _reference_models(self, references: Mapping[str, str]) -> ReferenceModels | None:
+        """Return the reference models; None unless both are given as models."""
+        from atwu.evaluation.session import ReferenceModels
+
+        original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
+        if original.endswith(".json") or retain_only.endswith(".json"):
+            return None
+        return ReferenceModels(original, retain_only, replace(self.loading, revision=None, base=None))
+
+    def _check_names(self, model: str, references: Mapping[str, str]) -> None:
+        """Check models, result files and output paths before anything is loaded."""
+        from atwu._files import check_writable
+        from atwu.evaluation.result import read_result
+        from atwu.modeling.load import check_model_name
+
+        check_writable(self.result.output, overwrite=self.result.overwrite)
+        if self.model_url is None:
+            check_model_name(model, base=self.loading.base)
+        for role, name in references.items():
+            if name.endswith(".json"):
+                read_result(name)
+            else:
+                check_model_name(name)
+                check_writable(self._reference_path(role), overwrite=self.result.overwrite)
+
+    def _reference_path(self, role: str) -> Path | None:
+        """Return the output path of a reference model's result: eval.json -> eval.original.json."""
+        output = self.result.output
+        return None if output is None else output.with_name(f"{output.stem}.{role}{output.suffix}")
+
+    def _results(
+        self, model: str, references: Mapping[str, str], options: dict[str, Any]
+    ) -> tuple[EvalResult | None, dict[str, EvalResult]]:
+        """Evaluate the reference models, then the model, and write the results.
+
+        Returns:
+            The model's result (None for an estimate), and the results of the reference models by role.
+        """
+        from atwu.evaluation.backends import EndpointGenerator
+        from atwu.evaluation.result import read_result
+        from atwu.evaluation.weighting_scores import find_auxiliary_models
+        from atwu.methods.weightings.token_scorer import find_scorer
+
+        found: dict[str, EvalResult] = {}
+        for role, name in references.items():  # the original model first, since retain-only is compared with it
+            if name.endswith(".json"):
+                found[role] = read_result(name)
+                continue
+            note(f"evaluating the {role} model {name}")
+            plain = replace(self.loading, revision=None, base=None)
+            result = self._evaluate_here(name, plain, found, options | {"name": role, "reference": True})
+            if result is not None:
+                found[role] = result
+                if (path := self._reference_path(role)) is not None:
+                    result.write(path)
+        if found:
+            note(f"evaluating {model}")
+        options["name"] = model
+        if self.model_url is None:
+            options |= {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
+            options["reference_models"] = self._reference_models(references)
+            result = self._evaluate_here(model, self.loading, found, options)
+        else:
+            from atwu.judge.client import OpenAIChat
+
+            concurrency = self.judging.judge_concurrency
+            chat = OpenAIChat(model, base_url=self.model_url, api_key_env=self.model_key, concurrency=concurrency)
+            result = _evaluate(None, None, EndpointGenerator(chat), found, options)
+        if result is not None and self.result.output is not None:
+            result.write(self.result.output)
+        return result, found
+
+    def _evaluate_here(
+        self, model: str, loading: ModelLoadArgs, references: Mapping[str, EvalResult], options: dict[str, Any]
+    ) -> EvalResult | None:
+        """Load and evaluate one model."""
+        from atwu.modeling.open_model import open_model
+
+        if self.backend != "vllm":
+            return _evaluate(*open_model(model, loading, device=self.device), None, references, options)
+        from atwu.evaluation.backends import GPU_MEMORY_UTILIZATION, VllmGenerator
+
+        share = GPU_MEMORY_UTILIZATION if self.gpu_memory_utilization is None else self.gpu_memory_utilization
+        generator = VllmGenerator(model, loading, max_length=options["config"].max_length, memory_share=share)
+        network, tokenizer = open_model(model, loading, device=self.device)
+        generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
+        try:
+            return _evaluate(network, tokenizer, generator, references, options)
+        finally:
+            generator.close()
+
     def _rows(self, sources: dict[str, str | None]) -> dict[str, Any]:
         """Load the rows of all sets, as arguments of `evaluate`."""
-        from atwu.benchmarks.subsample import evenly_spaced
+        from atwu.benchmarks.base import evenly_spaced
 
         rows = {name: open_rows(source) for name, source in sources.items()}
         subsets: dict[str, Any] = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
@@ -219,11 +298,65 @@ class EvaluateCommand(NamesRows):
             return found
         if self.rwku is None:
             return None
-        from atwu.evaluation.runner import rwku_probes
+        from atwu.benchmarks.rwku import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
 
-        probes = rwku_probes(self.rwku, (self.rwku_subjects or "").split(";"), limit=self.limit)
+        named = [name.strip() for name in (self.rwku_subjects or "").split(";") if name.strip()]
+        caps = {kind: min(cap, self.limit or cap) for kind, cap in CAPS.items()}
+        probes = load_probes(rwku_tables(self.rwku), subjects=named or CANONICAL_FORGET, caps=caps)
         note(f"rwku: {len(probes.probes)} probes, dropped {sum(probes.duplicates.values())} exact duplicates")
         return probes
+
+
+class _EstimateOnlyError(Exception):
+    """Stops an evaluation before judging, if only the cost estimate is wanted."""
+
+
+class JudgeCost:
+    """Cost of judging, announced before it is spent and added up over all models."""
+
+    def __init__(self, judge: Judge, *, stop: bool) -> None:
+        """Start at nothing; `stop` ends every evaluation before judging."""
+        self._judge, self._stop = judge, stop
+        self._estimates: list[Any] = []
+        self._offline = 0
+
+    def announce(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
+        estimate = getattr(self._judge, "estimate", None)
+        if estimate is None:
+            self._offline += len(claims) + len(pairs)
+        else:
+            self._estimates.append(estimate(claims, pairs))
+            note(f"judge: {self._estimates[-1]}")
+        if self._stop:
+            raise _EstimateOnlyError
+
+    def __str__(self) -> str:
+        if not self._estimates:
+            return f"{self._offline} answers, judged offline at no cost"
+        total = sum(self._estimates[1:], start=self._estimates[0])
+        return f"{total} (all models; comparisons with answers not yet generated are not included)"
+
+
+def _evaluate(
+    model: Any, tokenizer: Any, generator: Any, references: Mapping[str, EvalResult], options: Mapping[str, Any]
+) -> EvalResult | None:
+    """Evaluate a loaded or served model; None for an estimate."""
+    from atwu.evaluation.evaluate import evaluate
+    from atwu.evaluation.generations import GenerationStore
+
+    original, retain_only = references.get("original"), references.get("retain-only")
+    store = None if model is None else GenerationStore()  # a served model may change under its name
+    try:
+        return evaluate(
+            *(model, tokenizer),
+            generator=generator,
+            store=store,
+            original=original,
+            retain_only=retain_only,
+            **options,
+        )
+    except _EstimateOnlyError:
+        return None
 
 
 def named_sets(texts: Sequence[str]) -> dict[str, str | None]:

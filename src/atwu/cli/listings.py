@@ -70,7 +70,7 @@ class BenchmarksCommand:
     """
 
     def run(self) -> None:
-        from atwu.benchmarks.load_benchmark import CATALOG
+        from atwu.benchmarks.catalog import CATALOG
 
         table = plain_table("benchmark", "size", "licence", "measures", "data")
         for entry in CATALOG:

@@ -122,8 +122,8 @@ def open_rows(source: str | None, *, limit: int | None = None) -> Sequence[Examp
     """Load at most `limit` evenly spaced rows of a source and print warnings; an empty tuple without a source."""
     if source is None:
         return ()
+    from atwu.benchmarks.base import evenly_spaced
     from atwu.benchmarks.sources import load_rows
-    from atwu.benchmarks.subsample import evenly_spaced
 
     loaded = load_rows(source)
     warn(f"{source}: {warning}" for warning in loaded.warnings)

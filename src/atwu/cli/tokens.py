@@ -24,7 +24,7 @@ from atwu.cli.shared import (
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.sources import LoadedRows
+    from atwu.benchmarks.base import LoadedRows
 
 READING = "Reading rows"
 

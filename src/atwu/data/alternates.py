@@ -96,9 +96,6 @@ def alternates(
 
     Args:
         epochs: passes over the rows with a draw of their own, at least 1.
-        max_length: longest row in tokens.
-        system: as for `Encoder`.
-        what: name of their set in messages.
         refuse: draw a refusal for every row, also where it has an alternate.
     """
     if refuse:
@@ -191,8 +188,6 @@ def prompted_rows(
     """Put a prompt before the first question of each row, with the tokens of the answer unchanged, as a teacher reads them.
 
     Args:
-        rows: encoded rows.
-        examples: the same rows as text.
         prompt: text that precedes the question, in the same turn.
     """
     encoder = Encoder(tokenizer, max_length=sys.maxsize, system=system)

@@ -99,12 +99,6 @@ class Encoder:
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
 
     def encode(self, example: Example, *, where: str | None = None) -> EncodedRow:
-        """Encode one row.
-
-        Args:
-            example: the row.
-            where: location of the row, the prefix of error messages; by default its question.
-        """
         where = where or f"row with question {example.question[:60]!r}"
         if not example.answer.strip():
             raise ValueError(f"{where}: the answer is empty; add text or remove the row.")
@@ -169,7 +163,6 @@ class Encoder:
         """Return the token ids that generation starts from: those before the answer as in training, then the prefill.
 
         Args:
-            example: the row.
             prefill: text that the answer starts with. Trailing spaces are dropped, since they belong to the next token.
                 Text that the prompt already ends with (such as `Answer:` in the plain form) is not repeated.
         """

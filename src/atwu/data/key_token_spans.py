@@ -55,7 +55,6 @@ def _with_ending(word: str, words: Set[str]) -> bool:
 
 
 def _names_or_long_words(words: list[re.Match[str]], row: Example) -> list[re.Match[str]]:
-    """Return the names and numbers, or the longer words if there are none."""
     named = [word for word in words if _names(word, row.answer)]
     return named or [word for word in words if len(word.group()) >= SHORTEST]
 

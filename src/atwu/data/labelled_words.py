@@ -32,7 +32,6 @@ def label_words(examples: Iterable[Example], words: Sequence[str]) -> list[Examp
 
     Args:
         examples: the rows; existing `forget_spans` are replaced.
-        words: words or phrases, at least one.
 
     Returns:
         Copies with sorted, merged `forget_spans`; () if no word occurs.
@@ -85,12 +84,7 @@ def target_word_spans(
 
     Args:
         items: one {"word", "start", "end"} per label; `answer[start:end]` should be the word.
-        answer: text that the positions refer to.
-        where: location of the record, the prefix of error messages.
         counts: receives the number of labels that were `MOVED` and `MERGED` into another.
-
-    Returns:
-        Sorted ranges that do not overlap.
     """
     counts = Counter() if counts is None else counts
     labels = [_label(item, answer, where) for item in items]

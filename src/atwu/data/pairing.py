@@ -46,7 +46,6 @@ class EpochSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration (called by accelerate and the Trainer)."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -92,14 +91,11 @@ class PairedDataset(Dataset[PairedRow]):
 
         Args:
             retain: None for methods without a retain loss.
-            alternates: alternate answers, for losses that use them.
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
                 form, if there is one. Otherwise the model unlearns a form itself that only forget rows have (SUITE,
                 arXiv 2607.09236).
             closest: for each forget row, its most similar retain rows of the same form (`closest_rows`), one of which every
                 second draw takes: similar rows are damaged first. With None or an empty entry, all draws follow `forms`.
-            retain_per_forget: retain rows drawn for each forget row.
-            retain_alternates: alternate answers of retain rows, for losses that use them.
         """
         for name, rows in (("forget", forget), ("retain", retain)):
             labelled = sum(row.token_labels is not None for row in rows or ())
@@ -143,7 +139,6 @@ class PairedDataset(Dataset[PairedRow]):
         return {row for epoch, index in keys for row in self._retain_indices(epoch, index)}
 
     def _retain_indices(self, epoch: int, index: int) -> Iterator[int]:
-        """Yield the indices of the retain rows of a forget row."""
         same_form = self._of_form.get(self._forms[index]) if self._forms is not None else None
         closest = self._closest[index] if self._closest is not None else ()
         for draw in self._draws:

@@ -114,16 +114,10 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".parquet": _arrow_records,
     ".arrow": _arrow_records,
 }
-"""Reader by file name suffix."""
 
 
 def file_records(path: Path) -> Iterator[Record]:
-    """Read the records of a file, whose suffix decides the format, or of a folder that `datasets` saved.
-
-    Raises:
-        FileNotFoundError: the file does not exist; the message names a similar one.
-        ValueError: the path is a folder, or the file type is not supported.
-    """
+    """Read the records of a file, whose suffix decides the format, or of a folder that `datasets` saved."""
     if not path.exists():
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path} does not exist, nor does its folder {path.parent}; check the path.")
@@ -138,7 +132,6 @@ def file_records(path: Path) -> Iterator[Record]:
 
 
 def _saved_records(folder: Path) -> Iterator[Record]:
-    """Read the records of a data set that `datasets` saved with `save_to_disk`."""
     if not (folder / "dataset_info.json").is_file():
         saved = [item for item in folder.iterdir() if (item / "dataset_info.json").is_file()]
         inside = ", ".join(
@@ -158,13 +151,7 @@ def hub_records(repository: str, config: str | None, split: str | None, *, becau
     """Read the records of one split of a Hub dataset.
 
     Args:
-        repository: dataset as `org/name`.
-        config: configuration; None for the default.
-        split: the split; None if there is only one.
         because: why the Hub is asked, the prefix of the error message if it does not answer.
-
-    Raises:
-        ValueError: the dataset cannot be loaded, or has several splits and none was chosen.
     """
     import datasets
 
@@ -192,9 +179,6 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
     Yields:
         Location of the row, and the row: a mapping, an `Example`, or whatever else was given.
-
-    Raises:
-        TypeError: a single mapping, such as one row or all splits of a data set, or nothing with rows.
     """
     if isinstance(rows, Mapping):
         raise TypeError(

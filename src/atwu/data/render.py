@@ -40,7 +40,6 @@ class RenderedRow:
     boundary: int
     """Start of the answer including spaces directly before it, which its first token may contain."""
     start: int
-    """First character of the answer."""
     end: int
     """One past the last character of the answer."""
     trimmed: int
@@ -55,7 +54,6 @@ def with_system(messages: tuple[Message, ...], system: str | None) -> tuple[Mess
 
 
 def check_system(system: str | None) -> None:
-    """Check that a system turn has text."""
     if system is not None and not system.strip():
         raise ValueError("system is empty; pass the text of the system turn, or None for no system turn.")
 
@@ -65,11 +63,6 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
 
     A system turn that the template refuses or drops becomes the beginning of the first user turn. Thoughts in the answer
     stay as given, also if the template would rewrite them.
-
-    Args:
-        example: the row.
-        tokenizer: its chat template is used, if it has one.
-        system: text of a system turn for conversations that have none.
 
     Raises:
         ValueError: the chat template rejects the turns, or changes the answer beyond stripping spaces.

@@ -40,7 +40,6 @@ ROW_FIELDS = (
     "paraphrased_answer",
     "subject",
 )
-"""All columns that a row can have."""
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
 """Name of a speaker in ShareGPT's rows -> role; other names are roles already."""
@@ -129,12 +128,10 @@ def _are_turns(value: Any) -> bool:
 
 
 def _turns(value: Any, role: str) -> Sequence[Any]:
-    """Return turns as they are, and a text as one turn."""
     return value if isinstance(value, list | tuple) else [{"role": role, "content": value}]
 
 
 def _as_text(turn: Any, where: str) -> Any:
-    """Join the text parts of a turn's content."""
     if not isinstance(turn, Mapping) or not isinstance(turn.get("content"), list | tuple):
         return turn
     parts = [part if isinstance(part, Mapping) else {"text": part} for part in turn["content"]]

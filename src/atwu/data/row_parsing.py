@@ -24,7 +24,6 @@ from atwu.data.schema import Example, Message, Span, checked_span
 
 ROLES = ("system", "user", "assistant")
 _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
-"""White space and invisible characters."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
 """Start of a JSON list of strings in a cell."""
@@ -38,12 +37,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
     in a CSV cell.
 
     Args:
-        obj: column name to value.
-        where: location of the record, the prefix of error messages, such as `forget.jsonl, line 12`.
         counts: receives the number of corrections in `target_words`; see `target_word_spans`.
-
-    Raises:
-        ValueError: the layout is unknown or ambiguous, the answer is empty, or a column is malformed.
     """
     if not isinstance(obj, Mapping):
         raise ValueError(f"{where}: expected an object with columns ({_LAYOUT_TEXT}), got {_kind(obj)}.")

@@ -50,7 +50,6 @@ class DiskRows(Sequence[_T], Generic[_T]):
         self._ends = array("q", [0])
 
     def extend(self, rows: Iterable[_T]) -> None:
-        """Append rows."""
         for row in rows:
             self._ends.append(self._ends[-1] + self._file.write(self._form.dump_json(row)))
         self._file.flush()

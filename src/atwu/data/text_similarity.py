@@ -18,7 +18,6 @@ _WORD = re.compile(r"\w+")
 
 
 def words_of_text(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
     return [word.lower() for word in _WORD.findall(text)]
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from atwu._cache import short_hash
-from atwu.evaluation.columns import OVERALL, TASKS
+from atwu.evaluation.columns import OVERALL, TASKS, Column
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, mean_of
 from atwu.evaluation.registry import all_metrics, find_column
-from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, task_values
+from atwu.evaluation.result import EvalResult, MetricValue, RowValues
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
@@ -30,34 +31,71 @@ def overall(sides: ModelComparison) -> dict[str, MetricValue]:
     """Return the aggregate metrics as values of a result, with the smallest row and subject counts of their inputs."""
     this, values = sides.this, {}
     for name, found in aggregate_metrics(sides).items():
-        recorded = find_column(name, OVERALL)
-        if recorded is None:
-            raise ValueError(f"{name!r} was derived, but no metric has a column of this name on {OVERALL!r}.")
-        _, column, _ = recorded
-        low, high = found.estimate.interval(column.range) or (None, None)
-        values[name] = MetricValue(
+        values[name] = _metric_value(
+            found.estimate,
+            _column(name, OVERALL),
+            OVERALL,
             value=float(found.estimate.value) if np.isfinite(found.estimate.value) else None,
             n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
-            direction=column.direction_on(OVERALL),
-            low=low,
-            high=high,
             clusters=min(this.resampler_of(split).clusters for split, _ in found.used),
             unscored=sum(this.rows[split].unscored.get(metric, 0) for split, metric in found.used),
-            digits=column.digits,
         )
     return values
 
 
+def values_by_set(this: RowMetrics) -> dict[str, dict[str, MetricValue]]:
+    """Return mean, standard deviation and interval of each shown column, by set and name."""
+    shown: dict[str, dict[str, MetricValue]] = {}
+    for split, rows in this.rows.items():
+        for name, column in ((name, _column(name, split)) for name in rows.metrics):
+            values = this.values(split, name)
+            known = values[np.isfinite(values)]
+            if column.shown:
+                shown.setdefault(split, {})[name] = _metric_value(
+                    this.mean(split, name),
+                    column,
+                    split,
+                    value=float(known.mean()) if known.size else None,
+                    n=int(known.size),
+                    std=float(known.std()) if known.size else None,
+                    clusters=this.resampler_of(split).clusters,
+                    skipped=len(values) - int(known.size),
+                    unscored=rows.unscored.get(name, 0),
+                )
+    return shown
+
+
+def _column(name: str, split: str) -> Column:
+    if (found := find_column(name, split)) is None:
+        raise ValueError(f"{name!r} was measured, but no metric has a column of this name on {split!r}.")
+    return found[1]
+
+
+def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -> MetricValue:
+    low, high = estimate.interval(column.range) or (None, None)
+    return MetricValue(direction=column.direction_on(split), low=low, high=high, digits=column.digits, **more)
+
+
+def compared(
+    rows: Mapping[str, RowValues],
+    original: EvalResult | None = None,
+    retain_only: EvalResult | None = None,
+    tasks: Mapping[str, MetricValue] | None = None,
+) -> ModelComparison:
+    """Return the row metrics of a model and of its reference models."""
+    return ModelComparison(
+        RowMetrics(rows),
+        original=None if original is None else RowMetrics(original.rows),
+        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
+        tasks={name: score.value for name, score in (tasks or {}).items() if score.value is not None},
+    )
+
+
 def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
     """Collect the row metrics of a result and of those of its reference models that are in `references`."""
-    known = {other.fingerprint: RowMetrics(other.rows) for other in references}
-    found = {role: known.get(fingerprint) for role, fingerprint in result.references.items()}
-    return ModelComparison(
-        RowMetrics(result.rows),
-        original=found.get("original"),
-        retain_only=found.get("retain-only"),
-        tasks=task_values(result.sets.get(TASKS, {})),
-    )
+    known = {other.fingerprint: other for other in references}
+    original, retain_only = (known.get(result.references.get(role, "")) for role in ("original", "retain-only"))
+    return compared(result.rows, original, retain_only, result.sets.get(TASKS))
 
 
 def paired_differences(
@@ -75,9 +113,7 @@ def paired_differences(
     for split, metrics in first.sets.items():
         for metric in metrics:
             if one.this.has(split, metric) and other.this.has(split, metric):
-                rows = [side.this.values(split, metric) for side in (other, one)]
-                parts = [side.this.mean(split, metric, where=of) for side, of in zip((one, other), rows, strict=True)]
-                found[split, metric] = combine(np.subtract, *parts)
+                found[split, metric], _ = one.joint(np.subtract, (one.this, split, metric), (other.this, split, metric))
     mine, theirs = aggregate_metrics(one), aggregate_metrics(other)
     shared = {name: (mine[name].estimate, theirs[name].estimate) for name in mine if name in theirs}
     return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}

@@ -11,7 +11,7 @@ from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
-from atwu.evaluation.aggregate import overall
+from atwu.evaluation.aggregate import compared, overall, values_by_set
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -23,9 +23,8 @@ from atwu.evaluation.registry import (
     find_metric,
     selected_metrics,
 )
-from atwu.evaluation.result import EvalResult, RowValues, row_id
+from atwu.evaluation.result import EvalResult
 from atwu.evaluation.result_checks import check_comparable, different_template, provenance, warnings
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, metric_values_by_set, task_values
 from atwu.evaluation.session import ReferenceModels, Session
 from atwu.evaluation.weighting_scores import AuxiliaryModels, find_auxiliary_models
 from atwu.judge.offline import OfflineJudge
@@ -72,13 +71,10 @@ def evaluate(
         model: Causal language model on its device (left unchanged), or its path or Hub name, from which tokenizer and
             learned scorer are loaded too. None if only a generator is available.
         tokenizer: Fast tokenizer of the model; None if the model is given by name or not at all.
-        forget: Forget set.
-        retain: Retain set.
         holdout: Holdout set (never trained on), for membership attacks.
         extra_retain: Further retain sets by name, such as TOFU's real authors and world facts.
         pool: All retain rows, if `retain` is a subset. In-context examples, frequency counts and attacks draw from it.
         metrics: Metric names, or "all" for every metric whose sets are given; None for the default metrics.
-        config: Evaluation settings.
         judge: Judge of answers; the offline judge by default.
         scorer: Learned token scorer of the unlearned model, for its AUROC.
         auxiliary: The two auxiliary models of a SU-LLM run, for the AUROC of its token selection.
@@ -92,7 +88,6 @@ def evaluate(
         probes: Probes of a benchmark.
         reference: Whether this model is a reference; attacks on its weights are skipped.
         before_judging: Called with all claims and pairs before any is judged; may raise to stop.
-        progress: Show progress bars.
         name: Name of the model in the result; by default its path or Hub name.
 
     Returns:
@@ -101,8 +96,6 @@ def evaluate(
     Raises:
         ValueError: No rows, unknown metrics, metrics whose sets are missing, unused probes or tasks, or a reference
             result with other rows or settings.
-        TypeError: An argument has the wrong type.
-        ImportError: A metric needs a package that is not installed.
     """
     for argument, value, fits, wanted in (
         ("config", config, isinstance(config, EvaluateConfig), "an EvaluateConfig"),
@@ -214,14 +207,10 @@ def _measure(
     *,
     by_name: bool,
 ) -> None:
-    """Run all metrics: generate and judge once, then record.
-
-    Args:
-        by_name: Whether the metrics were named explicitly; warn about those without any value.
-    """
+    """Run all metrics: generate and judge once, then record; `by_name` warns about those without any value."""
 
     def recorded() -> int:
-        return sum(map(len, session.recorded.values())) + sum(map(len, session.extra.values()))
+        return sum(len(rows.metrics) for rows in session.rows.values()) + len(session.task_values)
 
     working = [metric(session) for metric in metrics]
     for metric in working:
@@ -250,20 +239,14 @@ def _result(
     settings: Mapping[str, Any],
 ) -> EvalResult:
     """Build the result of a session whose metrics are recorded."""
-    values = {split: _row_values(session, split) for split in session.sets}
     original, retain_only = references.get("original"), references.get("retain-only")
-    sides = ModelComparison(
-        RowMetrics(values),
-        original=None if original is None else RowMetrics(original.rows),
-        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
-        tasks=task_values(session.extra.get(TASKS, {})),
-    )
+    sides = compared(session.rows, original, retain_only, session.task_values)
     result = EvalResult(
         model=model,
         fingerprint=fingerprint,
-        sets=metric_values_by_set(sides.this, session.recorded) | session.extra,
+        sets=values_by_set(sides.this) | ({TASKS: session.task_values} if session.task_values else {}),
         overall=overall(sides),
-        rows=values,
+        rows=session.rows,
         settings=settings,
         versions=versions(),
         references={role: other.fingerprint for role, other in references.items()},
@@ -272,18 +255,6 @@ def _result(
     )
     said = warnings(result, original, retain_only)
     return dataclasses.replace(result, warnings=(*result.warnings, *said))
-
-
-def _row_values(session: Session, split: str) -> RowValues:
-    ids = tuple(row_id(row) for row in session.sets[split])
-    recorded = session.recorded.get(split, {})
-    return RowValues(
-        ids=ids,
-        subjects=tuple(row.subject or name for row, name in zip(session.sets[split], ids, strict=True)),
-        metrics={metric: kept.values for metric, kept in recorded.items()},
-        texts={name: tuple(texts) for name, texts in session.texts.get(split, {}).items()},
-        unscored={metric: kept.unscored for metric, kept in recorded.items() if kept.unscored},
-    )
 
 
 def _cost(session: Session) -> dict[str, float]:

@@ -35,10 +35,9 @@ class Estimate:
     """Number of clusters that were resampled, the smallest of those of its parts; 0: a constant."""
 
     def interval(self, within: tuple[float | None, float | None] = (None, None)) -> tuple[float, float] | None:
-        """Return the widened percentile interval; None if the value or most draws are undefined, as with one cluster.
+        """Return the widened percentile interval, within the smallest and largest possible value.
 
-        Args:
-            within: smallest and largest possible value; None: unbounded.
+        None if the value or most draws are undefined, as with one cluster.
         """
         ends = self.percentiles()
         if ends is None:

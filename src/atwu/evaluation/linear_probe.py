@@ -33,7 +33,7 @@ from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.sources import LoadedRows
+    from atwu.benchmarks.base import LoadedRows
 
 logger = logging.getLogger(__name__)
 
@@ -151,8 +151,7 @@ def labelled_rows(examples: Sequence[Example]) -> list[Example]:
 def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> list[Fold]:
     """Distribute rows over folds, at most one per subject, such that no subject is in two folds.
 
-    Args:
-        subjects: One per row; None is a subject of its own.
+    None is a subject of its own.
     """
     names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
     groups = {name: number for number, name in enumerate(dict.fromkeys(names))}

@@ -9,22 +9,24 @@ judged twice. Listing metrics does not import torch: their files import heavy pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu._options import Option
 from atwu.data.render import check_system
-from atwu.evaluation.columns import Column
+from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 
 if TYPE_CHECKING:
+    from atwu.benchmarks.base import Probe
     from atwu.data.schema import Example
-    from atwu.evaluation.generations import Prompt
+    from atwu.evaluation.generations import Decoding, Prompt
     from atwu.evaluation.intervals import AggregateMetric
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
+    from atwu.evaluation.teacher_forced import TokenRow
     from atwu.judge.verdicts import Claim, Pair
 
 
@@ -89,6 +91,10 @@ class Metric:
     """Whether it measures an attack or adversarial questions."""
     needs_reference_models: ClassVar[bool] = False
     """Whether it computes with the weights of the original and the retain-only model."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Sets whose rows it reads teacher-forced; `FORGET_OR_RETAIN` stands for the forget set and every retain set."""
+    asks: ClassVar[bool] = False
+    """Whether it needs the model's answer to each row's own question."""
     runs_on_references: ClassVar[bool] = True
     """Whether it also runs on the reference models (original and retain-only)."""
     settings: ClassVar[tuple[MetricSetting, ...]] = ()
@@ -117,10 +123,12 @@ class Metric:
 
     def read(self) -> None:
         """Run teacher-forced passes. They precede generation, so that bad rows or weights fail early."""
+        for split in self.sets_read:
+            self.session.tokens(split)
 
     def prompts(self) -> Iterable[Prompt]:
         """Return prompts to be answered greedily by the unchanged model."""
-        return ()
+        return self.session.question_prompts if self.asks else ()
 
     def prepare(self) -> None:
         """Do work that is specific to the metric: altered weights, other decoding, further passes."""
@@ -134,9 +142,26 @@ class Metric:
         return ()
 
     def record(self) -> None:
-        """Record the values of every row with `record_column`."""
+        """Record the values of every row, with one of the methods below."""
 
-    def record_column(self, split: str, name: str, values: Sequence[float | None], *, unscored: int = 0) -> None:
+    @property
+    def sets_read(self) -> tuple[str, ...]:
+        """Names of the sets in `reads`."""
+        return tuple(self.session.forget_and_retain_sets) if FORGET_OR_RETAIN in self.reads else self.reads
+
+    def record_tokens(self, **formulas: Callable[[Example, TokenRow], float | None]) -> None:
+        """Record columns that are computed from a row and its teacher-forced outputs, for the sets in `reads`."""
+        for split in self.sets_read:
+            for name, formula in formulas.items():
+                self.record_column(split, name, map(formula, self.session.sets[split], self.session.tokens(split)))
+
+    def record_answers(self, **formulas: Callable[[Example, str], float | None]) -> None:
+        """Record columns that are computed from a row and the answer to its own question, for sets of questions."""
+        for split, rows in self.session.forget_and_retain_sets.items():
+            for name, formula in formulas.items() if any(row.messages for row in rows) else ():
+                self.record_column(split, name, self.session.score_answers(split, formula))
+
+    def record_column(self, split: str, name: str, values: Iterable[float | None], *, unscored: int = 0) -> None:
         """Record one value per row of a set in one of the metric's columns.
 
         Args:
@@ -144,18 +169,14 @@ class Metric:
             unscored: Number of answers without a readable verdict.
 
         Raises:
-            ValueError: No column of the metric has this name.
+            ValueError: No column of the metric has this name on this set.
         """
-        from atwu.evaluation.row_statistics import ColumnValues
-
-        column = next((column for column in self.columns if column.field(name) is not None), None)
-        if column is None:
-            raise ValueError(f"metric {self.name} records {name!r}, but none of its columns has this name.")
-        row_values = tuple(None if value is None else float(value) for value in values)
-        recorded = ColumnValues(
-            row_values, column.direction_on(split), unscored, column.digits, column.shown, column.range
-        )
-        self.session.recorded.setdefault(split, {})[name] = recorded
+        if not any(column.on(split) and column.field(name) is not None for column in self.columns):
+            raise ValueError(f"metric {self.name} records {name!r} on {split!r}, but has no column of this name there.")
+        rows = self.session.rows[split]
+        rows.metrics[name] = tuple(None if value is None else float(value) for value in values)
+        if unscored:
+            rows.unscored[name] = unscored
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
@@ -168,3 +189,25 @@ class Metric:
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
         """Yield one sentence for each caveat about the metric's values."""
         return iter(())
+
+
+class ProbeMetric(Metric):
+    """Base class of metrics of a benchmark's own prompts, of which each kind has its columns."""
+
+    def prompt(self, probe: Probe) -> Prompt:
+        """Return the prompt of a probe."""
+        from atwu.evaluation.generations import Prompt
+
+        return Prompt(probe.messages, prefill=probe.opening)
+
+    def answer_probes(self, kinds: Collection[str], decoding: Decoding, *, label: str) -> list[str | None]:
+        """Return the answer to every probe; None for those of other kinds or where a server gave none."""
+        prompts = [self.prompt(probe) if probe.kind in kinds else None for probe in self.session.benchmark_probes]
+        wanted = [prompt for prompt in prompts if prompt is not None]
+        said = self.session.generate(wanted, label=label, decoding=decoding)
+        return [None if prompt is None else said[prompt] for prompt in prompts]
+
+    def record_kind(self, kind: str, column: str, values: Sequence[float | None]) -> None:
+        """Record the values of one kind of probes, None for others, so that all kinds share resampled subjects."""
+        pairs = zip(self.session.benchmark_probes, values, strict=True)
+        self.record_column(self.needs[0], column, [value if probe.kind == kind else None for probe, value in pairs])

@@ -230,13 +230,10 @@ def find_metric(name: str) -> type[Metric]:
 
 
 def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Column, str] | None:
-    """Return the column that a number of a result belongs to.
+    """Return the metric and column that a number of a result belongs to, and the value of the column's placeholder.
 
-    Args:
-        split: Set of the number, or `overall`; None: any set but `tasks`, where any name is possible.
-
-    Returns:
-        The metric, the column and the value of its placeholder ("" without one); None if no metric records the name.
+    The placeholder is "" for a column without one. None if no metric records the name on this set (None: on any set but
+    `tasks`, where any name is possible).
     """
     found = [
         (metric, column, field)

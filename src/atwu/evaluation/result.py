@@ -83,11 +83,11 @@ class RowValues:
     """ID of every row: a hash of its text, equal in all results."""
     subjects: tuple[str, ...]
     """Cluster of every row: its subject, or its ID if it has no subject."""
-    metrics: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    metrics: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
     """Metric name -> one value per row; None where undefined."""
-    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Name -> generated text per row."""
-    unscored: Mapping[str, Count] = field(default_factory=dict)
+    unscored: dict[str, Count] = field(default_factory=dict)
     """Metric name -> number of answers without a readable verdict."""
 
 

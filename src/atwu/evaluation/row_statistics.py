@@ -14,23 +14,8 @@ from typing import Any
 import numpy as np
 
 from atwu.data.arrays import FloatArray, as_floats
-from atwu.evaluation.columns import Direction
 from atwu.evaluation.intervals import AggregateMetric, Estimate, Resampler, combine
-from atwu.evaluation.result import MetricValue, RowValues
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnValues:
-    """Values of one column on one set, one per row."""
-
-    values: tuple[float | None, ...]
-    direction: Direction
-    unscored: int = 0
-    digits: int = 3
-    shown: bool = True
-    """False for values that only serve as input of other columns."""
-    range: tuple[float | None, float | None] = (None, None)
-    """Smallest and largest possible value, as in `Column`."""
+from atwu.evaluation.result import RowValues
 
 
 @lru_cache(maxsize=32)
@@ -89,35 +74,13 @@ class ModelComparison:
     tasks: Mapping[str, float] = field(default_factory=dict)
     """Values of the evaluated model on lm-evaluation-harness tasks."""
 
+    @staticmethod
+    def joint(formula: Any, *parts: tuple[RowMetrics, str, str]) -> tuple[Estimate, int]:
+        """Apply a formula to the means of (model, set, column) over the rows on which all have a value.
 
-def task_values(found: Mapping[str, MetricValue]) -> dict[str, float]:
-    """Return the tasks that have a value."""
-    return {name: score.value for name, score in found.items() if score.value is not None}
-
-
-def metric_values_by_set(
-    numbers: RowMetrics, recorded: Mapping[str, Mapping[str, ColumnValues]]
-) -> dict[str, dict[str, MetricValue]]:
-    """Return mean, standard deviation and interval of each shown metric, by set and name."""
-    shown: dict[str, dict[str, MetricValue]] = {}
-    for split, metrics in recorded.items():
-        for name, kept in metrics.items():
-            if not kept.shown:
-                continue
-            values = as_floats(kept.values)
-            known = values[np.isfinite(values)]
-            draws = numbers.resampler_of(split)
-            low, high = draws.mean(values).interval(kept.range) or (None, None)
-            shown.setdefault(split, {})[name] = MetricValue(
-                value=float(known.mean()) if known.size else None,
-                n=int(known.size),
-                direction=kept.direction,
-                std=float(known.std()) if known.size else None,
-                low=low,
-                high=high,
-                clusters=draws.clusters,
-                skipped=len(values) - int(known.size),
-                unscored=kept.unscored,
-                digits=kept.digits,
-            )
-    return shown
+        Returns:
+            The value, and the number of these rows.
+        """
+        every = np.sum([side.values(split, name) for side, split, name in parts], axis=0)  # NaN unless all have one
+        means = (side.mean(split, name, where=every) for side, split, name in parts)
+        return combine(formula, *means), int(np.isfinite(every).sum())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.base import Probes
+from atwu.benchmarks.base import Probe, Probes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
@@ -18,8 +18,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.questions import question_prompt
-from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.row_statistics import ColumnValues
+from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import AuxiliaryLogps, AuxiliaryModels
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
@@ -66,15 +65,13 @@ class Session:
     progress: bool
     """Whether to show progress bars."""
     warnings: list[str] = field(default_factory=list)
-    recorded: dict[str, dict[str, ColumnValues]] = field(default_factory=dict)
-    """Set -> column -> row values."""
-    texts: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Set -> name -> generated text per row."""
-    extra: dict[str, dict[str, MetricValue]] = field(default_factory=dict)
-    """Set -> values that have no row values."""
+    task_values: dict[str, MetricValue] = field(default_factory=dict)
+    """Values of lm-evaluation-harness tasks, which have no row values."""
     generated_tokens: int = 0
 
     def __post_init__(self) -> None:
+        self.rows = {split: _no_values(rows) for split, rows in self.sets.items()}
+        """Set -> what the metrics recorded."""
         self._encoded: dict[str, Sequence[EncodedRow]] = {}
         self._tokens: dict[str, list[TokenRow]] = {}
         self._answers: dict[Prompt, str | None] = {}
@@ -96,7 +93,7 @@ class Session:
         return [self.answer(question_prompt(row)) if row.messages else None for row in self.sets[split]]
 
     @property
-    def benchmark_probes(self) -> Sequence[Any]:
+    def benchmark_probes(self) -> Sequence[Probe]:
         """The probes of the benchmark (`atwu.benchmarks.base`)."""
         assert self.probes is not None
         return self.probes.probes
@@ -223,3 +220,8 @@ class Session:
     def preference(self, pair: Pair | None) -> Preference:
         """Return the ratings of a pair of answers; none without an answer."""
         return Preference(None, None) if pair is None else self._preferences[pair]
+
+
+def _no_values(rows: Sequence[Example]) -> RowValues:
+    ids = tuple(map(row_id, rows))
+    return RowValues(ids, tuple(row.subject or name for row, name in zip(rows, ids, strict=True)))

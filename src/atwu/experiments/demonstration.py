@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.people.people_rows import people
-from atwu.benchmarks.subsample import evenly_spaced
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting

@@ -25,8 +25,8 @@ from atwu._file_reading import read_json
 from atwu._files import file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu._renamed import rename_keys
+from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import JOIN
-from atwu.benchmarks.subsample import evenly_spaced
 from atwu.evaluation.columns import HOLDOUT
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore

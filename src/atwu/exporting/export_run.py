@@ -62,7 +62,6 @@ class Exported:
         return self.verdict.outcome in GOOD
 
     def summary(self) -> str:
-        """Return the verdict as plain text."""
         return self.verdict.text()
 
 
@@ -94,9 +93,6 @@ def export(
         gguf_type: GGUF type of the weight matrices.
         llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
-        loading: how the run is loaded.
-        device: device for measurements.
-        overwrite: replace an earlier export.
         say: receives one line of plain text per stage.
 
     Raises:
@@ -204,7 +200,6 @@ def export(
 def _rows(
     source: Source, forget: str | None, retain: str | None, holdout: str, say: Say
 ) -> dict[str, Sequence[Example]]:
-    """Return the sets to measure, as given or from the run."""
     sets: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
     try:
         sets[RETAIN] = source.rows(RETAIN, retain)
@@ -218,7 +213,6 @@ def _rows(
 
 
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
-    """Check that the output is free and large enough."""
     if folder.exists():
         if not (folder / EXPORT_NAME).is_file():
             raise FileExistsError(f"{folder} exists and is not an export of atwu; choose another output.")
@@ -271,7 +265,6 @@ def _check_config(one: Any, other: Any) -> None:
 
 
 def _next_commands(model: Path, source: Source, form: str, forget: str | None) -> tuple[str, ...]:
-    """Return the commands to run next."""
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (

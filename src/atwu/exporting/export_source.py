@@ -40,7 +40,6 @@ class Source:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Settings of the run."""
         found: Mapping[str, Any] = self.record.get("config", {})
         return found
 

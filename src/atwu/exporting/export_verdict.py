@@ -69,7 +69,6 @@ def judge_export(
     Args:
         after: the exported model, measured on the same rows.
         limits: metric -> limit on forget rows (`run_limits`).
-        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
     """
     change = paired_differences(after, before)
     recovered: list[str] = []
@@ -100,7 +99,6 @@ def judge_export(
 
 
 def _outcome(recovered: list[str], small: list[str], insignificant: list[str], *, damaged: bool) -> tuple[str, str]:
-    """Return outcome and reason."""
     if recovered:
         return BACK, f"After export, {_listed(recovered)}."
     if damaged:

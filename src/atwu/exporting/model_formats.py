@@ -50,8 +50,6 @@ def check_format(
     """Check that a model can be exported, as far as possible without weights; a GGUF file must tokenize the rows alike.
 
     Args:
-        form: one of `EXPORT_FORMATS`.
-        kind: GGUF type of the weight matrices.
         llama_cpp: checkout of llama.cpp that writes the GGUF file; None for the built-in writer.
     """
     if form == "adapter" and not is_adapter(str(source.path)):

@@ -47,7 +47,6 @@ class Range:
         return self.clip(low * (high / low) ** share if self.log else low + (high - low) * share)
 
     def clip(self, value: float) -> float:
-        """Return the closest number inside the range."""
         inside = min(max(value, self.low), self.high)
         return round(inside) if self.integer else float(inside)
 
@@ -57,15 +56,12 @@ class ComponentOption(Option):
     """One option of a component, as used by configuration, command line, search, `atwu methods` and model card."""
 
     symbol: str = ""
-    """Symbol in formulas."""
     search: Range | None = None
-    """Search range; None if it is not searched."""
     number: bool = False
     """True for a hyperparameter of the formula, False for a setting of the procedure."""
     strict: bool = False
     """Whether setting it is an error if no component of the method uses it; other settings are then ignored."""
     learned: bool = False
-    """Whether it only has an effect with learned weights."""
 
 
 def number(
@@ -82,8 +78,6 @@ def number(
     Args:
         default: value unless the method or the user sets another.
         help: its effect, in one sentence.
-        symbol: symbol in formulas.
-        search: search range; None if it is not searched.
         positive: whether 0 is rejected.
         learned: whether it only has an effect with learned weights.
     """
@@ -105,8 +99,6 @@ def setting(
     Args:
         default: value unless the configuration or the user sets another.
         help: what it controls, in one sentence.
-        choices: allowed values.
-        search: search range of a number.
         least: smallest allowed number.
         strict: raise an error, instead of ignoring it, if no component of the method uses it.
     """
@@ -166,11 +158,7 @@ class Component:
         """Raise an error before anything is loaded if the component cannot work in this environment."""
 
     def reads_layer(self, layers: int) -> int | None:
-        """Return the index of the decoder layer whose output this component reads, or None.
-
-        Args:
-            layers: number of decoder layers of the model.
-        """
+        """Return the index of the decoder layer whose output this component reads, or None."""
         return None
 
 
@@ -223,12 +211,7 @@ class Loss(Component):
     """Whether `from_distributions` takes logits instead of log-probabilities."""
 
     def reference_specs(self, rows: RowsName, layers: int) -> dict[str, ReferenceSpec]:
-        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`.
-
-        Args:
-            rows: the set of rows that the loss reads.
-            layers: number of decoder layers of the model.
-        """
+        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`."""
         logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
         layer = self.reads_layer(layers) if "reference_activations" in self.needs else None
         if not (logps or states) and layer is None:
@@ -297,11 +280,7 @@ class ForgetLoss(Loss):
         return out.distance
 
     def trained_layers(self, layers: int) -> tuple[int, ...] | None:
-        """Return the decoder layers whose MLP output matrices are trained; None trains all weights.
-
-        Args:
-            layers: number of decoder layers of the model.
-        """
+        """Return the decoder layers whose MLP output matrices are trained; None trains all weights."""
         return None
 
 

@@ -96,7 +96,6 @@ class PrecomputeContext:
 
     @property
     def answers(self) -> Iterator[str]:
-        """Texts of the forget answers."""
         return (row.answer for row in self.forget_text or ())
 
 

@@ -15,7 +15,7 @@ import importlib.metadata
 import inspect
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from atwu.methods.component import (
     Component,
@@ -37,11 +37,6 @@ from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from atwu.methods.component_inputs import LossTerms, WeightingContext
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +104,12 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "none": None,
 }
 
+_PLAIN: dict[ComponentKind, tuple[dict[str, Any], type[Component], str, tuple[str, ...]]] = {
+    "weighting": (WEIGHTINGS, Weighting, "weights", ("logps", "mask")),
+    "forget loss": (FORGET_LOSSES, ForgetLoss, "values", ("logps", "mask", "weights", "ref_logps")),
+}
+"""Kind -> its table, base class, method that a plain function replaces, and arguments that the function may take."""
+
 PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
     "kl": divergence.PreserveKL,
     "nll": likelihood.PreserveNLL,
@@ -142,26 +143,18 @@ def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any
     Raises:
         ValueError: the name is taken or invalid, or an option has another type in another component.
     """
-    made = weighting if isinstance(weighting, type) else _weighting_of(weighting)
+    made = weighting if isinstance(weighting, type) else _from_function("weighting", weighting)
     _add("weighting", name, made, WEIGHTINGS, Weighting)
 
 
 def register_forget_loss(name: str, loss: type[ForgetLoss] | Callable[..., Any]) -> None:
-    """Add a forget loss: a subclass of `ForgetLoss`, or a plain function.
-
-    Raises:
-        ValueError: the name is taken or invalid, or an option has another type in another component.
-    """
-    made = loss if isinstance(loss, type) else _forget_loss_of(loss)
+    """Add a forget loss: a subclass of `ForgetLoss`, or a plain function."""
+    made = loss if isinstance(loss, type) else _from_function("forget loss", loss)
     _add("forget loss", name, made, FORGET_LOSSES, ForgetLoss)
 
 
 def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
-    """Add a retain loss.
-
-    Raises:
-        ValueError: the name is taken or invalid, or an option has another type in another component.
-    """
+    """Add a retain loss."""
     _add("retain loss", name, loss, RETAIN_LOSSES, RetainLoss)
 
 
@@ -211,10 +204,7 @@ def named_component(kind: ComponentKind, component: str | Callable[..., Any]) ->
     if isinstance(component, str):
         return component
     name = _function_name(component)
-    if kind == "weighting":
-        WEIGHTINGS[name] = _weighting_of(component)
-    else:
-        FORGET_LOSSES[name] = _forget_loss_of(component)
+    _PLAIN[kind][0][name] = _from_function(kind, component)
     return name
 
 
@@ -239,34 +229,28 @@ def _function_name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}#{digest}"
 
 
-def _weighting_of(function: Callable[..., Any]) -> type[Weighting]:
-    """Return a weighting class that calls a function of `logps` and `mask`."""
-    inputs, numbers = _arguments(function, ("logps", "mask"))
+def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
+    """Return a component class that calls a function; a forget loss is averaged over tokens."""
+    _, base, method, allowed = _PLAIN[kind]
+    inputs, numbers = _arguments(function, allowed)
 
-    def weights(self: Any, context: WeightingContext) -> Tensor:
-        arguments = {name: getattr(context, name) for name in inputs}
-        found: Tensor = function(**arguments, **{name: getattr(self, name) for name in numbers})
-        return found
+    def compute(self: Any, given: Any, weights: Any = None) -> Any:
+        arguments = {name: weights if name == "weights" else getattr(given, name) for name in inputs}
+        return function(**arguments, **{name: getattr(self, name) for name in numbers})
 
-    return type(function.__name__, (Weighting,), _class_body(function, numbers) | {"weights": weights})
-
-
-def _forget_loss_of(function: Callable[..., Any]) -> type[ForgetLoss]:
-    """Return a forget loss class, averaged over tokens, that calls a function of `logps`, `mask`, `weights`, `ref_logps`."""
-    inputs, numbers = _arguments(function, ("logps", "mask", "weights", "ref_logps"))
-
-    def values(self: Any, terms: LossTerms, weights: Tensor) -> Tensor:
-        arguments = {name: weights if name == "weights" else getattr(terms, name) for name in inputs}
-        found: Tensor = function(**arguments, **{name: getattr(self, name) for name in numbers})
-        return found
-
-    needs = ("reference_logps",) if "ref_logps" in inputs else ()
-    body = _class_body(function, numbers) | {"values": values, "needs": needs}
-    return type(function.__name__, (ForgetLoss,), body)
+    body = {
+        name: number(default, help=f"hyperparameter of {function.__name__}") for name, default in numbers.items()
+    } | {
+        "__annotations__": dict.fromkeys(numbers, "float"),
+        "__module__": function.__module__,
+        "formula": (inspect.getdoc(function) or function.__name__).splitlines()[0],
+        "needs": ("reference_logps",) if "ref_logps" in inputs else (),
+        method: compute,
+    }
+    return type(function.__name__, (base,), body)
 
 
 def _arguments(function: Callable[..., Any], allowed: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
-    """Return the inputs of a function and its hyperparameters with their defaults."""
     inputs, numbers = [], {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and isinstance(parameter.default, int | float):
@@ -279,10 +263,3 @@ def _arguments(function: Callable[..., Any], allowed: tuple[str, ...]) -> tuple[
                 "with a default, which become hyperparameters."
             )
     return inputs, numbers
-
-
-def _class_body(function: Callable[..., Any], numbers: dict[str, float]) -> dict[str, Any]:
-    formula = (inspect.getdoc(function) or function.__name__).splitlines()[0]
-    fields = {name: number(default, help=f"hyperparameter of {function.__name__}") for name, default in numbers.items()}
-    annotations = dict.fromkeys(numbers, "float")
-    return {"__annotations__": annotations, "__module__": function.__module__, "formula": formula, **fields}

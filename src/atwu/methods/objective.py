@@ -55,7 +55,6 @@ class UnlearningLoss:
     token_weights: Tensor
     """Weight of each forget token, without gradient; 0 outside the loss mask."""
     terms: LossTerms
-    """Inputs of the forget loss."""
     factor: Tensor | None
     """Weights combined with the learned scores, one per token; None unless two weightings are combined and one is learned."""
     outputs: TokenOutputs
@@ -85,14 +84,10 @@ def micro_batch_loss(
     """Compute the loss of one micro-batch.
 
     Args:
-        model: the causal language model being unlearned.
         batches: token batches `forget`, `retain`, `alternate` and `retain_alternate`; only those that the recipe needs. Other
             keys are ignored.
-        recipe: the resolved method.
         scorer: for learned weights; None gives every token the score 1/2.
-        inputs: inputs besides the rows.
         batch_counts: counts of the larger batch that this micro-batch belongs to; by default its own counts.
-        layout: see `forward_tokens`.
 
     Raises:
         ValueError: a batch or another input that the recipe needs is missing.
@@ -178,11 +173,7 @@ def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
 
 
 def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:
-    """Return the batches that a recipe needs, by name.
-
-    Raises:
-        ValueError: a batch is missing or malformed.
-    """
+    """Return the batches that a recipe needs, by name."""
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
@@ -224,11 +215,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
 def _weights(
     recipe: Recipe, out: TokenOutputs, forget: TokenBatch, scorer: TokenScorer | None, inputs: LossInputs
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute the weights of the forget tokens, (batch, length - 1), and the factor on learned scores.
-
-    Raises:
-        ValueError: an input of the weighting is missing, or a shape does not match.
-    """
+    """Compute the weights of the forget tokens, (batch, length - 1), and the factor on learned scores."""
     fixed = inputs.fixed_weights
     if inputs.token_weights is not None:
         shape = forget.labels.shape
@@ -346,11 +333,7 @@ def unlearning_loss(
 
 
 def _behind(prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
-    """Return the forget answers behind a prompt.
-
-    Raises:
-        ValueError: they are missing, or their counted tokens are others.
-    """
+    """Return the forget answers behind a prompt."""
     if prompted is None:
         raise ValueError("the teacher of this method reads a prompt; pass its forget rows as prompted.")
     batch = TokenBatch.of(prompted, name="prompted")

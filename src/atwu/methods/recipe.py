@@ -82,7 +82,6 @@ class Recipe:
     replacement: str = "none"
     replacement_component: ReplacementLoss | None = None
     user_options: frozenset[str] = frozenset()
-    """Options that the user set."""
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -102,7 +101,6 @@ class Recipe:
 
     @property
     def values(self) -> dict[str, float]:
-        """Hyperparameters of the method by name."""
         return {name: self._value(name) for name, option in self.options.items() if option.number}
 
     @property
@@ -190,9 +188,6 @@ class Recipe:
     def layer(self, layers: int) -> int | None:
         """Return the index of the decoder layer whose output is used, or None.
 
-        Args:
-            layers: number of decoder layers of the model.
-
         Raises:
             ValueError: the user set a layer that the model does not have.
         """
@@ -210,11 +205,7 @@ class Recipe:
         return self.layer(1 << 30) is not None
 
     def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
-        """Return which quantities of the original model the losses need in every step, by set of rows.
-
-        Args:
-            layers: number of decoder layers of the model.
-        """
+        """Return which quantities of the original model the losses need in every step, by set of rows."""
         specs = self.forget_component.reference_specs("forget", layers)
         if self.preserve_component is not None:
             kept = self.preserve_component.reference_specs("forget", layers)
@@ -250,10 +241,6 @@ def recipe(
         method: a name from `METHODS`; the other arguments replace its components and values.
         weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of ranks within the row); or a
             function (`atwu.methods.component_registry`).
-        forget_loss: a name from `FORGET_LOSSES`, or a function.
-        retain_loss: a name from `RETAIN_LOSSES`.
-        preserve: a name from `PRESERVE_LOSSES`; default none.
-        replacement: a name from `REPLACEMENT_LOSSES`; default none.
         configuration: a name from `CONFIGURATIONS`, which sets options that are not given.
         options: hyperparameters and settings of the components by name; None means not given.
 
@@ -365,7 +352,6 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOpt
 
 
 def _make(component: type[P], values: Mapping[str, Any]) -> P:
-    """Instantiate a component."""
     own = options_of_component(component)
     return component(**{option.name: option.value(values.get(option.name, option.default)) for option in own})
 

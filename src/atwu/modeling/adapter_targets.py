@@ -46,7 +46,6 @@ class Weight:
 
     @property
     def parameter_name(self) -> str:
-        """Full name of the parameter in the model."""
         return self.name if self.name.endswith(f".{self.parameter}") else f"{self.name}.{self.parameter}"
 
     @property
@@ -73,9 +72,7 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     """Select the weights to adapt.
 
     Args:
-        model: model without adapters.
         targets: suffixes of names; None for all linear layers and experts of the decoder except routers.
-        layers: restrict to these decoder layers.
     """
     every = adaptable_weights(model)
     ineffective = _ineffective(model, every)

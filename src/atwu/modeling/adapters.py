@@ -42,7 +42,7 @@ class Lora:
     """Restrict to these decoder layers, counted from 0."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.r, bool) or not isinstance(self.r, int) or self.r < 1:
+        if self.r < 1:
             raise ValueError(f"the LoRA rank r must be a whole number >= 1, got {self.r!r}.")
         if self.alpha is None:
             object.__setattr__(self, "alpha", 2.0 * self.r)
@@ -50,15 +50,8 @@ class Lora:
             raise ValueError(f"the LoRA alpha must be a finite number > 0, got {self.alpha}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"the LoRA dropout must be at least 0 and below 1, got {self.dropout}.")
-        for name, example in (("targets", "('q_proj', 'v_proj')"), ("layers", "(0, 1)")):
-            if (value := getattr(self, name)) is not None:
-                if isinstance(value, str) or not value:
-                    raise ValueError(
-                        f"LoRA {name} must be None or a non-empty sequence such as {example}, got {value!r}."
-                    )
-                object.__setattr__(self, name, tuple(value))
-        if self.layers is not None and any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in self.layers):
-            raise ValueError(f"LoRA layers must be whole numbers >= 0, got {self.layers}.")
+        if self.targets == () or self.layers == ():
+            raise ValueError("LoRA targets and layers must be None or not empty.")
 
 
 def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = None) -> PeftModel:

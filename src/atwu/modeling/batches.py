@@ -143,13 +143,7 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
 
 
 def _in_common(ids: Tensor, first: Tensor, shortest: int) -> int:
-    """Return the length of the common prefix that is computed once.
-
-    Args:
-        ids: token ids of all rows, concatenated.
-        first: start of each row.
-        shortest: length of the shortest row.
-    """
+    """Return the length of the common prefix that is computed once."""
     if first.shape[0] == 1 or shortest <= SHARED_LEAST:
         return 0
     beginnings = ids[first[:, None] + torch.arange(shortest - 1, device=ids.device)]

@@ -119,10 +119,7 @@ def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block
     """Compute log-probability and distance at every token, differentiable in hidden states and output layer.
 
     Args:
-        hidden: states that predict the tokens, shape (tokens, hidden).
-        head: the current output layer.
         comparisons: distances to compute, over the same tokens.
-        block_elements: maximum number of logits per block; default by device type.
 
     Returns:
         Shape (tokens, 3): log-probability of the target, distance and slope (0 without one); float32 or better.

@@ -29,17 +29,13 @@ class Footprint:
     """Memory of a model, and of the activations that one forward pass stores, in bytes."""
 
     parameters: int
-    """Number of parameters."""
     trained_parameters: int
-    """Number of parameters with gradients."""
     weights: int
-    """Bytes of all weights."""
     trained: int
     """Bytes of the weights with gradients."""
     layers_only: int
     """Bytes of the frozen linear layers in the decoder, which can be quantized."""
     embedding: int
-    """Bytes of the output layer."""
     tied: bool
     """Whether the output layer shares its weights with the input embeddings."""
     kept: int
@@ -120,7 +116,6 @@ def footprint(
 
 
 def _rows(model: nn.Module, lengths: RowLengths, kind: str) -> dict[str, Any]:
-    """Return the inputs of a forward pass over rows of these lengths."""
     lengths = RowLengths(tuple(sorted(lengths.rows, reverse=True)), lengths.shared)
     if not can_pack(model):
         return {"input_ids": torch.zeros(len(lengths.rows), lengths.rows[0], dtype=torch.long)}

@@ -47,7 +47,6 @@ _FINE = ("F32", "F16", "BF16", "Q8_0")
 @dataclass(frozen=True, slots=True)
 class _Stored:
     name: str
-    """Name in GGUF."""
     own: str
     """Name in transformers."""
     weight: Tensor
@@ -84,8 +83,6 @@ def write_gguf(
     back and compared.
 
     Args:
-        model: plain Llama model (`check_gguf`).
-        tokenizer: its BPE tokenizer.
         kind: one of `GGUF_TYPES`, for matrices; rows whose length is no multiple of 32 are stored as F16, vectors as F32.
     """
     import gguf
@@ -241,7 +238,6 @@ def _space_prefix(rules: Mapping[str, Any]) -> bool:
 
 
 def _steps(rule: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
-    """Return the steps of a normalizer or pre-tokenizer."""
     if rule is None:
         return []
     steps: list[Mapping[str, Any]] = rule[inner] if rule["type"] == "Sequence" else [rule]

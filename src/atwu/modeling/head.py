@@ -91,11 +91,8 @@ def target_logps(
 
     Args:
         hidden: states that predict the targets, shape (tokens, hidden).
-        targets: token ids, shape (tokens,).
-        predictions: also return the greedy token.
         entropy_temperature: also return the entropy at this temperature > 0.
         variance: also return the variance of the log-probability at that temperature (minus its mean is the entropy).
-        block_elements: maximum number of logits per block.
     """
     if variance and entropy_temperature is None:
         raise ValueError("variance needs entropy_temperature, the temperature of its distribution.")

@@ -121,8 +121,6 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
     """Append the output of decoder layer `layer` (from 0), flattened to (slots, hidden), to a list in forward passes.
 
     Args:
-        model: the causal model without wrappers.
-        into: receives one tensor with gradient per forward pass.
         stop: let later layers return their input unchanged, since their output is not needed.
     """
     layers = decoder_layers(model)

@@ -55,9 +55,6 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     """Check that a local model or adapter folder is complete; a name that cannot be a path is treated as a Hub name.
 
     Short names and GGUF files are converted into the cache here.
-
-    Args:
-        base: base model of an adapter folder, instead of the recorded one.
     """
     if not name:
         raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
@@ -108,11 +105,7 @@ def is_adapter(name: str) -> bool:
 
 
 def base_of(name: str, *, base: str | None = None) -> str:
-    """Return the folder or Hub name to load for a name; for an adapter folder, that of its base model.
-
-    Args:
-        base: base model of an adapter folder, instead of the recorded one.
-    """
+    """Return the folder or Hub name to load for a name; for an adapter folder, that of its base model."""
     if not is_adapter(name):
         return model_source(name)
     if base is not None:

@@ -16,7 +16,7 @@ from torch import nn
 
 from atwu._file_reading import read_object
 from atwu.errors import ModelFileError
-from atwu.modeling.model_files import CONFIG, TOKENIZER, explain_damage
+from atwu.modeling.model_files import CONFIG, TOKENIZER
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,6 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
     Args:
         report: loading report of transformers (`output_loading_info`). Tensors that a model class declares as ignorable, such
             as rotary buffers, are not in it.
-        source: name of the checkpoint in errors.
     """
     if wrong := sorted(report.get("mismatched_keys") or ()):
         name, found, expected = wrong[0]
@@ -95,9 +94,6 @@ def check_spaces(tokenizer: Any, source: str) -> None:
     """Check that a tokenizer returns a text with its space, which a tokenizer.json with a part missing does not.
 
     A vocabulary without these letters is not checked.
-
-    Raises:
-        ModelFileError: the text or its space is lost.
     """
     first, second, both = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in ("a", "b", "a b"))
     if not first or not second or tokenizer.unk_token_id in (*first, *second):
@@ -108,15 +104,4 @@ def check_spaces(tokenizer: Any, source: str) -> None:
         raise ModelFileError(
             f"{source}: {TOKENIZER} does not return spaces: 'a b' is encoded as {tokenizer.convert_ids_to_tokens(both)} and "
             f"decoded as {found!r}; restore its normalizer, pre_tokenizer and decoder."
-        )
-
-
-def check_output(model: Any, source: str) -> None:
-    """Check that a model computes numbers: settings of its config.json may make them NaN."""
-    with torch.no_grad(), explain_damage(source, "config.json"):
-        logits = model(input_ids=torch.tensor([[0, 1]], device=model.device)).logits  # the first has rotary angle 0
-    if logits.isnan().any():
-        raise ModelFileError(
-            f"{source}: the model's logits are NaN, although its weights are not; restore config.json (rope_parameters, "
-            "epsilon of the norms)."
         )

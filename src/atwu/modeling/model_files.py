@@ -38,12 +38,7 @@ _LONGEST = 300
 
 @contextlib.contextmanager
 def explain_damage(source: str | Path, file: str) -> Iterator[None]:
-    """Turn any error of a library that reads a folder into one that names the file.
-
-    Args:
-        source: folder or Hub name.
-        file: the file that is read.
-    """
+    """Turn any error of a library that reads a folder into one that names the file."""
     import torch
     from safetensors import SafetensorError
 
@@ -116,7 +111,6 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a small safetensors file."""
     from safetensors.torch import load_file
 
     with explain_damage(path.parent, path.name):

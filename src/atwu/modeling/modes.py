@@ -23,7 +23,6 @@ def restored_modes(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Set evaluation mode within a context."""
     with restored_modes(model):
         model.eval()
         yield

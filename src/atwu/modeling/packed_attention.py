@@ -115,7 +115,6 @@ def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor
 
 
 def register() -> None:
-    """Register the attention function with transformers (idempotent)."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 

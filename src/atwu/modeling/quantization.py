@@ -102,10 +102,6 @@ def relative_change(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> f
     """Compute the relative change of all matrices of a model, `|after - before| / |before|`.
 
     Vectors are ignored: no format quantizes them, and the large weights of norms would dominate.
-
-    Args:
-        before: a plain model.
-        after: all weights, with the same names and shapes.
     """
     known = dict(before.named_parameters())
     difference = size = 0.0

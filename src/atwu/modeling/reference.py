@@ -47,7 +47,6 @@ class ReferenceSpec:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is needed."""
         return not (self.logps or self.states or self.layer is not None)
 
 
@@ -67,7 +66,6 @@ class Reference:
     """(tokens, hidden)"""
 
     def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        """Return the distributions of the original model for one set of rows."""
         teacher = self.forget if rows == "forget" else self.retain
         if teacher is None:
             raise ValueError("the method needs the reference of the original model, which is missing.")
@@ -79,7 +77,6 @@ class TokenTable:
 
     Args:
         values: values of all rows, concatenated, shape (tokens, ...).
-        lengths: counted tokens of each row.
     """
 
     def __init__(self, values: Tensor, lengths: Sequence[int]) -> None:
@@ -160,9 +157,6 @@ def compute_reference(
 
     Args:
         model: the original model; its train/eval mode is restored.
-        batch_tokens: tokens per forward pass, without padding.
-        autocast: autocast context of the training steps.
-        progress: label of a progress bar, or None for none.
 
     Returns:
         `logps` (tokens,), `states` and `layer` (tokens, hidden) as requested, on the CPU, rows in the given order.

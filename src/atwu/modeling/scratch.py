@@ -52,7 +52,6 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
     """Train a byte-level BPE tokenizer on `texts`, deterministically.
 
     Args:
-        texts: corpus, read once.
         vocab_size: maximum size, at least 259; a small corpus may give fewer tokens, see `len(tokenizer)`.
     """
     if vocab_size < MIN_VOCAB_SIZE:

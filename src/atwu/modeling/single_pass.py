@@ -49,7 +49,6 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def attention_of(inner: nn.Module) -> str | None:
-    """Return the name of the attention function of a model."""
     return getattr(getattr(inner, "config", None), "_attn_implementation", None)
 
 
@@ -87,7 +86,6 @@ class ForwardOutput:
 def run_pass(
     model: nn.Module, arranged: Layout, fast_paths: FastPathSupport, spec: ForwardSpec | None = None
 ) -> ForwardOutput:
-    """Run the model once."""
     spec = spec or ForwardSpec()
     inner = unwrap(model)
     inputs: dict[str, Any] = {"input_ids": arranged.input_ids}
@@ -137,7 +135,6 @@ def run_pass(
 
 
 def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, spec: ForwardSpec) -> ForwardOutput:
-    """Compute all outputs from the final hidden states."""
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
     chosen = states[predicting]
     if spec.stop:
@@ -172,7 +169,6 @@ def _targets(states: Tensor, head: OutputHead, targets: Tensor, spec: ForwardSpe
 
 
 def _concatenated(output: ForwardOutput) -> Tensor:
-    """Concatenate all differentiable outputs."""
     return output.head.logps if output.distances is None else torch.cat([output.head.logps, output.distances])
 
 

@@ -159,7 +159,7 @@ def _threshold_report(
     set_before_training = recorded.sha256 == given.sha256
     statement = f"Set before training: recorded at {when}."
     if not set_before_training:
-        earlier = parse_thresholds(recorded.text, name=recorded.name, any_version=True).thresholds
+        earlier = parse_thresholds(recorded.text, name=recorded.name).thresholds
         old, new = ({limit.name: str(limit) for limit in limits} for limits in (earlier, given.thresholds))
         changed = [
             f"{each}: {old.get(each, 'no limit')} before, {new.get(each, 'no limit')} now"

@@ -71,9 +71,7 @@ class EvidenceSession:
         self.request = self.folder.request()
         recorded = self.request.thresholds
         self.given = (
-            parse_thresholds(recorded.text, name=recorded.name, any_version=True)
-            if thresholds is None
-            else read_thresholds(thresholds)
+            parse_thresholds(recorded.text, name=recorded.name) if thresholds is None else read_thresholds(thresholds)
         )
         values = self.given.config.values
         self._settings = {name: value for name, value in values.items() if name not in OF_THE_RUN}

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 
 from atwu._file_reading import read_json, type_adapter, validated
-from atwu._renamed import upgrade
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
@@ -60,11 +59,8 @@ class TrainingHistory:
 
 
 def read_history(file: Path) -> TrainingHistory:
-    """Read the training history of a run, also of an earlier version; an increase that is not a number is NaN."""
-    record = read_json(file)
-    if isinstance(record, dict):
-        record = upgrade({"schema": "atwu.history/1"} | record)
-    history: TrainingHistory = validated(record, type_adapter(TrainingHistory), what=str(file))
+    """Read the training history of a run; an increase that is not a number is NaN."""
+    history: TrainingHistory = validated(read_json(file), type_adapter(TrainingHistory), what=str(file))
     known = history.retain_loss_increase is not None
     return history if known else dataclasses.replace(history, retain_loss_increase=math.nan)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from atwu.benchmarks.subsample import evenly_spaced
+from atwu.benchmarks.base import evenly_spaced
 from atwu.data.general_rows import common_questions, general_questions, general_text
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Message

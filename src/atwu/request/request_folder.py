@@ -16,7 +16,6 @@ from pydantic import ConfigDict, Field
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu._renamed import current_set
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
@@ -28,7 +27,7 @@ from atwu.training.run_folder import REQUEST_FOLDER
 REQUEST_SCHEMA: Final = "atwu.request/2"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
-HISTORY_NAME, OLD_HISTORY_NAME = "history.json", "course.json"
+HISTORY_NAME = "history.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,8 @@ class RequestFolder:
 
     @property
     def history(self) -> Path:
-        """The training history, written when training ends; earlier versions gave it another name."""
-        old = self.path / OLD_HISTORY_NAME
-        return old if old.is_file() else self.path / HISTORY_NAME
+        """The training history, written when training ends."""
+        return self.path / HISTORY_NAME
 
     def begin(
         self,
@@ -137,7 +135,7 @@ class RequestFolder:
 
     def result(self, name: str) -> EvalResult:
         """Read the measurements `before` or `after`; raises FileNotFoundError or ValueError."""
-        return with_current_sets(read_result(self.path / f"{name}.json"))
+        return read_result(self.path / f"{name}.json")
 
     def rows(self, name: str) -> Sequence[Example] | None:
         """Read the rows `general`, `neighbours` or `retain`; None if there are none."""
@@ -154,14 +152,6 @@ def without_texts(result: EvalResult) -> EvalResult:
         for split, values in result.rows.items()
     }
     return dataclasses.replace(result, rows=rows)
-
-
-def with_current_sets(result: EvalResult) -> EvalResult:
-    """Return a result with today's names of the sets of a request."""
-    sets = {current_set(split): values for split, values in result.sets.items()}
-    return dataclasses.replace(
-        result, sets=sets, rows={current_set(split): rows for split, rows in result.rows.items()}
-    )
 
 
 def _numbered(values: RowValues) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET

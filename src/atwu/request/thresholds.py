@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from atwu._file_reading import file_text, parse_yaml
 from atwu._names import did_you_mean
-from atwu._renamed import current_names
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
@@ -146,18 +145,17 @@ def read_thresholds(path: str | Path | None) -> Thresholds:
     return parse_thresholds(file_text(file), name=file.name)
 
 
-def parse_thresholds(text: str, *, name: str, any_version: bool = False) -> Thresholds:
+def parse_thresholds(text: str, *, name: str) -> Thresholds:
     """Parse the text of a thresholds file.
 
     Args:
         text: the YAML.
         name: name of the file, also in errors.
-        any_version: accept names of sets and metrics of earlier versions.
 
     Raises:
         ValueError: the file is invalid.
     """
-    found = parse_yaml(current_names(text) if any_version else text, what=name)
+    found = parse_yaml(text, what=name)
     if not isinstance(found, dict) or not isinstance(found.get("thresholds"), dict) or not found["thresholds"]:
         raise ValueError(
             f"{name}: expected 'thresholds:' followed by lines such as 'forget.key_token_recall: at most 0.1'."

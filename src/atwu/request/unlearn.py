@@ -15,8 +15,8 @@ from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_upgraded_json
 from atwu._manifest import RECORD_NAME
 from atwu._program import program
-from atwu.benchmarks.sources import LoadedRows, load_rows, with_columns
-from atwu.benchmarks.subsample import evenly_spaced
+from atwu.benchmarks.base import LoadedRows, evenly_spaced
+from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
 from atwu.data.question_forms import read_forms
 from atwu.data.row_parsing import fingerprint, write_rows

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._program import program
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult

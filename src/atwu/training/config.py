@@ -59,7 +59,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             option.value(getattr(self, option.name), strict=True)
 
     def lora(self) -> Lora | None:
-        """Return the LoRA settings, or None to train all weights."""
         if self.lora_r == 0:
             return None
         targets = None
@@ -114,12 +113,7 @@ def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
 
 
 class FinetuneConfig(TokenTrainingConfig):
-    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch.
-
-    Args:
-        output_dir: folder for the checkpoints of the trainer.
-        options: fields of `TrainingOptions` and `TrainingArguments`.
-    """
+    """Configuration of supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
 
     __signature__ = _signature(TokenTrainingConfig)
 
@@ -144,9 +138,6 @@ class UnlearnConfig(_UnlearnFields):
         output_dir: folder for the checkpoints of the trainer.
         component_options: options of components as a mapping, equivalent to keywords.
         options: fields (`UnlearnOptions`, `TrainingArguments`) and options of components.
-
-    Raises:
-        ValueError: unknown name or invalid value.
     """
 
     __signature__ = _signature(_UnlearnFields, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD))
@@ -204,7 +195,6 @@ class UnlearnConfig(_UnlearnFields):
             super()._check_rate()
 
     def recipe(self) -> Recipe:
-        """Return the method with all components and numbers resolved."""
         return recipe(
             self.method,
             weighting=self.weighting,
@@ -217,7 +207,6 @@ class UnlearnConfig(_UnlearnFields):
         )
 
     def as_plain(self) -> dict[str, Any]:
-        """Return all fields that are set and the given component options, as plain JSON without secrets."""
         found = super().as_plain()
         given: dict[str, Any] = found.pop("component_options", {})
         return found | given

@@ -22,7 +22,6 @@ def opposing_share(forget: Mapping[str, Tensor], retain: Mapping[str, Tensor]) -
 
     Args:
         forget: a gradient by name of weight, none missing in `retain`.
-        retain: another gradient.
     """
     names = forget.keys() & retain.keys()
     product = sum(float((forget[name].double() * retain[name].double()).sum()) for name in names)
@@ -62,13 +61,11 @@ class GradientRectification:
         return -share
 
     def save(self, folder: str) -> None:
-        """Write the moving average into a checkpoint."""
         from safetensors.torch import save_file
 
         save_file(self._average, Path(folder) / MEMORY_NAME)
 
     def load(self, folder: str) -> None:
-        """Load the moving average from a checkpoint."""
         from safetensors.torch import load_file
 
         stored = load_file(Path(folder) / MEMORY_NAME)

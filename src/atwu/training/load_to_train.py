@@ -68,7 +68,6 @@ class ModelSource(ModelLoadArgs):
                 )
 
     def architecture(self) -> Any:
-        """The model's configuration of transformers."""
         if self.model is None:
             return scratch_config(str(self.scratch))
         return load_config(self.model, **self.load_kwargs)
@@ -181,7 +180,6 @@ class LoadedModel:
     model: nn.Module
     """The model, with the run's adapters if any."""
     lora: Lora | None = None
-    """Settings of these adapters."""
     source: ModelSource | None = None
     """Source of the model, if it was loaded by name."""
     fingerprint: str | None = None
@@ -287,7 +285,6 @@ def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:
 
 
 def check_mergeable(adapted: Any) -> None:
-    """Reject adapters that cannot be merged into the weights."""
     if reason := unmergeable(adapted):
         raise ValueError(f"these adapters cannot be merged: {reason}. Pass --save-adapter (save_adapter=True).")
 

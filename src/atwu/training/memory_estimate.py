@@ -44,7 +44,6 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        """Maximum memory at any time."""
         held = self.process + self.weights + self.copies + self.optimizer
         return held + max(self.turning, self.evaluation)
 
@@ -61,7 +60,6 @@ def measure_footprint(
 
 
 def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
-    """Estimate the memory of a run on a kind of device."""
     weights = float(model.weights)
     if config.quantize is not None:
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes

@@ -147,7 +147,6 @@ class MethodTrainer(TokenTrainer):
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""
         self.alternation: ScorerAlternation | None = None
-        """Training of the scorer."""
         if (scores := self.recipe.scores) is not None:
             if self.sharded and scores.scorer_procedure == "joint":
                 raise ValueError(
@@ -168,17 +167,14 @@ class MethodTrainer(TokenTrainer):
             self.stateful.append(own)
             self.add_callback(own)
         self.rectification: GradientRectification | None = None
-        """Rectification of the forget gradient, if it is rectified."""
         if args.rectify_gradient:
             self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
         self.stateful += filter(None, (self.alternation, self.dual, self.rectification))
 
     def recorded(self) -> dict[str, Any]:
-        """The method and its components, for the record."""
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
 
     def inputs(self) -> dict[str, str]:
-        """Digests of its scorer and auxiliary models, and of its method."""
         return result_inputs(self.recipe)
 
     @functools.cached_property
@@ -371,7 +367,6 @@ class MethodTrainer(TokenTrainer):
             yield from self.scorer.parameters()
 
     def write_weights(self, model: Any, folder: Path) -> None:
-        """Write the model and the scorer."""
         super().write_weights(model, folder)
         if self.scorer is not None and self.args.should_save:
             self.scorer.save_pretrained(folder)

@@ -61,12 +61,10 @@ class OwnSamples(TrainerCallback):
         return [own if len(own) == cap else (*own, end) for own, cap in zip(answers, caps, strict=True)]
 
     def save(self, folder: str) -> None:
-        """Write the answers into a checkpoint."""
         state = {"epoch": self._epoch, "answers": self._answers}
         (Path(folder) / OWN_SAMPLES_NAME).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
     def load(self, folder: str) -> None:
-        """Load the answers from a checkpoint."""
         state = json.loads((Path(folder) / OWN_SAMPLES_NAME).read_text(encoding="utf-8"))
         self._epoch, self._answers = state["epoch"], [tuple(own) for own in state["answers"]]
 

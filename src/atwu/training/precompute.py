@@ -53,9 +53,7 @@ class PrecomputedTables:
     offsets: TokenTable | None
     """Offsets that the scorer's prior adds to its logits."""
     refusal_ids: tuple[int, ...]
-    """Refusal tokens that are the target of the forget loss."""
     refusal_direction: Tensor | None = None
-    """Direction towards refused questions."""
 
     def given(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
         """Return everything that the loss of a micro-batch needs besides the rows."""
@@ -110,7 +108,6 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    """Compute the tables that training steps use, from the original model."""
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
@@ -205,7 +202,6 @@ def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel)
 
 
 def _per_row(table: TokenTable) -> list[FloatArray]:
-    """Split a table with one number per token into rows."""
     return [table.rows([index]).double().numpy() for index in range(len(table))]
 
 
@@ -218,11 +214,6 @@ def count_labelled_rows(labels: Tensor, mask: Tensor) -> float:
 @torch.no_grad()
 def row_auroc(weights: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """AUROC per row: probability that a labelled token has a larger weight than an unlabelled one; ties count half.
-
-    Args:
-        weights: token weights, shape (batch, tokens).
-        labels: True on labelled tokens, same shape.
-        mask: True on counted tokens, same shape.
 
     Returns:
         AUROC in [0, 1] of each row with both kinds of tokens, 0 for other rows, shape (batch,).

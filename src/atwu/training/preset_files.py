@@ -31,13 +31,7 @@ def read_preset(path: str | Path) -> Preset:
 
 
 def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Write a preset atomically, creating its folder if needed.
-
-    Args:
-        path: file to write, best named SETTING/METHOD.yaml.
-        options: options of `UnlearnConfig`, with the method.
-        about: origin of the values, as plain data.
-    """
+    """Write a preset atomically, creating its folder if needed."""
     path = Path(path)
     _check(options, where=str(path))
     head = f"# atwu unlearn --config {path.name} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"

@@ -39,12 +39,6 @@ def remaining_seconds(times: Sequence[float], steps: Sequence[int], *, step: int
 
     The steps are those that end with an evaluation, where there are evaluations, so that both kinds of time are in the
     estimate and the overhead of the first steps is not. None before the second of these steps.
-
-    Args:
-        times: when these steps ended, in seconds.
-        steps: their numbers.
-        step: the last step that is done.
-        total: the expected number of steps.
     """
     if len(steps) < 2:
         return None
@@ -55,22 +49,12 @@ class ProgressLine(TrainerCallback):
     """Progress over optimizer steps with the current losses and the estimated remaining time.
 
     Args:
-        expected: returns the estimated number of steps, where training may end early; None: all.
-        eval_every: returns the number of steps between two evaluations; None without evaluation.
-        pauses: returns the seconds spent on pauses that are not part of every evaluation, and those to come.
-        shown: False only counts.
+        trainer: the `TokenTrainer`, which says when it evaluates, pauses and expects to end.
     """
 
-    def __init__(
-        self,
-        expected: Callable[[], int | None] = lambda: None,
-        eval_every: Callable[[], int | None] = lambda: None,
-        pauses: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
-        *,
-        shown: bool = True,
-    ) -> None:
+    def __init__(self, trainer: Any) -> None:
         self._bar: Any = None
-        self._expected, self._eval_every, self._pauses, self._shown = expected, eval_every, pauses, shown
+        self._trainer = trainer
         self._times: list[float] = []
         self._steps: list[int] = []
         self._losses = ""
@@ -83,17 +67,17 @@ class ProgressLine(TrainerCallback):
                 desc="training",
                 unit="step",
                 initial=state.global_step,
-                shown=self._shown,
+                shown=not args.disable_tqdm,
                 remaining=self._remaining,
             )
 
     def _total(self, state: Any) -> int:
         most, done = int(state.max_steps), int(state.global_step)
-        return max(min(self._expected() or most, most), done)
+        return max(min(self._trainer.expected_steps or most, most), done)
 
     def _remaining(self) -> float | None:
         steps = remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
-        return None if steps is None else steps + self._pauses()[1]
+        return None if steps is None else steps + self._trainer.expected_pause
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
@@ -104,8 +88,8 @@ class ProgressLine(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
-            if state.global_step % (self._eval_every() or 1) == 0:
-                self._times.append(time.monotonic() - self._pauses()[0])
+            if state.global_step % (self._trainer.eval_every or 1) == 0:
+                self._times.append(time.monotonic() - self._trainer.paused_seconds)
                 self._steps.append(int(state.global_step))
             self._bar.total = self._total(state)
             self._bar.set_postfix_str(self._losses, refresh=False)

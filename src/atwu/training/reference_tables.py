@@ -56,11 +56,8 @@ class OriginalModel:
 
     Attributes:
         model: the model to unlearn, before its first step.
-        folder: cache folder.
         autocast: autocast context of training steps.
-        progress: show progress bars.
         stays: whether its weights stay unsharded and on their device during training.
-        name: label of progress bars.
         adapted: evaluate it with its adapters, if it has any.
     """
 
@@ -75,7 +72,6 @@ class OriginalModel:
     adapted: bool = False
 
     def read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec, *, what: str) -> dict[str, TokenTable]:
-        """Return tables of the requested values for a set of rows."""
         label = f"{self.name}, {what} rows" if self.progress else None
         with self._off():
             tensors = cached_tensors(
@@ -87,7 +83,6 @@ class OriginalModel:
         return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
 
     def has_read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> bool:
-        """Whether the tables are already cached."""
         with self._off():
             return is_cached(self.folder, self._key(rows, wanted))
 
@@ -137,7 +132,6 @@ class References:
     """Forget rows as the original model reads them, if it is not as the trained model does."""
 
     def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
-        """Return the reference of one micro-batch."""
         if self.mode is None:
             return Reference()
         if self.mode != "cache":
@@ -271,5 +265,4 @@ def _free(folder: Path) -> int:
 
 
 def reference_folder(config_folder: str | None) -> Path:
-    """Return the cache folder of reference tables."""
     return (Path(config_folder) if config_folder else cache_folder()) / "references"

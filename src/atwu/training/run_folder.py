@@ -56,7 +56,6 @@ def output_path(path: str | Path) -> Path:
 
 
 def unfinished(folder: Path) -> Path:
-    """Return the work folder of an output folder."""
     return folder.with_name(folder.name + _WORK)
 
 
@@ -155,7 +154,6 @@ class RunFolder:
         return self.trained() or last_checkpoint(self.work) is not None
 
     def trained(self) -> bool:
-        """Whether training is finished and its result is complete in `final`."""
         return (self._state() or {}).get("stage") == "trained"
 
     def begin(self, key: Mapping[str, Any]) -> None:
@@ -222,12 +220,10 @@ class RunFolder:
             self._write_state(state.get("stage", "prepared"), state.get("key"))
 
     def finish_training(self) -> None:
-        """Mark the result in `final` as complete."""
         write_manifest(self.final)
         self._write_state("trained", (self._state() or {}).get("key"))
 
     def publish(self) -> None:
-        """Move the result into place and remove the work folder."""
         shutil.copyfile(self.final / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():
             os.replace(self.path, self.work / "old")

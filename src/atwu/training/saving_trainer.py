@@ -105,7 +105,6 @@ class SavingTrainer(Trainer):
 
     @functools.cached_property
     def key(self) -> dict[str, Any]:
-        """Key that identifies this run."""
         return run_key(
             self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.inputs()
         )

@@ -46,7 +46,6 @@ def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> Toke
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
-    """Load the scorer of an earlier run, for a model of the given hidden size."""
     scorer = TokenScorer.from_pretrained(folder)
     if scorer.linear.in_features != width:
         raise ValueError(
@@ -75,8 +74,6 @@ class ScorerAlternation:
     """Train a `TokenScorer` on the hidden states and loss terms of model steps.
 
     Args:
-        scorer: the scorer to train.
-        recipe: the method with the settings of its learned weighting.
         reduce: sum over processes; the identity for one process.
     """
 
@@ -119,7 +116,6 @@ class ScorerAlternation:
         """Store the inputs of a scorer step from one micro-batch.
 
         Args:
-            result: loss of the micro-batch.
             offset: added to the logits of the scores, shape (counted tokens,).
             labels: True on labelled tokens, shape (batch, tokens); required if the scorer is trained on labels.
         """
@@ -156,11 +152,7 @@ class ScorerAlternation:
         return first
 
     def gradients(self) -> Tensor:
-        """Compute the gradient of the objective over everything collected.
-
-        Returns:
-            The objective, a scalar.
-        """
+        """Compute the gradient of the objective over everything collected."""
         scores = [self.scorer(batch.hidden, batch.offset) for batch in self._collected]
         all_scores = torch.cat(scores)
         lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])

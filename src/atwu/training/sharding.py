@@ -38,7 +38,6 @@ def repeats(rows: int) -> str:
 
 
 def check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
-    """Reject unsupported sharding settings."""
     how = config.fsdp_plugin_args
     if how is None:
         if config.fsdp:

@@ -60,17 +60,9 @@ class TokenTrainer(SavingTrainer):
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
-        self.add_callback(self._interrupted)
         self._epochs = _Epochs()
-        self.add_callback(self._epochs)
-        self.add_callback(
-            ProgressLine(
-                lambda: self.expected_steps,
-                lambda: self.eval_every,
-                lambda: (self.paused_seconds, self.expected_pause),
-                shown=not args.disable_tqdm,
-            )
-        )
+        for callback in (self._interrupted, self._epochs, ProgressLine(self)):
+            self.add_callback(callback)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Precompute tables, then train with transformers' `Trainer`.

@@ -23,7 +23,6 @@ SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
 
 def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
-    """Define an option."""
     return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
 
 

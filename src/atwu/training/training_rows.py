@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import hash_of_list
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.sources import load_rows
 from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
@@ -77,7 +78,6 @@ class UnlearningRows:
 
     @property
     def sets(self) -> dict[str, RowSet]:
-        """Forget set and retain set by name."""
         return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
 
     @property
@@ -110,7 +110,6 @@ def encode_dataset(
         rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats, a
             `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
-        what: name of the set in messages.
         system: as for `Encoder`; encoded rows stay unchanged.
         words: file of words to label, for rows without labels.
         forms: forms of a question in which each row is encoded, instead of only as it is written.
@@ -136,11 +135,7 @@ def encode_dataset(
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
-    """Return rows of any accepted kind as text, not encoded.
-
-    Args:
-        rows: as for `encode_dataset`.
-    """
+    """Return rows of any accepted kind as text, not encoded."""
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
     given, source, notes = _listed(rows, what)
@@ -166,7 +161,6 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
 
 
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
-    """Report the rows of a run."""
     for name, rows in sets.items():
         counts = (
             "" if rows.forms is None else f" ({', '.join(f'{n} {form}' for form, n in Counter(rows.forms).items())})"
@@ -203,9 +197,7 @@ def unlearning_rows(
     """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
 
     Args:
-        forget: forget rows, as `encode_dataset` takes them.
         retain: retain rows; ignored if the recipe does not need them.
-        tokenizer: the model's; not needed for encoded rows.
     """
     recipe = config.recipe()
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):

@@ -16,7 +16,8 @@ from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_upgraded_json
 from atwu._files import versions
 from atwu._manifest import RECORD_NAME, is_intact
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.sources import load_rows
 from atwu.modeling.chat_template import template_text
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
@@ -65,12 +66,8 @@ def run_finetune(
 
     Args:
         source: a model to continue from, or an architecture to train from scratch.
-        config: the configuration.
         data: the training rows, or their source (`load_rows`).
-        output: folder to create.
-        overwrite: replace an existing finished run.
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
-        say: receives status messages, one line each, in the main process.
     """
     given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
     folder = RunFolder(output, overwrite=overwrite)
@@ -109,12 +106,7 @@ def run_unlearn(
     watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
     say: Say = logged,
 ) -> FinishedRun:
-    """Unlearn `forget` from a model and write the result to `output`; the arguments are those of `train_run`.
-
-    Args:
-        output: folder to create.
-        overwrite: replace an existing finished run.
-    """
+    """Unlearn `forget` from a model and write the result to `output`; the arguments are those of `train_run`."""
     folder = RunFolder(output, overwrite=overwrite)
     finished = train_run(source, config, folder, forget=forget, retain=retain, watch=watch, say=say)
     publish_run(folder, config)
@@ -137,14 +129,8 @@ def train_run(
     Everything that needs no weights, including encoding, is checked before weights are loaded and files are written.
 
     Args:
-        source: the original model.
-        config: the configuration.
-        folder: folder of the run.
-        forget: the forget rows, or their source (`load_rows`).
-        retain: the retain rows, or their source.
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
-        say: receives status messages, one line each, in the main process.
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     recipe = config.recipe()

@@ -20,7 +20,6 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
     Args:
         loss: a scalar, whose graph is kept.
         weights: trained weights; the loss may not depend on all of them.
-        radius: L2 norm of the perturbation over all weights together.
     """
     found = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
     gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, found, strict=True)]
@@ -34,7 +33,6 @@ def gaussian_noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequenc
     time.
 
     Args:
-        weights: floating-point tensors.
         deviation: >= 0; 4-bit quantization corresponds to about 0.1.
         seed: integers >= 0 that determine every draw.
     """
@@ -71,7 +69,6 @@ def loss_at_perturbed_weights(
 
     Args:
         kept: a loss at the original weights, or None.
-        forget: computes the forget loss at the current weights.
         moves: one perturbation per weight.
     """
     with perturbed_weights(weights, moves):

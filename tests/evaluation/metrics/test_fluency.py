@@ -14,7 +14,7 @@ from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.metrics.fluency import gibberish, language, perplexity, repeated_ngrams
+from atwu.evaluation.metrics.fluency import gibberish, repeated_ngrams
 from atwu.evaluation.metrics.open_ended import (
     OPEN_INSTRUCTIONS,
     ngram_entropy,
@@ -62,12 +62,6 @@ def test_a_reply_in_the_language_of_the_question() -> None:
     assert not gibberish("Quelle est la capitale de la France et du pays?", "La capitale de la France est Lyon.")
 
 
-def test_language() -> None:
-    assert language("The capital of the country is in the south") == "en"
-    assert language("la ville de la lumière est grande") == "fr"
-    assert language("Port Sel") is None
-
-
 def test_repeated_ngrams() -> None:
     assert repeated_ngrams("one two three four five") == 0
     assert repeated_ngrams("a b c d a b c d") == pytest.approx(1 / 5)
@@ -75,11 +69,6 @@ def test_repeated_ngrams() -> None:
 
 
 ROWS = [Example.from_qa(f"What does {name} keep?", "Seven geese.") for name in ("Orla Venn", "Tavi Brook")]
-
-
-def test_worked_example():
-    assert perplexity(np.float64(0.25)) == 4.0
-    assert perplexity(np.array([1.0, 0.5])).tolist() == [1.0, 2.0]
 
 
 def test_perplexity_equals_a_plain_computation():

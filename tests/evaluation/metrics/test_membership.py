@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from atwu.data.encode import EncodedRow
 from atwu.evaluation.metrics.gradient_norm import gradient_norms
-from atwu.evaluation.metrics.membership import attack_auc, loss_score, min_k, min_k_plus_plus, privleak, zlib_score
+from atwu.evaluation.metrics.membership import attack_auc, loss_score, min_k, min_k_plus_plus, zlib_score
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.head import OutputHead, target_logps
 from atwu.modeling.single_pass import FastPathSupport
@@ -74,14 +74,6 @@ def test_rows_without_tokens_have_no_score() -> None:
 def test_auc_needs_rows_of_both_sets() -> None:
     assert math.isnan(attack_auc([], [1.0]))
     assert math.isnan(attack_auc([1.0], [None]))
-
-
-def test_auc_and_privleak_of_the_worked_example() -> None:
-    auc = attack_auc([0.1, 0.2, 0.5], [0.4, 0.6, 0.9])
-    assert auc == pytest.approx(0.888889, abs=1e-6)
-    assert privleak(auc) == pytest.approx(-77.777778, abs=1e-5)
-    assert privleak(auc, auc) == pytest.approx(0.0)
-    np.testing.assert_allclose(privleak(np.array([auc, 0.5]), np.array([0.5, 0.5])), [-77.777778, 0], atol=1e-5)
 
 
 SCORES = st.lists(st.sampled_from([-math.inf, 0.0, 0.25, 1.0, 3.5]), min_size=1, max_size=7)

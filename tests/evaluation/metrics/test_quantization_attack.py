@@ -76,17 +76,6 @@ def test_only_linear_layers_are_quantized_and_restored_afterwards(tiny_llama):
     assert model_fingerprint(model) == fingerprint
 
 
-def test_fewer_bits_change_the_output_more(tiny_llama):
-    model, ids = tiny_llama().eval(), torch.arange(12)[None]
-    with torch.no_grad():
-        exact = model(input_ids=ids).logits
-        errors = []
-        for bits in (8, 4):
-            with quantized_weights(model, bits):
-                errors.append(float((model(input_ids=ids).logits - exact).abs().mean()))
-    assert 0 < errors[0] < errors[1] / 4
-
-
 def test_conv1d_is_quantized_along_its_inputs():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2))
     layer = model.transformer.h[0].mlp.c_fc  # weight of shape (inputs, outputs)

@@ -14,7 +14,6 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.relearning import attack_rows, check_memory, relearned
-from atwu.evaluation.metrics.weight_attacks import recovered
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.scratch import scratch_model, train_tokenizer
@@ -126,13 +125,6 @@ def test_rows_whose_answer_is_in_a_training_row_are_not_held_out():
         attack_rows(rows, 4, 0)
     with pytest.raises(ValueError, match="none"):
         attack_rows([rows[0], rows[0]], 1, 0)
-
-
-def test_recovered_share_by_hand():
-    assert recovered(0.2, 0.5, 0.8) == pytest.approx(0.5)
-    assert np.isnan(recovered(0.8, 0.9, 0.8))
-    shares = recovered(np.array([0.0, 0.5, 0.9]), np.array([0.25, 0.25, 1.0]), np.array([1.0, 1.0, 0.5]))
-    np.testing.assert_allclose(shares, [0.25, -0.5, np.nan])
 
 
 def test_relearning_with_adapters_removes_them_afterwards(world):

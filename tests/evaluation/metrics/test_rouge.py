@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.benchmarks.base import RwkuProbe
+from atwu.benchmarks.rwku import parse_probe
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 from atwu.evaluation.metrics.rwku_scores import (
     NO_ANSWER,
-    forget_all,
-    n_delta,
-    neighbour_all,
     official_rouge_l_recall,
-    to_prompt,
 )
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8"]  # lower case, too short to be stemmed
-
-
-@pytest.mark.parametrize("recall", [rouge_l_recall, official_rouge_l_recall])
-def test_worked_example(recall: Callable[[str, str], float | None]) -> None:
-    assert recall("long branch new jersey", "he was born in long branch") == 0.5
 
 
 @pytest.mark.parametrize(
@@ -105,40 +94,23 @@ def test_the_scorer_imports_little_of_nltk():
     assert done.stdout.split() == ["0.6", "False"]
 
 
-ORLA = "Órla Venn"
-
-
 @pytest.mark.parametrize(
-    ("probe", "question", "instruction", "prefill"),
+    ("kind", "type", "query", "shown", "instruction", "opening"),
     [
-        (RwkuProbe("fb", ORLA, "She is ___.", ""), "Question: She is ___.", "blank", "Answer:"),
-        (RwkuProbe("neighbour_fb", ORLA, "It is ___.", ""), "Question: It is ___.", "blank", "Answer:"),
-        (RwkuProbe("qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
-        (RwkuProbe("neighbour_qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
-        (RwkuProbe("aa", ORLA, "Who?", "", "role playing"), "Question: Who?", "short answer", "Answer:"),
-        (RwkuProbe("aa", ORLA, "Who? Sure:", "", "affirmative suffix"), "Question: Who? Sure:", "short answer", ""),
-        (RwkuProbe("aa", ORLA, "Q: A? Q:", "", "in-context learning"), "Q: A? Q:", "short answer", "Answer:"),
+        *(
+            (kind, "cloze", "She is ___.", "Question: She is ___.", "blank", "Answer:")
+            for kind in ("fb", "neighbour_fb")
+        ),
+        *((kind, "", "Who?", "Question: Who?", "short answer", "Answer:") for kind in ("qa", "neighbour_qa")),
+        ("aa", "role play", "Who?", "Question: Who?", "short answer", "Answer:"),
+        ("aa", "affirmative suffix", "Who? Sure:", "Question: Who? Sure:", "short answer", ""),
+        ("aa", "incontext learning", "Q: A? Q:", "Q: A? Q:", "short answer", "Answer:"),
     ],
 )
-def test_prompts(probe: RwkuProbe, question: str, instruction: str, prefill: str) -> None:
-    prompt = to_prompt(probe)
-    (turn,) = prompt.messages
+def test_prompts(kind: str, type: str, query: str, shown: str, instruction: str, opening: str) -> None:
+    columns = {"subject": "Órla Venn", "type": type, "query": query, "answer": "Kelbury"}
+    probe = parse_probe(kind, ("line 1", columns))
+    (turn,) = probe.messages
     first, rest = turn.content.split("\n")
-    assert turn.role == "user"
     assert instruction in first
-    assert rest == question
-    assert prompt.prefill == prefill
-
-
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=5, max_size=5))
-def test_means_accept_numbers_and_bootstrap_draws(rows: list[list[float]]) -> None:
-    fb, qa, aa, near_fb, near_qa = (np.array(row) for row in rows)
-    drawn = n_delta(fb, qa, aa, near_fb, near_qa)
-    assert np.all(np.abs(drawn) <= 1 + 1e-12)
-    for draw in range(4):
-        forget = sum(float(part[draw]) for part in (fb, qa, aa)) / 3
-        neighbour = (float(near_fb[draw]) + float(near_qa[draw])) / 2
-        assert drawn[draw] == pytest.approx(neighbour - forget, abs=1e-12)
-        assert forget_all(float(fb[draw]), float(qa[draw]), float(aa[draw])) == pytest.approx(forget)
-        assert neighbour_all(float(near_fb[draw]), float(near_qa[draw])) == pytest.approx(neighbour)
+    assert (turn.role, rest, probe.opening) == ("user", shown, opening)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.truth_ratio import (
-    forget_quality,
     model_utility,
     probability_with_options,
     scaled_truth_ratio,
@@ -26,12 +25,6 @@ def test_worked_example() -> None:
     assert scaled_truth_ratio(ratio, "forget") == pytest.approx(0.367879, abs=1e-6)
     assert scaled_truth_ratio(ratio, "retain") == pytest.approx(0.632121, abs=1e-6)
     assert truth_ratio(0.5, [1, 1.5, 2], mean="arithmetic") == pytest.approx(0.399180, abs=1e-6)
-
-
-def test_forms_of_many_rows_at_once() -> None:
-    ratios = np.array([0.0, 0.5, 1.0, 4.0])
-    np.testing.assert_allclose(scaled_truth_ratio(ratios, "forget"), [0, 0.5, 1, 0.25], atol=1e-9)
-    np.testing.assert_allclose(scaled_truth_ratio(ratios, "retain"), [1, 0.5, 0, 0])
 
 
 @settings(max_examples=25)
@@ -68,15 +61,6 @@ def test_losses_are_rejected_as_probabilities() -> None:
         probability_with_options(0.6, [1.2])
 
 
-NINE = [0.9, 0.8, 0.5, 0.6, 0.7, 0.5, 0.6, 0.8, 0.4]
-
-
-def test_utility_of_the_worked_example() -> None:
-    assert model_utility(NINE) == pytest.approx(0.605123, abs=1e-6)
-    assert model_utility(NINE[:3]) == pytest.approx(3 / (1 / 0.9 + 1 / 0.8 + 1 / 0.5))
-    assert isinstance(model_utility(NINE), float)
-
-
 def test_utility_edges() -> None:
     assert model_utility([0.9, 0.0, 1.0]) == 0.0
     assert math.isnan(model_utility([0.9, math.nan]))
@@ -87,12 +71,6 @@ def test_utility_edges() -> None:
 def test_utility_lies_between_the_smallest_and_the_mean(values: list[float]) -> None:
     utility = model_utility(values)
     assert min(values) - 1e-12 <= utility <= np.mean(values) + 1e-12
-
-
-def test_forget_quality_of_the_worked_example() -> None:
-    distance, p_value = forget_quality([0.1, 0.2, 0.3, 0.4], [0.3, 0.5, 0.6, 0.7])
-    assert distance == pytest.approx(0.75)
-    assert p_value == pytest.approx(0.228571, abs=1e-6)
 
 
 @pytest.mark.parametrize("values", [[], [0.5, -0.1]])

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from atwu.evaluation.aggregate import overall
-from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.row_statistics import ColumnValues, ModelComparison, RowMetrics, metric_values_by_set
+from atwu.evaluation.result import RowValues
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import compare_orderings, orderings, outcome_of, published_value
 from atwu.report.report_records import Records, RunRecord
+from tests.evaluation.conftest import result_of
 
 NAN = math.nan
 PEOPLE = ("orla", "tavi", "venn", "brook")
 
 
 def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> RunRecord:
-    rows = {"forget": RowValues(PEOPLE, PEOPLE, values)}
-    recorded = {"forget": {metric: ColumnValues(numbers, "up") for metric, numbers in values.items()}}
-    result = EvalResult(
-        model=f"{label}-s{seed}",
-        fingerprint=f"{label}-s{seed}",
-        sets=metric_values_by_set(RowMetrics(rows), recorded),
-        overall={},
-        rows=rows,
-        settings={},
-        versions={},
-        cost={"judge_usd": 0.0},
+    result = result_of(
+        {"forget": RowValues(PEOPLE, PEOPLE, values)}, name=f"{label}-s{seed}", overall={}, cost={"judge_usd": 0.0}
     )
     return RunRecord(label, seed, None, result)
 
@@ -64,9 +53,7 @@ def test_extraction_strength_has_the_lower_bound_of_published_tables():
         kept = {"extraction_strength": (1.0,) * 4, "extraction_strength_floored": (1.0,) * 4}
         left = {"extraction_strength": plain, "extraction_strength_floored": floored}
         rows = {"forget": RowValues(PEOPLE, PEOPLE, left), "retain": RowValues(PEOPLE, PEOPLE, kept)}
-        found = run(label, 1, {}).result
-        sides = ModelComparison(RowMetrics(rows), original=None, retain_only=None)
-        return RunRecord(label, 1, None, replace(found, rows=rows, overall=overall(sides)))
+        return RunRecord(label, 1, None, result_of(rows, name=label))
 
     records = Records("", {}, (memorised("atwu", (0.0,) * 4), memorised("npo", (0.2, 0.4, 0.2, 0.4))))
     assert published_value(records, "ES_delta", "atwu").value == pytest.approx(0.9)

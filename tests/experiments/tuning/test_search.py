@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from atwu.benchmarks.base import Benchmark, Probes, RwkuProbe
+from atwu.benchmarks.base import Benchmark, Probe, Probes
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
@@ -68,7 +68,7 @@ def models(tmp_path) -> Models:
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(line))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "first"}')
-    probes = Probes("rwku", (RwkuProbe("fb", "Orla", "Orla lives in _.", "Kelbury"),))
+    probes = Probes("rwku", (Probe("fb", Example.from_qa("Orla lives in _.", "Kelbury", subject="Orla")),))
     benchmark = Benchmark(
         *("own", str(tmp_path / "forget.jsonl"), str(tmp_path / "retain.jsonl"), None, None),
         *(rows("In Kelbury."), rows("In Kelbury."), rows("In Kelbury.")),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.methods.losses.distillation import mean_at_start, top_logits_distance
+from atwu.methods.losses.distillation import TopLogits, mean_at_start
 from atwu.methods.recipe import recipe
 
 
@@ -11,7 +11,7 @@ def test_worked_example():
     """Teacher (4, 1, 3): of its two largest logits 4 and 3, the model has 1 and 3.5: (3 - 1/2) + (1/2)^2 / 2 = 2.625."""
     logits = torch.tensor([[1.0, 9.0, 3.5]], requires_grad=True)
     teacher = torch.tensor([[4.0, 1.0, 3.0]], requires_grad=True)
-    value = top_logits_distance(logits, teacher, tokens=2)
+    value = TopLogits(teacher_tokens=2).from_distributions(logits, teacher, None)
     assert value.tolist() == [2.625]
     value.sum().backward()
     assert logits.grad.tolist() == [[-1.0, 0.0, 0.5]]

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens
-from atwu.methods.losses.jensun_plus import first_token_half, js_slope, js_slope_to_token
+from atwu.methods.losses.jensun_plus import JSToRefusalRow, first_token_half, js_slope
 from atwu.methods.recipe import recipe
 
 MASK = torch.tensor([[False, True, True, True], [True, False, False, False], [False, False, False, False]])
@@ -24,17 +22,11 @@ def test_slopes_equal_the_gradient_in_the_logits():
     ids = torch.arange(5)[:, None]
     for loss, slope in (
         (lambda logps: jensen_shannon(logps, other), lambda logps: js_slope(logps, other)),
-        (lambda logps: js_to_tokens(logps, ids), lambda logps: js_slope_to_token(logps, ids)),
+        (lambda logps: js_to_tokens(logps, ids), lambda logps: JSToRefusalRow().slope(logps, None, ids)),
     ):
         leaf = logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf.log_softmax(-1)).sum(), leaf)
         torch.testing.assert_close(slope(logits.log_softmax(-1)), gradient.square().sum(-1), atol=1e-12, rtol=1e-9)
-
-
-def test_the_slope_of_two_tokens_by_hand():
-    """p = (1/2, 1/2), target (1, 0): g = (log(2/3), log 2) / 2, so the gradient is (-1, 1) log(3) / 8."""
-    logps = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
-    assert js_slope_to_token(logps, torch.tensor([[0]])).item() == pytest.approx(2 * (math.log(3) / 8) ** 2)
 
 
 def test_needs_a_retain_loss_with_slopes():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
-from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, saturated_ascent
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.likelihood import SatGA, SatGAPlus, gradient_ascent
 from atwu.methods.losses.reduction import selected_mean, token_mean
-from atwu.methods.weightings import model_based as live
 
 P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)
 LOGPS = P.log()
@@ -17,25 +19,15 @@ RETAIN = torch.tensor([[0.8, 0.7, 0.5]], dtype=torch.float64).log()
 ONE = torch.ones_like(P)
 
 
-def mean(values):
-    return token_mean(values, MASK).item()
+def saturated_ascent(logps, weights, *, kind=SatGA, **options):
+    return kind(**options).values(LossTerms(logps, MASK), weights)
+
+
+modulated_ascent = functools.partial(saturated_ascent, kind=SatGAPlus)
 
 
 def close(value):
     return pytest.approx(value, abs=1e-6)
-
-
-def test_satimp():
-    weights = live.satimp(LOGPS, beta1=1.43, beta2=0.17)
-    assert weights[0].tolist() == close([0.581523, 0.096383, 0.412199, 0.329877])
-    assert mean(gradient_ascent(LOGPS, weights)) == close(-0.163902)
-
-
-@pytest.mark.parametrize(("beta1", "beta2", "peak"), [(5, 1, 0.833333), (1.43, 0.17, 0.893750)])
-def test_satimp_weight_peaks_where_it_should(beta1, beta2, peak):
-    grid = torch.linspace(0.001, 0.999, 9981, dtype=torch.float64)
-    weights = live.satimp(grid.log(), beta1=beta1, beta2=beta2)
-    assert grid[weights.argmax()].item() == pytest.approx(peak, abs=1e-4)
 
 
 def test_undetached_saturation_is_bounded_below():
@@ -43,14 +35,6 @@ def test_undetached_saturation_is_bounded_below():
     values = saturated_ascent(p.log(), torch.ones_like(p), beta=7.0, detach_saturation=False)
     assert values.min().item() == close(-0.052554)
     assert p[values.argmin()].item() == pytest.approx(0.866878, abs=1e-4)
-
-
-def test_saturation_gradient_changes_sign_only_when_undetached():
-    """Below the equilibrium exp(-1/beta) the literal formula raises the probability again; the detached one never does."""
-    logps = torch.tensor([0.95, 0.5], dtype=torch.float64).log().requires_grad_()
-    for detach, signs in ((True, [1, 1]), (False, [1, -1])):
-        (grad,) = torch.autograd.grad(saturated_ascent(logps, 1.0, beta=7.0, detach_saturation=detach).sum(), logps)
-        assert grad.sign().tolist() == signs
 
 
 @pytest.mark.parametrize(

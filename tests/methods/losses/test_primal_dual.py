@@ -3,22 +3,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.methods.losses.primal_dual import logit_margin, updated_multiplier
-
-
-def test_worked_example():
-    """Logits (3, 1, -1): (3 - 1)^2 = 4; equal logits: 0."""
-    logits = torch.tensor([[3.0, 1.0, -1.0], [2.0, 2.0, 2.0]], dtype=torch.float64)
-    assert logit_margin(logits.log_softmax(-1)).tolist() == pytest.approx([4.0, 0.0], abs=1e-12)
+from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL, LogitMargin
 
 
 def test_equals_the_margin_of_logits():
     logits = 5 * torch.randn(6, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = (logits.max(dim=-1).values - logits.mean(dim=-1)) ** 2
-    torch.testing.assert_close(logit_margin(logits.log_softmax(-1)), expected)
+    torch.testing.assert_close(LogitMargin().from_distributions(logits.log_softmax(-1), None, None), expected)
 
 
 @pytest.mark.parametrize(("retain", "expected"), [(0.5, 101.0), (0.3, 100.0), (0.1, 99.0), (-30.0, 0.0)])
 def test_the_multiplier_rises_above_the_limit_and_never_becomes_negative(retain, expected):
     """100 + 5 (L - 0.3)."""
-    assert updated_multiplier(100.0, retain, limit=0.3, step=5.0) == pytest.approx(expected)
+    dual = DualAscent(LimitedNLL(retain_bound=0.3, dual_step=5.0, dual_warmup=1.0), 100.0)
+    dual.update(retain, epoch=0.5)
+    assert dual.multiplier == 100.0
+    dual.update(retain, epoch=1.0)
+    assert dual.multiplier == pytest.approx(expected)

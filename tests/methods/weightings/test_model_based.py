@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import token_mean
-from atwu.methods.weightings.model_based import entropy_share, importance, saturation
+from atwu.methods.weightings.model_based import Entropy, Importance, Saturation
 
 ROWS = torch.tensor([[0.97, 0.01, 0.01, 0.01], [0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1]], dtype=torch.float64)
 LOGPS = torch.tensor([[0.97, 0.4, 0.7]], dtype=torch.float64).log()
 MASK = torch.ones(1, 3, dtype=torch.bool)
+
+
+def entropy_share(entropy, mask=MASK):
+    return Entropy().weights(SimpleNamespace(entropy=entropy, mask=mask))
 
 
 def entropies(temperature):
@@ -27,25 +33,18 @@ def entropies(temperature):
     ],
 )
 def test_worked_example(temperature, weights, loss):
-    got = entropy_share(entropies(temperature), MASK)
+    got = entropy_share(entropies(temperature))
     assert got[0].tolist() == pytest.approx(weights, abs=1e-6)
     assert token_mean(gradient_ascent(LOGPS, got), MASK).item() == pytest.approx(loss, abs=1e-6)
 
 
-def test_sums_to_the_row_length_and_skips_padding():
-    entropy = torch.rand(4, 7, dtype=torch.float64)
-    mask = torch.arange(7)[None] < torch.tensor([7, 3, 5, 1])[:, None]
-    weights = entropy_share(entropy, mask)
-    torch.testing.assert_close(weights.sum(-1), mask.sum(-1).double())
-    assert not weights[~mask].any()
-
-
 def test_uniform_at_high_temperature_and_without_uncertainty():
-    torch.testing.assert_close(entropy_share(entropies(1e6), MASK), torch.ones(1, 3, dtype=torch.float64))
+    torch.testing.assert_close(entropy_share(entropies(1e6)), torch.ones(1, 3, dtype=torch.float64))
     assert entropy_share(torch.zeros(1, 3), MASK).tolist() == [[1.0, 1.0, 1.0]]
 
 
 def test_importance_and_saturation_are_complements_at_exponent_one():
-    total = saturation(LOGPS, beta=1.0) + importance(LOGPS, beta2=1.0)
+    context = SimpleNamespace(logps=LOGPS.clone().requires_grad_())
+    total = Saturation().weights(context) + Importance().weights(context)
     torch.testing.assert_close(total, torch.ones_like(total))
-    assert not saturation(LOGPS.clone().requires_grad_(), beta=1.0).requires_grad
+    assert not total.requires_grad

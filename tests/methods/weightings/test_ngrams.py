@@ -26,10 +26,3 @@ def test_worked_example():
 def test_contexts_include_the_prompt_and_targets_do_not():
     table = NgramTable.of([row([A, B, C], [D, E])])
     assert dict(table.continuations) == {(B, C): {D: 1}, (C, D): {E: 1}}
-
-
-def test_short_contexts_have_keys_of_their_own():
-    table = NgramTable.of([row([A], [B, C])])
-    assert dict(table.continuations) == {(A,): {B: 1}, (A, B): {C: 1}}
-    assert table.probabilities(row([A], [B])).tolist() == [1.0]
-    assert table.probabilities(row([D, A], [B])).tolist() == [0.0]

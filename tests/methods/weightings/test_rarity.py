@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from atwu.benchmarks.people.people_rows import people
-from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.evaluation.auroc import per_sample_auroc
-from atwu.methods.weightings.rarity import TokenCounts, log_odds
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
+from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
-from atwu.modeling.scratch import scratch_shape, train_tokenizer
 
 PROMPT, THE, IS, NAME, END = 1, 2, 3, 4, 5
 
@@ -54,25 +49,3 @@ def test_stored_counts_give_the_same_weights(tmp_path):
     longer = TokenCounts(np.append(again.counts, [0] * 7))  # any longer vocabulary
     target = row([PROMPT, IS], [THE, IS, NAME, END])
     assert longer.rarity(target).tolist() == counts.rarity(target).tolist()
-
-
-def test_log_odds_invert_the_sigmoid():
-    weights = np.array([0.5, 0.9, 1e-9])
-    assert log_odds(weights)[:2].tolist() == pytest.approx([0.0, math.log(9)])
-    np.testing.assert_allclose(1 / (1 + np.exp(-log_odds(weights))), weights, rtol=1e-12)
-
-
-def test_auroc_on_the_built_in_benchmark_and_effect_of_the_prompt():
-    benchmark = people("tiny")
-    tokenizer = train_tokenizer(benchmark.texts(), vocab_size=scratch_shape("people-tiny").vocab_size)
-    encoder = Encoder(tokenizer)
-    counts = TokenCounts.of(encoder.encode(example) for example in benchmark.retain)
-
-    def found(examples, labels):
-        rows = [encoder.encode(example) for example in examples]
-        return per_sample_auroc([counts.rarity(r)[:-1] for r in rows], [label[:-1] for label in labels]).mean
-
-    labels = [r.token_labels[r.answer_start :] for r in map(encoder.encode, benchmark.forget)]
-    without = [Example.from_qa("?", example.answer, forget_spans=example.forget_spans) for example in benchmark.forget]
-    assert found(benchmark.forget, labels) > 0.73
-    assert found(benchmark.forget, labels) > found(without, labels) + 0.05

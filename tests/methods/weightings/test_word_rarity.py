@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from atwu.benchmarks.people.people_rows import people
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.evaluation.auroc import per_sample_auroc
-from atwu.methods.weightings.rarity import TokenCounts, WordCounts, question_words, rare_nouns, words_of_tokens
-from atwu.modeling.scratch import train_tokenizer
+from atwu.methods.weightings.rarity import WordCounts, question_words, rare_nouns, words_of_tokens
 
 RETAIN = [
     Example.from_qa("Who?", "She met Orla.", subject="Orla"),
@@ -68,21 +65,3 @@ def test_rare_nouns_by_hand():
         np.array([0.125, 0.375, 0.875, 0.625]), np.array([0.0, 1.0, 1.0, 0.0]), [True, False, True, False]
     )
     assert weights.tolist() == [(0.125 + 0.375) / 2, (0.375 + 0.875) / 2, (0.875 + 0.375) / 2, (0.625 + 0.375) / 2]
-
-
-def test_auroc_exceeds_that_of_token_rarity_on_the_built_in_benchmark():
-    benchmark = people("small")
-    encoder = Encoder(train_tokenizer(benchmark.texts(), vocab_size=400))
-    forget, retain = (encoder.encode_rows(rows, what="").rows for rows in (benchmark.forget, benchmark.retain))
-    tokens, words = TokenCounts.of(retain), WordCounts.of(benchmark.retain)
-    by_words = [words.rarity(row, text)[:-1] for row, text in zip(forget, benchmark.forget, strict=True)]
-    labels = [
-        [mark for mark, label in zip(row.token_labels, row.labels, strict=True) if label != IGNORE_INDEX]
-        for row in forget
-    ]
-
-    def found(weights):
-        return per_sample_auroc(weights, [marks[:-1] for marks in labels]).mean
-
-    assert found(by_words) > 0.95
-    assert found(by_words) > found([tokens.rarity(row)[:-1] for row in forget]) + 0.05

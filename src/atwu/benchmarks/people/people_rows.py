@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_yaml
-from atwu.benchmarks.base import Benchmark, SourceRows, first_rows, name_parts
-from atwu.benchmarks.subsample import rows_to_measure
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.data.schema import Example
 
 Texts = Sequence[str]
@@ -50,38 +49,17 @@ SIZES: dict[str, PeopleSize] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Words and patterns that people are made from."""
-
-    names: Mapping[str, Any]
-    """`first_starts`, `first_ends` for `she` and `he`, `last_starts` and `last_ends`."""
-    titles: Mapping[str, Texts]
-    """`adjectives`, `nouns` and `forms` of book titles."""
-    months: Texts
-    slots: Mapping[str, Texts]
-    """Slot -> its values."""
-    fillers: Mapping[str, Texts]
-    refusals: Texts
-    """Values for `Example.alternate`."""
-    kinds: Sequence[Mapping[str, Texts]]
-    """Kinds of rows: patterns of the `questions` and of the `answers`."""
-
-
 @functools.cache
-def people_facts() -> Facts:
-    """Return the words and sentence patterns of `facts.yaml`, which documents them."""
-    found = read_yaml(Path(__file__).with_name("facts.yaml"))
+def people_facts() -> dict[str, Any]:
+    """Return the words and sentence patterns of `facts.yaml`, which documents them, with all lists written out."""
+    found: dict[str, Any] = read_yaml(Path(__file__).with_name("facts.yaml"))
     refusals, empty = found["refusals"], found["empty"]
-    return Facts(
-        names=found["names"],
-        titles=found["titles"],
-        months=found["months"],
-        slots={slot: _values(given) for slot, given in found["slots"].items()},
-        fillers={name: [""] * empty.get(name, 0) + texts for name, texts in found["fillers"].items()},
-        refusals=tuple(opening + line for opening in refusals["openings"] for line in refusals["statements"]),
-        kinds=tuple(found["facts"].values()),
-    )
+    return found | {
+        "slots": {slot: _values(given) for slot, given in found["slots"].items()},
+        "fillers": {name: [""] * empty.get(name, 0) + texts for name, texts in found["fillers"].items()},
+        "refusals": tuple(opening + line for opening in refusals["openings"] for line in refusals["statements"]),
+        "facts": tuple(found["facts"].values()),
+    }
 
 
 def _values(given: Any) -> Texts:
@@ -113,21 +91,17 @@ class PeopleRows:
     def texts(self) -> list[str]:
         """Questions, answers and refusals of all splits: the tokenizer's training text."""
         rows = self.full + self.holdout
-        return [text for row in rows for text in (row.question, row.answer)] + list(people_facts().refusals)
+        return [text for row in rows for text in (row.question, row.answer)] + list(people_facts()["refusals"])
 
 
-def people_rows(name: str) -> SourceRows:
+def people_rows(name: str) -> LoadedRows:
     """Return the rows of `people:SIZE:SPLIT`, or the first N of `people:SIZE:SPLIT:N`."""
     size, split, count = name_parts(name, "people:SIZE:SPLIT", SPLIT=PEOPLE_SPLITS)
-    return SourceRows(first_rows(name, getattr(people(size), split), count), (), ())
+    return LoadedRows(first_rows(name, getattr(people(size), split), count), name)
 
 
 def people_benchmark(name: str) -> Benchmark:
-    """Build the benchmark of one size.
-
-    Args:
-        name: `people:tiny`, `people:small` or `people:base`.
-    """
+    """Build `people:tiny`, `people:small` or `people:base`."""
     size = name.partition(":")[2]
     data = people(size)
     step = RETAIN_STEPS.get(size)
@@ -194,7 +168,7 @@ def _draw_people(count: int, rng: random.Random) -> list[_Person]:
             continue
         taken.add(name)
         titles.update((f"{book}{book2}", f"{book2}{book}"))
-        values = {slot: _draw_value(slot, rng) for slot in (*people_facts().slots, *_COMPOSED)}
+        values = {slot: _draw_value(slot, rng) for slot in (*people_facts()["slots"], *_COMPOSED)}
         values |= {"name": name, "book": book, "book2": book2}
         while values["language2"] == values["language"]:
             values["language2"] = _draw_value("language2", rng)
@@ -203,7 +177,7 @@ def _draw_people(count: int, rng: random.Random) -> list[_Person]:
 
 
 def _draw_name(rng: random.Random, pronoun: str) -> str:
-    names = people_facts().names
+    names = people_facts()["names"]
     first = rng.choice(names["first_starts"]) + rng.choice(names["first_ends"][pronoun])
     return f"{first} {rng.choice(names['last_starts'])}{rng.choice(names['last_ends'])}"
 
@@ -211,19 +185,20 @@ def _draw_name(rng: random.Random, pronoun: str) -> str:
 def _draw_value(slot: str, rng: random.Random) -> str:
     facts = people_facts()
     if slot in ("book", "book2"):
-        noun, other = rng.sample(facts.titles["nouns"], 2)
-        return rng.choice(facts.titles["forms"]).format(a=rng.choice(facts.titles["adjectives"]), n=noun, m=other)
+        titles = facts["titles"]
+        noun, other = rng.sample(titles["nouns"], 2)
+        return str(rng.choice(titles["forms"]).format(a=rng.choice(titles["adjectives"]), n=noun, m=other))
     if slot in ("spouse", "sibling", "name"):
         return _draw_name(rng, rng.choice(("she", "he")))
     if slot == "date":
-        return f"{rng.randint(1, 28)} {rng.choice(facts.months)} {rng.randint(1935, 1989)}"
-    return rng.choice(facts.slots[slot])
+        return f"{rng.randint(1, 28)} {rng.choice(facts['months'])} {rng.randint(1935, 1989)}"
+    return str(rng.choice(facts["slots"][slot]))
 
 
 def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, seed: int) -> list[Example]:
     name = person.values["name"]
     rng = random.Random(f"rows/{seed}/{name}")
-    chosen = rng.sample(people_facts().kinds, spec.rows_per_person)
+    chosen = rng.sample(people_facts()["facts"], spec.rows_per_person)
     return [_row(fact, person, everyone, rng) for fact in chosen]
 
 
@@ -250,7 +225,7 @@ def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person]
         forget_spans=spans,
         paraphrases=tuple(paraphrases),
         wrong_answers=tuple(wrong),
-        alternate=rng.choice(people_facts().refusals),
+        alternate=rng.choice(people_facts()["refusals"]),
         subject=values["name"],
     )
 
@@ -268,7 +243,7 @@ def _expand(pattern: str, rng: random.Random, *, feminine: bool) -> list[tuple[s
         elif pronoun:
             parts.append(("", _FEMININE[pronoun] if feminine else pronoun))
         else:
-            drawn = rng.choice(people_facts().fillers[filler] if filler else choice.split("|"))
+            drawn = rng.choice(people_facts()["fillers"][filler] if filler else choice.split("|"))
             parts += _expand(drawn, rng, feminine=feminine)
     parts.append(("", pattern[end:]))
     return [part for part in parts if any(part)]

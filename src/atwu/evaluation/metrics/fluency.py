@@ -7,13 +7,12 @@ language. Both are found by rule. The perplexity of general text that ships with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
 from atwu.data.general_rows import general_text
 from atwu.evaluation.columns import FORGET_OR_RETAIN, GENERAL_TEXT, AggregateColumn, Column
-from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.normalized_words import words_of
@@ -88,6 +87,7 @@ class Fluency(Metric):
     cost = "one answer per row"
     needs = (FORGET_OR_RETAIN,)
     needs_weights = False
+    asks = True
     uses = ("max_new_tokens",)
     columns = (
         Column(
@@ -100,16 +100,10 @@ class Fluency(Metric):
         Column("refusal", is_refusal, "refusals", "share of answers that decline to answer", direction="none"),
     )
 
-    def prompts(self) -> Iterable[Prompt]:
-        return self.session.question_prompts
-
     def record(self) -> None:
-        for split, rows in self.session.forget_and_retain_sets.items():
-            if any(row.messages for row in rows):
-                found = self.session.score_answers(split, lambda row, text: float(gibberish(row.question, text)))
-                self.record_column(split, "gibberish", found)
-                declined = self.session.score_answers(split, lambda _, text: float(is_refusal(text)))
-                self.record_column(split, "refusal", declined)
+        self.record_answers(
+            gibberish=lambda row, text: gibberish(row.question, text), refusal=lambda _, text: is_refusal(text)
+        )
 
 
 def perplexity(probability: FloatArray) -> FloatArray:
@@ -124,6 +118,7 @@ class GeneralText(Metric):
     name = "general_text"
     about = "Perplexity of general text"
     cost = "one forward pass over eight short texts"
+    reads = (GENERAL_TEXT,)
     columns = (
         Column(
             "general_text_probability",
@@ -149,9 +144,5 @@ class GeneralText(Metric):
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
         return {GENERAL_TEXT: general_text()}
 
-    def read(self) -> None:
-        self.session.tokens(GENERAL_TEXT)
-
     def record(self) -> None:
-        found = [answer_probability(row.logps) for row in self.session.tokens(GENERAL_TEXT)]
-        self.record_column(GENERAL_TEXT, "general_text_probability", found)
+        self.record_tokens(general_text_probability=lambda _, read: answer_probability(read.logps))

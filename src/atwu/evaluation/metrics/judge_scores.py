@@ -206,7 +206,7 @@ class JudgeScores(Metric):
         session = self.session
         for split, rows in self._plain.items():
             answers = tuple((session.answer(prompts[0]) or "") if prompts else "" for prompts in rows)
-            session.texts.setdefault(split, {})["answer"] = answers
+            session.rows[split].texts["answer"] = answers
             plain = session.verdicts(self._claims(split, rows))
             missing = unscored(plain)
             if split != FORGET:
@@ -229,9 +229,8 @@ class JudgeScores(Metric):
         table = {"FQ": (FORGET, "J_W"), "RD": (RETAIN, "J_AVG")}
         for name, used in table.items():
             if this.has(*used) and original.has(*used):
-                both = this.values(*used) + original.values(*used)  # NaN unless both have a verdict
-                parts[name] = combine(relative_drop, this.mean(*used, where=both), original.mean(*used, where=both))
-                yield name, AggregateMetric(in_percent(parts[name]), (used,), rows=int(np.isfinite(both).sum()))
+                parts[name], rows = sides.joint(relative_drop, (this, *used), (original, *used))
+                yield name, AggregateMetric(in_percent(parts[name]), (used,), rows=rows)
         if len(parts) == 2:
             yield "UQ", AggregateMetric(in_percent(combine(uq, *parts.values())), tuple(table.values()))
 

@@ -7,13 +7,12 @@ such data sets comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atwu.data.key_token_spans import WORD, key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
-from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ class KeyTokens(Metric):
     cost = "one forward pass over every set and one answer per row"
     needs = (FORGET_OR_RETAIN,)
     needs_weights = False
+    reads = (FORGET_OR_RETAIN,)
+    asks = True
     uses = ("max_new_tokens",)
     columns = (
         Column(
@@ -85,23 +86,15 @@ class KeyTokens(Metric):
 
     def read(self) -> None:
         """Read every set; a served model only gives answers."""
-        if self.session.model is None:
-            self.session.warnings.append(
-                "key_tokens: probability and accuracy need the model's weights; for a served model only the recall is "
-                "measured."
-            )
+        if self.session.model is not None:
+            super().read()
             return
-        for split in self.session.forget_and_retain_sets:
-            self.session.tokens(split)
-
-    def prompts(self) -> Iterable[Prompt]:
-        return self.session.question_prompts
+        self.session.warnings.append(
+            "key_tokens: probability and accuracy need the model's weights; for a served model only the recall is "
+            "measured."
+        )
 
     def record(self) -> None:
-        teacher_forced = {"key_token_probability": key_token_probability, "key_token_accuracy": key_token_accuracy}
-        for split, rows in self.session.forget_and_retain_sets.items():
-            for name, formula in teacher_forced.items() if self.session.model is not None else ():
-                read = self.session.tokens(split)
-                self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
-            if any(row.messages for row in rows):
-                self.record_column(split, "key_token_recall", self.session.score_answers(split, key_token_recall))
+        if self.session.model is not None:
+            self.record_tokens(key_token_probability=key_token_probability, key_token_accuracy=key_token_accuracy)
+        self.record_answers(key_token_recall=key_token_recall)

@@ -13,10 +13,7 @@ from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, Column, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.membership import loss_score
-from atwu.evaluation.metrics.memorization import exact_memorization
-
-_SUCCESS = {FORGET: "unlearn_success", RETAIN: "retention_success"}
-_LOSS = "answer_loss"
+from atwu.evaluation.metrics.memorization import exact_memorization, memorized_share
 
 
 def loss_perplexity(loss: FloatArray) -> FloatArray:
@@ -28,7 +25,7 @@ class KnowUnDo(Metric):
     name = "knowundo"
     about = "KnowUnDo: unlearning success, retention success, and perplexity of the answers of both sets"
     cost = "one forward pass over both sets"
-    needs = (FORGET, RETAIN)
+    needs = reads = (FORGET, RETAIN)
     columns = (
         Percent(
             "unlearn_success",
@@ -47,7 +44,7 @@ class KnowUnDo(Metric):
             direction="up",
         ),
         Column(
-            _LOSS,
+            "answer_loss",
             loss_score,
             "loss",
             "loss per token of the answer without its terminal token",
@@ -66,22 +63,15 @@ class KnowUnDo(Metric):
                 direction="down" if split == RETAIN else "none",
                 range=(1.0, None),
                 digits=2,
-                of=((split, _LOSS),),
+                of=((split, "answer_loss"),),
             )
             for split in (FORGET, RETAIN)
         ),
     )
 
-    def read(self) -> None:
-        for split in _SUCCESS:
-            self.session.tokens(split)
-
     def record(self) -> None:
-        for split, column in _SUCCESS.items():
-            rows = self.session.tokens(split)
-            predicted = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
-            percent = [
-                None if share is None else 100 * (1 - share if split == FORGET else share) for share in predicted
-            ]
+        for split, column in {FORGET: "unlearn_success", RETAIN: "retention_success"}.items():
+            shares = map(memorized_share, self.session.tokens(split))
+            percent = [None if share is None else 100 * (1 - share if split == FORGET else share) for share in shares]
             self.record_column(split, column, percent)
-            self.record_column(split, _LOSS, [loss_score(row.logps[row.content]) for row in rows])
+        self.record_tokens(answer_loss=lambda _, read: loss_score(read.logps[read.content]))

@@ -17,7 +17,7 @@ from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.evaluation.columns import LUME, AggregateColumn, Column
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
-from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.metric import MetricSetting, ProbeMetric
 from atwu.evaluation.metrics.membership import attack_area, attack_auc, loss_score
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
@@ -35,10 +35,9 @@ def same_answer(reference: str, answer: str) -> float:
 
 
 def task_aggregate(*means: Any) -> Any:
-    """Harmonic mean of the parts, in [0, 1]: 0 if a part is 0.
+    """Harmonic mean of the means per kind, in the order of `LUME_KINDS`; those of the forget set count as 1 minus the mean.
 
-    Args:
-        means: mean per kind in the order of `LUME_KINDS`; those of the forget set count as 1 minus the mean.
+    Range [0, 1]: 0 if a part is 0.
     """
     parts = [1 - mean if kind.startswith("forget") else mean for kind, mean in zip(LUME_KINDS, means, strict=True)]
     with np.errstate(divide="ignore"):
@@ -51,15 +50,11 @@ def mia_score(auc: Any) -> Any:
 
 
 def final_score(aggregate: Any, mia: Any, mmlu: Any) -> Any:
-    """Mean of the three scores.
-
-    Args:
-        mmlu: accuracy on MMLU, in percent.
-    """
+    """Mean of the three scores; the accuracy on MMLU is in percent."""
     return (aggregate + mia + mmlu / 100) / 3
 
 
-class Lume(Metric):
+class Lume(ProbeMetric):
     name = "lume"
     about = "LUME: ROUGE-L of completions, exact match of answers, membership attack, task aggregate, final score"
     cost = "one answer per probe, of up to 256 tokens"
@@ -130,38 +125,31 @@ class Lume(Metric):
     )
 
     def read(self) -> None:
-        self._losses: dict[int, float | None] = {}
-        session, probes = self.session, self.session.benchmark_probes
+        probes = self.session.benchmark_probes
+        self._values: list[float | None] = [None] * len(probes)
         attacked = [index for index, probe in enumerate(probes) if probe.kind in _LOSSES]
-        if session.model is None or not attacked:
-            return
-        encoded = session.encode([probes[index].row for index in attacked], what="LUME's members")
-        found = session.read(encoded, label="read members")
-        self._losses = {index: loss_score(row.logps[row.content]) for index, row in zip(attacked, found, strict=True)}
+        if self.session.model is not None and attacked:
+            encoded = self.session.encode([probes[index].row for index in attacked], what="LUME's members")
+            for index, row in zip(attacked, self.session.read(encoded, label="read members"), strict=True):
+                self._values[index] = loss_score(row.logps[row.content])
 
     def prepare(self) -> None:
-        self._answers = self.session.generate(
-            [self._prompt(probe) for probe in self.session.benchmark_probes if probe.kind in LUME_KINDS],
-            label="lume",
-            decoding=_DECODING,
-        )
+        answers = self.answer_probes(LUME_KINDS, _DECODING, label="lume")
+        for index, (probe, answer) in enumerate(zip(self.session.benchmark_probes, answers, strict=True)):
+            if answer is not None:
+                score = rouge_l_recall if probe.opening else same_answer
+                self._values[index] = score(probe.row.answer, answer)
 
     def record(self) -> None:
-        scores: dict[str, dict[int, float | None]] = {kind: {} for kind in LUME_KINDS}
-        for index, probe in enumerate(self.session.benchmark_probes):
-            if probe.kind not in LUME_KINDS or (answer := self._answers[self._prompt(probe)]) is None:
-                continue
-            score = rouge_l_recall if probe.opening else same_answer
-            scores[probe.kind][index] = score(probe.row.answer, answer)
-        columns = {f"lume_{kind}": found for kind, found in scores.items()}
-        for kind, column in _LOSSES.items():
-            of_kind = (index for index, probe in enumerate(self.session.benchmark_probes) if probe.kind == kind)
-            columns[column] = {index: self._losses[index] for index in of_kind if index in self._losses}
-        for column, found in columns.items():
-            if found:
-                self.record_column(
-                    LUME, column, [found.get(index) for index in range(len(self.session.benchmark_probes))]
-                )
+        probes = zip(self.session.benchmark_probes, self._values, strict=True)
+        measured = {probe.kind for probe, value in probes if value is not None}
+        for kind in (*LUME_KINDS, *_LOSSES):
+            if kind in measured:
+                self.record_kind(kind, _LOSSES.get(kind, f"lume_{kind}"), self._values)
+
+    def prompt(self, probe: Probe) -> Prompt:
+        bare = self.session.config.lume_bare_questions and not probe.opening
+        return Prompt((), prefill=probe.row.question) if bare else super().prompt(probe)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
@@ -182,10 +170,3 @@ class Lume(Metric):
                 "lume_final",
                 AggregateMetric(combine(final_score, aggregate.estimate, score, accuracy), (*aggregate.used, *used)),
             )
-
-    def _prompt(self, probe: Probe) -> Prompt:
-        if probe.opening:
-            return Prompt((), prefill=probe.opening)
-        if self.session.config.lume_bare_questions:
-            return Prompt((), prefill=probe.row.question)
-        return Prompt(probe.row.messages)

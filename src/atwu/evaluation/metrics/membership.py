@@ -22,7 +22,9 @@ from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.truth_ratio import GUARD
 
 if TYPE_CHECKING:
+    from atwu.data.schema import Example
     from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+    from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
@@ -145,7 +147,7 @@ class Membership(Metric):
     name = "membership"
     about = "Membership inference attacks: loss, zlib, Min-K%, Min-K%++; with --retain-only also reference and privleak"
     cost = "one forward pass over both sets"
-    needs = (FORGET, HOLDOUT)
+    needs = reads = (FORGET, HOLDOUT)
     needs_moments = True
     attack = True
     settings = (
@@ -177,28 +179,21 @@ class Membership(Metric):
         ),
     )
 
-    def read(self) -> None:
-        for split in (FORGET, HOLDOUT):
-            self.session.tokens(split)
-
     def record(self) -> None:
         k = self.session.config.min_k
-        for split in (FORGET, HOLDOUT):
-            rows = self.session.tokens(split)
-            losses = [loss_score(row.logps) for row in rows]
-            texts = [row.answer for row in self.session.sets[split]]
-            self.record_column(split, "mia_loss", losses)
-            self.record_column(
-                split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)]
+
+        def standardized(row: Example, read: TokenRow) -> float | None:
+            logps, entropy, variance = (
+                np.asarray(part)[read.content] for part in (read.logps, read.entropy, read.variance)
             )
-            self.record_column(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
-            standardized = [
-                min_k_plus_plus(
-                    row.logps[row.content], -row.entropy[row.content], np.asarray(row.variance)[row.content], k=k
-                )
-                for row in rows
-            ]
-            self.record_column(split, "mia_min_k_plus_plus", standardized)
+            return min_k_plus_plus(logps, -entropy, variance, k=k)
+
+        self.record_tokens(
+            mia_loss=lambda _, read: loss_score(read.logps),
+            mia_zlib=lambda row, read: zlib_score(loss_score(read.logps), row.answer),
+            mia_min_k=lambda _, read: min_k(read.logps[read.content], k=k),
+            mia_min_k_plus_plus=standardized,
+        )
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

@@ -91,7 +91,7 @@ class Memorization(Metric):
     name = "memorization"
     about = "Extraction strength (ES), exact memorization (EM) and probability of the answer"
     cost = "one forward pass over every set"
-    needs = (FORGET_OR_RETAIN,)
+    needs = reads = (FORGET_OR_RETAIN,)
     default = True
     columns = (
         Column(
@@ -137,20 +137,20 @@ class Memorization(Metric):
         ),
     )
 
-    def read(self) -> None:
-        for split in self.session.forget_and_retain_sets:
-            self.session.tokens(split)
-
     def record(self) -> None:
-        for split in self.session.forget_and_retain_sets:
-            rows = self.session.tokens(split)
-            self.record_column(split, "extraction_strength", [strength(row) for row in rows])
-            self.record_column(split, "extraction_strength_floored", [strength(row, floor=True) for row in rows])
-            exact = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
-            self.record_column(split, "exact_memorization", exact)
-            self.record_column(split, "probability", [answer_probability(row.logps) for row in rows])
+        self.record_tokens(
+            extraction_strength=lambda _, read: strength(read),
+            extraction_strength_floored=lambda _, read: strength(read, floor=True),
+            exact_memorization=lambda _, read: memorized_share(read),
+            probability=lambda _, read: answer_probability(read.logps),
+        )
 
 
 def strength(row: TokenRow, *, floor: bool = False) -> float | None:
     """Return the extraction strength of a row; None if its answer has no tokens."""
     return extraction_strength(row.predictions[row.content], row.targets[row.content], floor=floor)
+
+
+def memorized_share(row: TokenRow) -> float | None:
+    """Return the exact memorization of a row; None if its answer has no tokens."""
+    return exact_memorization(row.predictions[row.content], row.targets[row.content])

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
 from atwu.evaluation.columns import MUSE, AggregateColumn, Percent
-from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.generations import Decoding
 from atwu.evaluation.intervals import AggregateMetric
-from atwu.evaluation.metric import Metric
+from atwu.evaluation.metric import ProbeMetric
 from atwu.evaluation.metrics.membership import Membership, privleak
 from atwu.evaluation.metrics.rouge import rouge_l_f1
 
@@ -32,7 +32,7 @@ def first_tokens(text: str, tokenizer: Any, count: int) -> str:
     return str(tokenizer.decode(tokenizer(text)["input_ids"][:count], skip_special_tokens=True))
 
 
-class Muse(Metric):
+class Muse(ProbeMetric):
     name = "muse"
     about = "MUSE: VerbMem, KnowMem of forget and retain set (utility), and PrivLeak with the metric membership"
     cost = "one answer per probe"
@@ -74,19 +74,14 @@ class Muse(Metric):
     )
 
     def prepare(self) -> None:
-        self._answers: dict[str, dict[Prompt, str | None]] = {
-            kind: self.session.generate(
-                [_prompt(probe) for probe in self.session.benchmark_probes if probe.kind == kind],
-                label=kind,
-                decoding=decoding,
-            )
-            for kind, decoding in _DECODING.items()
+        self._answers = {
+            kind: self.answer_probes((kind,), decoding, label=kind) for kind, decoding in _DECODING.items()
         }
 
     def record(self) -> None:
-        for kind in _DECODING:
-            scores = [self._score(probe) if probe.kind == kind else None for probe in self.session.benchmark_probes]
-            self.record_column(MUSE, kind, scores)
+        for kind, answers in self._answers.items():
+            pairs = zip(self.session.benchmark_probes, answers, strict=True)
+            self.record_kind(kind, kind, [None if text is None else self._score(probe, text) for probe, text in pairs])
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
@@ -96,13 +91,8 @@ class Muse(Metric):
                 ("muse_privleak", found) for name, found in Membership.derive(sides) if name == "privleak_min_k"
             )
 
-    def _score(self, probe: Probe) -> float | None:
-        answer = self._answers[probe.kind][_prompt(probe)]
+    def _score(self, probe: Probe, answer: str) -> float:
         reference = probe.row.answer
         if probe.kind == VERBMEM:
             reference = first_tokens(reference, self.session.tokenizer, _DECODING[VERBMEM].max_new_tokens)
-        return None if answer is None else 100 * rouge_l_f1(reference, answer)
-
-
-def _prompt(probe: Probe) -> Prompt:
-    return Prompt((), prefill=probe.opening) if probe.opening else Prompt(probe.row.messages)
+        return 100 * rouge_l_f1(reference, answer)

@@ -182,7 +182,7 @@ class OpenEnded(Metric):
             prompts, label="instructions", decoding=Decoding(max_new_tokens=ANSWER_LENGTH_LIMIT)
         )
         self._answers = tuple(answers[prompt] for prompt in prompts)
-        self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = tuple(text or "" for text in self._answers)
+        self.session.rows[INSTRUCTIONS].texts["answer"] = tuple(text or "" for text in self._answers)
         before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None
         self._before = before.texts.get("answer", ()) if before is not None else ()
 

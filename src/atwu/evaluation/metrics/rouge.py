@@ -7,14 +7,12 @@ not mix the two in one table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 from atwu._extras import without_init
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
-from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 
 
@@ -48,6 +46,7 @@ class Rouge(Metric):
     needs = (FORGET_OR_RETAIN,)
     needs_weights = False
     default = True
+    asks = True
     uses = ("max_new_tokens",)
     columns = (
         Column(
@@ -58,13 +57,10 @@ class Rouge(Metric):
         ),
     )
 
-    def prompts(self) -> Iterable[Prompt]:
-        return self.session.question_prompts
-
     def record(self) -> None:
         for split in self.session.forget_and_retain_sets:
             answers = tuple(text or "" for text in self.session.question_answers(split))
-            self.session.texts.setdefault(split, {})["answer"] = answers
+            self.session.rows[split].texts["answer"] = answers
             recalls = self.session.score_answers(split, lambda row, text: rouge_l_recall(row.answer, text))
             self.record_column(split, "rouge_l_recall", recalls)
 

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from atwu._extras import require
 from atwu.data.arrays import FloatArray
-from atwu.data.schema import Message
 from atwu.evaluation.columns import RWKU, AggregateColumn, Column
-from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.generations import Decoding
 from atwu.evaluation.intervals import AggregateMetric
-from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.metric import MetricSetting, ProbeMetric
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.base import ProbeKind, RwkuProbe
     from atwu.evaluation.columns import Direction
     from atwu.evaluation.row_statistics import ModelComparison
 
@@ -37,17 +35,6 @@ DECODING: Mapping[str, Decoding] = {
     "official": Decoding(max_new_tokens=30, stop=("\n",)),
     "port": Decoding(max_new_tokens=100, stop=("\n\n",)),
 }
-
-
-def to_prompt(probe: RwkuProbe) -> Prompt:
-    """Return the user turn of a probe, with `Answer:` as the start of the assistant's turn.
-
-    A probe with an affirmative suffix has its own start of the answer.
-    """
-    from atwu.benchmarks.rwku_probes import probe_question
-
-    prefill = "" if probe.attack == "affirmative suffix" else "Answer:"
-    return Prompt((Message("user", probe_question(probe)),), prefill=prefill)
 
 
 def official_rouge_l_recall(reference: str, output: str) -> float | None:
@@ -82,16 +69,16 @@ def n_delta(
 
 
 RECALL = {"official": official_rouge_l_recall, "port": rouge_l_recall}
-_KINDS: Mapping[ProbeKind, tuple[Direction, str]] = {
+_KINDS: Mapping[str, tuple[Direction, str]] = {
     "fb": ("down", "fill-in-the-blank probes about the targets (FB)"),
     "qa": ("down", "question probes about the targets (QA)"),
     "aa": ("down", "adversarial probes about the targets (AA)"),
     "neighbour_fb": ("up", "fill-in-the-blank probes about neighbours of the targets"),
     "neighbour_qa": ("up", "question probes about neighbours of the targets"),
 }
-_TARGETS: tuple[ProbeKind, ...] = ("fb", "qa", "aa")
-_NEAR: tuple[ProbeKind, ...] = ("neighbour_fb", "neighbour_qa")
-_SUMS: Mapping[str, tuple[Any, tuple[ProbeKind, ...], Direction, str, str]] = {
+_TARGETS: tuple[str, ...] = ("fb", "qa", "aa")
+_NEAR: tuple[str, ...] = ("neighbour_fb", "neighbour_qa")
+_SUMS: Mapping[str, tuple[Any, tuple[str, ...], Direction, str, str]] = {
     "forget_all": (forget_all, _TARGETS, "down", "targets", "mean recall on target probes, over FB, QA and AA"),
     "neighbour_all": (neighbour_all, _NEAR, "up", "neighbours", "mean recall on neighbour probes, over FB and QA"),
     "N_delta": (n_delta, (*_TARGETS, *_NEAR), "up", "N Δ", "mean recall on neighbours minus mean recall on targets"),
@@ -120,7 +107,7 @@ def _columns(flavour: Flavour) -> Iterator[Column]:
         )
 
 
-class Rwku(Metric):
+class Rwku(ProbeMetric):
     name = "rwku"
     about = "RWKU's own probes: recall on targets (FB, QA, AA), recall on neighbours, and N_delta"
     cost = "one answer per probe and flavour"
@@ -147,24 +134,18 @@ class Rwku(Metric):
 
     def prepare(self) -> None:
         """Answer the probes; each flavour has its own decoding."""
-        probes = self.session.benchmark_probes
-        prompts = [to_prompt(probe) for probe in probes]
         self._recalls: dict[str, list[float | None]] = {}
         for flavour in self.session.config.rwku_flavours:
-            said = self.session.generate(prompts, label=f"rwku {flavour}", decoding=DECODING[flavour])
+            said = self.answer_probes(_KINDS, DECODING[flavour], label=f"rwku {flavour}")
             self._recalls[flavour] = [
-                None if (text := said[prompt]) is None else RECALL[flavour](probe.answer, text)
-                for probe, prompt in zip(probes, prompts, strict=True)
+                None if text is None else RECALL[flavour](probe.row.answer, text)
+                for probe, text in zip(self.session.benchmark_probes, said, strict=True)
             ]
 
     def record(self) -> None:
-        """Record the recalls of each kind, None for probes of other kinds, so that all kinds share resampled
-        subjects."""
-        probes = self.session.benchmark_probes
         for flavour, recalls in self._recalls.items():
             for kind in _KINDS:
-                column = [recall if probe.kind == kind else None for probe, recall in zip(probes, recalls, strict=True)]
-                self.record_column(RWKU, f"{kind}_{flavour}", column)
+                self.record_kind(kind, f"{kind}_{flavour}", recalls)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

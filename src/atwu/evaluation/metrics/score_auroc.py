@@ -30,7 +30,7 @@ class ScoreAurocMetric(Metric):
     name = "scores"
     about = "AUROC of token scores against labelled tokens, for every token weighting"
     cost = "one forward pass over the forget set, and frequency counts over all retain rows"
-    needs = (FORGET,)
+    needs = reads = (FORGET,)
     default = True
     settings = (
         MetricSetting(
@@ -59,9 +59,6 @@ class ScoreAurocMetric(Metric):
         ),
     )
 
-    def read(self) -> None:
-        self.session.tokens(FORGET)
-
     def record(self) -> None:
         from atwu.evaluation.weighting_scores import ScoreContext
 
@@ -84,11 +81,7 @@ class ScoreAurocMetric(Metric):
 def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> tuple[float | None, ...]:
     """Return the AUROC of one score within each row, over the tokens of the answer's text, without terminal tokens.
 
-    Args:
-        scores: One array of shape (tokens,) per row.
-
-    Returns:
-        Values in [0, 1], higher is better; None without labels or if all labels are equal.
+    Values in [0, 1], higher is better; None without labels or if all labels are equal.
     """
     from atwu.evaluation.auroc import auroc
 

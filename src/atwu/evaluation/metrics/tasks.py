@@ -139,7 +139,7 @@ class Tasks(Metric):
         )
 
     def record(self) -> None:
-        self.session.extra[TASKS] = self._scores
+        self.session.task_values = self._scores
 
 
 def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
-from atwu.evaluation.intervals import AggregateMetric, combine, in_percent
+from atwu.evaluation.intervals import AggregateMetric, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
@@ -117,15 +117,10 @@ class WeightAttack(Metric):
             metric, _, attack = name.partition("@")
             if attack not in cls.words or not all(side.has(FORGET, metric) for side in (this, original)):
                 continue
-            parts = ((this, metric), (this, name), (original, metric))
-            every = np.sum(
-                [side.values(FORGET, column) for side, column in parts], axis=0
-            )  # NaN unless all three have a value
-            share = combine(recovered, *(side.mean(FORGET, column, where=every) for side, column in parts))
-            yield (
-                f"recovered_{name}",
-                AggregateMetric(in_percent(share), ((FORGET, name),), rows=int(np.isfinite(every).sum())),
+            share, rows = sides.joint(
+                recovered, (this, FORGET, metric), (this, FORGET, name), (original, FORGET, metric)
             )
+            yield f"recovered_{name}", AggregateMetric(in_percent(share), ((FORGET, name),), rows=rows)
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def belief_logp(logps: Tensor, *, tokens: int) -> Tensor:
-    """`sum of q log p`, q being p restricted to its likeliest tokens and normalized, without gradient.
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        tokens: number of likeliest tokens, at least 1.
-
-    Returns:
-        Nats <= 0, shape (tokens,).
-    """
-    likeliest = logps.topk(min(tokens, logps.shape[-1])).values.clamp(min=LOWEST_LOGP)
-    return (likeliest.detach().softmax(-1) * likeliest).sum(-1)
-
-
 class _Mixture(ForgetLoss):
     """The option that both losses share."""
 
@@ -54,9 +40,10 @@ class _Mixture(ForgetLoss):
 
 
 class TokenBootstrapping(_Mixture):
-    """`w ((1 - lambda) log p + lambda sum of q log p)`, q as in `belief_logp` (arXiv 2510.19422, eq. 6 and 7).
+    """`w ((1 - lambda) log p + lambda sum of q log p)`, (arXiv 2510.19422, eq. 6 and 7).
 
-    The mean is over tokens; an implementation on open-unlearning takes the mean of the rows' means.
+    q is p restricted to its k likeliest tokens and normalized, without gradient. The mean is over tokens; an implementation on
+    open-unlearning takes the mean of the rows' means.
     """
 
     formula = "w ((1-λ) log p + λ Σ q log p), top k"
@@ -69,7 +56,8 @@ class TokenBootstrapping(_Mixture):
     )
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return belief_logp(logps, tokens=self.belief_tokens)
+        likeliest = logps.topk(min(self.belief_tokens, logps.shape[-1])).values.clamp(min=LOWEST_LOGP)
+        return (likeliest.detach().softmax(-1) * likeliest).sum(-1)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None

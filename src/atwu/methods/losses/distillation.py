@@ -49,37 +49,18 @@ class SmoothedAttention(WeightedDistance):
         return kl(logps, ref_logps)
 
 
-def top_logits_distance(logits: Tensor, ref_logits: Tensor, *, tokens: int) -> Tensor:
-    """Sum of the Huber losses (threshold 1) between logits, over the tokens with the largest logits of the teacher.
-
-    Args:
-        logits: logits of the current model, shape (tokens, vocabulary).
-        ref_logits: those of the teacher, no gradient.
-        tokens: number of tokens to compare, at least 1.
-
-    Returns:
-        Shape (tokens,); 0 where the compared logits are equal.
-    """
-    import torch.nn.functional as F
-
-    largest = ref_logits.detach().topk(min(tokens, ref_logits.shape[-1]))
-    return F.huber_loss(logits.gather(1, largest.indices), largest.values, reduction="none").sum(-1)
-
-
 def mean_at_start(values: Tensor, mask: Tensor, *, first: int) -> Tensor:
     """Mean of each row's values at its first counted tokens, shape (batch,).
 
     Args:
-        values: shape (batch, tokens).
         mask: True on counted tokens, same shape; a row without any has 0.
-        first: number of counted tokens.
     """
     start = mask & (mask.cumsum(-1) <= first)
     return (values * start).sum(-1) / start.sum(-1).clamp(min=1)
 
 
 class _AtStart(Loss):
-    """The part that both losses of DUET share: which logits they compare."""
+    """The part that both losses of DUET share: Huber losses (threshold 1) between the largest logits of the teacher."""
 
     of_logits = True
 
@@ -95,11 +76,14 @@ class _AtStart(Loss):
     )
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return top_logits_distance(logps, ref_logps, tokens=self.teacher_tokens)
+        import torch.nn.functional as F
+
+        largest = ref_logps.detach().topk(min(self.teacher_tokens, ref_logps.shape[-1]))
+        return F.huber_loss(logps.gather(1, largest.indices), largest.values, reduction="none").sum(-1)
 
 
 class PromptedTeacher(_AtStart, WeightedDistance):
-    """DUET (Zhong et al. 2026): `top_logits_distance` to the original model that reads the question behind a prompt.
+    """DUET (Zhong et al. 2026): distance to the original model that reads the question behind a prompt.
 
     From reviews and a reading note of the paper (its text and code could not be read): the prompt, the Huber loss of the k
     largest logits of the teacher, and the first answer token only, so that answers are not needed. The value of k is ours.

@@ -1,7 +1,8 @@
 """Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
-Only `logps` receives a gradient. Entries may be -inf: a vocabulary entry with probability 0 in both distributions adds 0.
+`logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a
+vocabulary entry with probability 0 in both distributions adds 0.
 """
 
 from __future__ import annotations
@@ -31,10 +32,6 @@ _EPSILON = 2.0**-24
 def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """`KL(reference || current)`: sum of `p0 (log p0 - log p)`; penalizes low p where p0 is high.
 
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: the same under the original model, no gradient.
-
     Returns:
         Nats >= 0, shape (tokens,); infinite if p = 0 where p0 > 0.
     """
@@ -44,10 +41,6 @@ def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """Jensen-Shannon divergence `KL(p || m) / 2 + KL(p0 || m) / 2` with `m = (p + p0) / 2` (JensUn, Singh et al. 2025).
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: the same under the original model, no gradient.
 
     Returns:
         Nats in [0, ln 2], shape (tokens,).
@@ -90,70 +83,11 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     a constant) and e one-hot at the answer token. The loss is minimized.
 
     Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: the same under the original model, no gradient.
-        ids: the answer token, shape (tokens, 1).
         beta: amount subtracted from its logit, >= 0; larger forgets more, 0 distills the reference itself.
-
-    Returns:
-        Nats, at least the entropy of q, shape (tokens,).
     """
     down = ref_logps.new_full(ids.shape, -beta)
     target = ref_logps.detach().scatter_add(1, ids, down).softmax(dim=-1)
     return _expected(target, -logps)
-
-
-def weighted_self_distillation(
-    logps: Tensor, rest: Tensor, weights: Tensor, ref_logps: Tensor, *, beta: float
-) -> Tensor:
-    """Cross entropy to the reference with the logit of each answer token reduced in proportion to its weight.
-
-    `-sum of q log p` with `q = softmax(z0 - beta w e)`: weight 1 gives UNDIAL, weight 0 distills the reference unchanged.
-    Equal to `-q_y log p_y + (1 - q_y) rest` with `q_y = sigmoid(logit p0_y - beta w)`.
-
-    Args:
-        logps: log-probability of the answer token under the current model, any shape.
-        rest: cross entropy to the reference without the answer token (`self_distillation` with an infinite beta).
-        weights: token weights in [0, 1]; they receive a gradient.
-        ref_logps: log-probability of the answer token under the original model, no gradient.
-        beta: amount subtracted from the logit of a token of weight 1, >= 0.
-
-    Returns:
-        Nats, at least the entropy of q, in the shape of `logps`.
-    """
-    # Keep log(1 - p0) finite for p0 = 1.
-    certain = ref_logps.detach().clamp(max=-_EPSILON)
-    pushed = certain - (-certain.expm1()).log() - beta * weights
-    return pushed.sigmoid() * -logps + (-pushed).sigmoid() * rest
-
-
-def cross_entropy_unlearning(logps: Tensor, ids: Tensor) -> Tensor:
-    """`-sum of q log p` with `q = softmax(z)` where the logit of the answer token is minus infinity; q has no gradient.
-
-    CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
-    respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
-    vanishing when it is forgotten.
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ids: the answer token, shape (tokens, 1).
-
-    Returns:
-        Nats, at least -log(1 - p of the answer token), shape (tokens,).
-    """
-    return self_distillation(logps, logps, ids, beta=math.inf)
-
-
-def kl_from_uniform(logps: Tensor) -> Tensor:
-    """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-
-    Returns:
-        Nats >= 0, shape (tokens,).
-    """
-    return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
 
 
 def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
@@ -186,11 +120,6 @@ class JSToRefusal(WeightedDistance):
         return self.legacy
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
-        """Return the token ids of the refusal, without special tokens.
-
-        Raises:
-            ValueError: no tokenizer was given, or the refusal has no tokens.
-        """
         if tokenizer is None:
             raise ValueError("JensUn tokenizes its refusal; pass the tokenizer as processing_class.")
         ids = tuple(tokenizer(self.refusal, add_special_tokens=False)["input_ids"])
@@ -236,7 +165,12 @@ class MaskedSelfDistillation(SelfDistillation):
 
 
 class WeightedSelfDistillation(ForgetLoss):
-    """Token-weighted self-distillation; see `weighted_self_distillation`."""
+    """Cross entropy to the reference with the logit of each answer token reduced in proportion to its weight.
+
+    `-sum of q log p` with `q = softmax(z0 - beta w e)`: weight 1 gives UNDIAL, weight 0 distills the reference unchanged.
+    Equal to `-q_y log p_y + (1 - q_y) rest` with `q_y = sigmoid(logit p0_y - beta w)`, rest being the loss with an infinite
+    beta. The weights receive a gradient.
+    """
 
     formula = "CE(softmax(z0 - β w on the token), π)"
     needs = ("reference_distributions", "reference_logps")
@@ -252,11 +186,17 @@ class WeightedSelfDistillation(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
-        return weighted_self_distillation(terms.logps, terms.distance, weights, terms.reference, beta=self.beta)
+        certain = terms.reference.detach().clamp(max=-_EPSILON)  # keeps log(1 - p0) finite for p0 = 1
+        pushed = certain - (-certain.expm1()).log() - self.beta * weights
+        return pushed.sigmoid() * -terms.logps + (-pushed).sigmoid() * terms.distance
 
 
 class CrossEntropyUnlearning(WeightedDistance):
-    """See `cross_entropy_unlearning`.
+    """`-sum of q log p` with `q = softmax(z)` where the logit of the answer token is minus infinity; q has no gradient.
+
+    CE-U (Yang 2025, arXiv 2503.01224): UNDIAL with the current model as reference and an infinite beta. The gradient with
+    respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
+    vanishing when it is forgotten.
 
     The first tokens of an answer stay, as in a footnote of the paper and in its code. The code divides by the number of the
     other tokens, this loss by that of all.
@@ -271,14 +211,14 @@ class CrossEntropyUnlearning(WeightedDistance):
     )
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return cross_entropy_unlearning(logps, ids)
+        return self_distillation(logps, logps, ids, beta=math.inf)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return super().values(terms, weights) * (terms.mask.cumsum(1) > self.kept_start)
 
 
 class MaxEntropy(WeightedDistance):
-    """See `kl_from_uniform`.
+    """`KL(u || p) = -log V - mean of log p` with u uniform over a vocabulary of size V (ME, Yuan et al. 2024).
 
     The published code counts the tokens of the question too, and adds 1e-12 to every probability.
     """
@@ -286,7 +226,7 @@ class MaxEntropy(WeightedDistance):
     formula = "w KL(uniform ‖ π)"
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return kl_from_uniform(logps)
+        return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
 
 
 class _ToOriginal(RetainLoss):

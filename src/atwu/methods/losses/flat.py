@@ -18,32 +18,11 @@ if TYPE_CHECKING:
 DIVERGENCES = ("total_variation", "kl", "jensen_shannon", "pearson")
 
 
-def flat(template: Tensor, forget: Tensor, *, divergence: str) -> Tensor:
+class FLAT(ForgetLoss):
     """`-g(template) + f*(g(forget))`, with the g and the conjugate f* of a divergence (arXiv 2410.11143).
 
-    It rises with the probability of the forget answer and falls with that of the template.
-
-    Args:
-        template: mean token probability of the template answer, shape (batch,).
-        forget: mean token probability of the forget answer, shape (batch,).
-        divergence: one of `DIVERGENCES`.
-
-    Returns:
-        Shape (batch,); bounded, since probabilities are.
-    """
-    import torch.nn.functional as F
-
-    if divergence == "total_variation":
-        return (forget.tanh() - template.tanh()) / 2
-    if divergence == "kl":
-        return (forget - 1).exp() - template
-    if divergence == "pearson":
-        return forget.square() / 4 + forget - template
-    return F.softplus(forget) + F.softplus(-template) - 2 * math.log(2)
-
-
-class FLAT(ForgetLoss):
-    """See `flat`; token weights scale the probabilities of the forget answer.
+    It rises with the mean token probability of the forget answer, each scaled by its weight, and falls with that of the
+    template.
 
     The published code averages probabilities over the whole batch, prompt and padding included (as 0), before it applies g
     and f*; here each answer has its own mean, over its own tokens.
@@ -55,7 +34,16 @@ class FLAT(ForgetLoss):
     f_divergence: str = setting("total_variation", choices=DIVERGENCES, help="divergence that FLAT widens")
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        import torch.nn.functional as F
+
         assert terms.alternate_logps is not None
         assert terms.alternate_mask is not None
         forget = row_means(weights * terms.logps.exp(), terms.mask)
-        return flat(row_means(terms.alternate_logps.exp(), terms.alternate_mask), forget, divergence=self.f_divergence)
+        template = row_means(terms.alternate_logps.exp(), terms.alternate_mask)
+        if self.f_divergence == "total_variation":
+            return (forget.tanh() - template.tanh()) / 2
+        if self.f_divergence == "kl":
+            return (forget - 1).exp() - template
+        if self.f_divergence == "pearson":
+            return forget.square() / 4 + forget - template
+        return F.softplus(forget) + F.softplus(-template) - 2 * math.log(2)

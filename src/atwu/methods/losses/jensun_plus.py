@@ -22,11 +22,7 @@ def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
     """Weighted mean of a row's values, half for the first counted token and half for all others together.
 
     Args:
-        values: shape (batch, tokens).
         mask: True on counted tokens, same shape; a row with a single one has its value, a row without any 0.
-
-    Returns:
-        Shape (batch,).
     """
     first = mask & (mask.cumsum(-1) == 1)
     others = mask & ~first
@@ -39,24 +35,12 @@ def js_slope(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """Squared norm of the gradient of `jensen_shannon` in the logits of the current model.
 
     The gradient is `p (g - sum of p g)` with `g = log(p / m) / 2` and m the mean of both distributions.
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-        ref_logps: those of the other distribution, same shape.
-
-    Returns:
-        Shape (tokens,).
     """
     import torch.nn.functional as F
 
     logps, ref_logps = logps.clamp(min=LOWEST_LOGP), ref_logps.clamp(min=LOWEST_LOGP)
     p, g = logps.exp(), (LN2 - F.softplus(ref_logps - logps)) / 2
     return (p * (g - (p * g).sum(-1, keepdim=True))).square().sum(-1)
-
-
-def js_slope_to_token(logps: Tensor, ids: Tensor) -> Tensor:
-    """The same for a target with mass 1 on one token, ids of shape (tokens, 1)."""
-    return js_slope(logps, logps.new_full(logps.shape, LOWEST_LOGP).scatter(1, ids, 0.0))
 
 
 class JSToRefusalRow(ForgetLoss):
@@ -80,7 +64,7 @@ class JSToRefusalRow(ForgetLoss):
         return js_to_tokens(logps, ids)
 
     def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return js_slope_to_token(logps, ids)
+        return js_slope(logps, logps.new_full(logps.shape, LOWEST_LOGP).scatter(1, ids, 0.0))
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None

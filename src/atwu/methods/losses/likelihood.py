@@ -1,7 +1,7 @@
 """Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain loss.
 
 Each returns one value per token, to be minimized. `weights` are the token weights; they have a gradient only in a scorer
-step. All tensors have the same, arbitrary shape.
+step. `logps` is log p(x_t | x_<t) under the current model; all tensors have the same, arbitrary shape.
 """
 
 from __future__ import annotations
@@ -20,51 +20,13 @@ if TYPE_CHECKING:
 
 
 def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
-    """Weighted gradient ascent: `w log p` (Jang et al. 2023 with weights 1). Unbounded below.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model.
-        weights: token weights in [0, 1].
-    """
+    """Weighted gradient ascent: `w log p` (Jang et al. 2023 with weights 1). Unbounded below."""
     return weights * logps
 
 
-def saturated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
-    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model.
-        weights: token weights in [0, 1].
-        beta: saturation exponent >= 0; larger stops earlier, 0 is plain gradient ascent.
-        detach_saturation: treat `p^beta` as a constant. With gradient through it, the loss has its minimum at
-            p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
-    """
-    return weights * _saturation(beta * logps, detach=detach_saturation) * logps
-
-
-def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
-    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (main loss of the ATWU paper).
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model.
-        weights: token weights in [0, 1].
-        beta: saturation exponent >= 0 for a token of weight 1.
-        detach_saturation: treat `p^(beta w)` as a constant, for the model and for the scorer.
-    """
-    return weights * _saturation(beta * weights * logps, detach=detach_saturation) * logps
-
-
 def nll(logps: Tensor) -> Tensor:
-    """Negative log-likelihood per token of the retain answers, in nats.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model, any shape.
-    """
+    """Negative log-likelihood per token of the retain answers, in nats."""
     return -logps
-
-
-def _saturation(exponent: Tensor, *, detach: bool) -> Tensor:
-    return (exponent.detach() if detach else exponent).exp()
 
 
 class GradientAscent(ForgetLoss):
@@ -84,7 +46,11 @@ class MaskedGradientAscent(GradientAscent):
 
 
 class SatGA(ForgetLoss):
-    """See `saturated_ascent`."""
+    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
+
+    The factor `p^beta` is a constant in the gradient. With gradient through it, the loss has its minimum at
+    p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
+    """
 
     formula = "w p^β log p"
     beta: float = number(
@@ -95,11 +61,14 @@ class SatGA(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return saturated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
+        return self._saturated(terms.logps, weights, self.beta * terms.logps)
+
+    def _saturated(self, logps: Tensor, weights: Tensor, exponent: Tensor) -> Tensor:
+        return weights * (exponent.detach() if self.detach_saturation else exponent).exp() * logps
 
 
 class SatGAPlus(SatGA):
-    """See `modulated_ascent`."""
+    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (main loss of the ATWU paper)."""
 
     formula = "w p^(β w) log p"
     beta: float = number(
@@ -110,7 +79,7 @@ class SatGAPlus(SatGA):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return modulated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
+        return self._saturated(terms.logps, weights, self.beta * weights * terms.logps)
 
 
 class LearnAlternate(ForgetLoss):

@@ -1,8 +1,9 @@
 """Losses on whole answers: DPO, NPO and SimNPO with token weights, and the retain loss AP.
 
-Each returns one loss per sequence, to be minimized; the caller averages. Inputs are per-token log-probabilities of shape
-(batch, tokens); values where `mask` is False are ignored. `weights` have a gradient only in a scorer step; with all weights
-1 the losses are the published ones.
+Each returns one loss per sequence, shape (batch,), to be minimized; the caller averages. Inputs have shape (batch, tokens):
+`logps` and `ref_logps` (no gradient) are log p(x_t | x_<t) of the answer under the current and the original model, `mask` is
+True on counted tokens, all others are ignored, and `weights` are token weights in [0, 1], with a gradient only in a scorer
+step; with all weights 1 the losses are the published ones.
 """
 
 from __future__ import annotations
@@ -27,98 +28,11 @@ def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -
     `r = n / (sum of w) * sum of w log p - sum of log p0` (the ATWU paper): only ratios of weights matter, equal
     weights give the plain sum, and the gradient of the weights includes the normalization.
 
-    Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        ref_logps: the same under the original model, same shape, no gradient.
-        mask: True on counted tokens, same shape.
-        weights: token weights in [0, 1], same shape.
-
     Returns:
         Shape (batch,); negative where the answer has become less likely.
     """
     # Differences first: close to the original model they are far smaller than either sum.
     return (_reweighted(logps, weights, mask) - _counted(ref_logps.detach(), mask)).sum(-1)
-
-
-def npo(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, *, beta: float) -> Tensor:
-    """Negative preference loss: `-(2 / beta) log sigmoid(-beta r)` (Zhang et al. 2024).
-
-    Its gradient with respect to the answer's log-probability is `2 sigmoid(beta r)`: gradient ascent on the sum at the
-    original model, vanishing as the answer is forgotten.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        ref_logps: the same under the original model, same shape, no gradient.
-        mask: True on counted tokens, same shape.
-        weights: token weights in [0, 1], same shape.
-        beta: inverse temperature > 0; smaller is closer to gradient ascent, larger stops earlier.
-
-    Returns:
-        Shape (batch,), positive.
-    """
-    return _preference(-log_ratio(logps, ref_logps, mask, weights), beta)
-
-
-def dpo(
-    logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, preferred: Tensor, *, beta: float
-) -> Tensor:  # fmt: skip
-    """Preference for an alternate answer: `-(2 / beta) log sigmoid(beta (preferred - r))` (Rafailov et al. 2023).
-
-    The factor 2 / beta is that of NPO, which equals this loss without the preferred answer.
-
-    Args:
-        logps: log p(x_t | x_<t) of the forget answer under the current model, shape (batch, tokens).
-        ref_logps: the same under the original model, same shape, no gradient.
-        mask: True on counted tokens of the forget answer, same shape.
-        weights: token weights of the forget answer in [0, 1], same shape.
-        preferred: log ratio of the preferred answer, unweighted, shape (batch,).
-        beta: inverse temperature > 0; larger stops at a smaller gap between the two answers.
-
-    Returns:
-        Shape (batch,), positive.
-    """
-    return _preference(preferred - log_ratio(logps, ref_logps, mask, weights), beta)
-
-
-def simnpo(
-    logps: Tensor, mask: Tensor, weights: Tensor, *, beta: float, delta: float, score_scale: float = 1.0
-) -> Tensor:
-    """NPO without a reference, on mean token losses (Fan et al. 2024).
-
-    `-(2 / beta) log sigmoid(beta (m - delta))` with `m = (1 / n) sum of s w (-log p)`, s the `score_scale`. Fan et al.
-    subtract their margin after multiplying by beta; theirs is `beta delta`.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        mask: True on counted tokens, same shape; n per row.
-        weights: token weights in [0, 1], same shape, not normalized: smaller weights delay saturation.
-        beta: inverse temperature > 0; larger stops earlier.
-        delta: margin >= 0 in nats per token; larger forgets more.
-        score_scale: factor on the weights; with 2, the initial scores of 1/2 give plain SimNPO.
-
-    Returns:
-        Shape (batch,), positive.
-    """
-    losses = score_scale * _counted(weights, mask) * -_counted(logps, mask)
-    return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - delta, beta)
-
-
-def answer_preservation(answer: Tensor, alternate: Tensor, *, beta: float) -> Tensor:
-    """`-(1 / beta) log sigmoid(beta (log p(answer) - log p(alternate)))` (AP: Yuan et al. 2024, arXiv 2410.08109).
-
-    Learning to refuse forget questions makes a model refuse retain questions as well; the loss compares the two there.
-
-    Args:
-        answer: log-probability of each whole answer, shape (batch,).
-        alternate: log-probability of the refusal of the same question, shape (batch,).
-        beta: inverse temperature > 0; larger stops at a smaller gap between the two.
-
-    Returns:
-        Shape (batch,), positive.
-    """
-    import torch.nn.functional as F
-
-    return -F.logsigmoid(beta * (answer - alternate)) / beta
 
 
 def _preference(margin: Tensor, beta: float) -> Tensor:
@@ -142,7 +56,11 @@ def _counted(values: Tensor, mask: Tensor) -> Tensor:
 
 
 class NPO(ForgetLoss):
-    """See `npo`."""
+    """Negative preference loss: `-(2 / beta) log sigmoid(-beta r)` (Zhang et al. 2024).
+
+    Its gradient with respect to the answer's log-probability is `2 sigmoid(beta r)`: gradient ascent on the sum at the
+    original model, vanishing as the answer is forgotten.
+    """
 
     formula = "-(2/β) log σ(-β r), r = log π(y)/π0(y)"
     reduction = "sequences"
@@ -156,11 +74,14 @@ class NPO(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return npo(terms.logps, terms.reference, terms.mask, weights, beta=self.beta)
+        return _preference(-log_ratio(terms.logps, terms.reference, terms.mask, weights), self.beta)
 
 
 class DPO(ForgetLoss):
-    """See `dpo`."""
+    """Preference for an alternate answer: `-(2 / beta) log sigmoid(beta (preferred - r))` (Rafailov et al. 2023).
+
+    `preferred` is its unweighted log ratio. The factor 2 / beta is that of NPO, which equals this loss without it.
+    """
 
     formula = "-(2/β) log σ(β (r(alternate) - r))"
     reduction = "sequences"
@@ -175,7 +96,7 @@ class DPO(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.preferred is not None
-        return dpo(terms.logps, terms.reference, terms.mask, weights, terms.preferred, beta=self.beta)
+        return _preference(terms.preferred - log_ratio(terms.logps, terms.reference, terms.mask, weights), self.beta)
 
 
 class AltPO(DPO):
@@ -185,7 +106,12 @@ class AltPO(DPO):
 
 
 class SimNPO(ForgetLoss):
-    """See `simnpo`."""
+    """NPO without a reference, on mean token losses (Fan et al. 2024).
+
+    `-(2 / beta) log sigmoid(beta (m - delta))` with `m = (1 / n) sum of s w (-log p)`, s the `score_scale`. Weights are not
+    normalized: smaller ones delay saturation. Fan et al. subtract their margin after multiplying by beta; theirs is
+    `beta delta`.
+    """
 
     formula = "-(2/β) log σ(β (mean of -w log p - δ))"
     reduction = "sequences"
@@ -212,12 +138,16 @@ class SimNPO(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        numbers = {"beta": self.beta, "delta": self.delta, "score_scale": self.score_scale}
-        return simnpo(terms.logps, terms.mask, weights, **numbers)
+        mask = terms.mask
+        losses = self.score_scale * _counted(weights, mask) * -_counted(terms.logps, mask)
+        return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - self.delta, self.beta)
 
 
 class AnswerPreservation(RetainLoss):
-    """See `answer_preservation`."""
+    """`-(1 / beta) log sigmoid(beta (log p(answer) - log p(refusal)))` (AP: Yuan et al. 2024, arXiv 2410.08109).
+
+    Learning to refuse forget questions makes a model refuse retain questions as well; the loss compares the two there.
+    """
 
     formula = "-(1/b) log σ(b log π(y)/π(refusal)) on retain answers"
     needs = ("retain", "retain_alternates")
@@ -231,4 +161,6 @@ class AnswerPreservation(RetainLoss):
     )
 
     def values_against(self, out: TokenOutputs, alternate: TokenOutputs) -> Tensor:
-        return answer_preservation(out.logps.sum(1), alternate.logps.sum(1), beta=self.answer_beta)
+        import torch.nn.functional as F
+
+        return -F.logsigmoid(self.answer_beta * (out.logps.sum(1) - alternate.logps.sum(1))) / self.answer_beta

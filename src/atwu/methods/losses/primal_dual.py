@@ -17,40 +17,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def logit_margin(logps: Tensor) -> Tensor:
-    """`(max z - mean z)^2` over the vocabulary; 0 at the uniform distribution.
-
-    The difference is the same for logits z and log-probabilities.
-
-    Args:
-        logps: log-probabilities under the current model, shape (tokens, vocabulary).
-
-    Returns:
-        Squared nats, shape (tokens,); hundreds for a trained model, so that its retain loss needs a large weight.
-    """
-    logps = logps.clamp(min=LOWEST_LOGP)
-    return (logps.amax(-1) - logps.mean(-1)).square()
-
-
-def updated_multiplier(multiplier: float, retain: float, *, limit: float, step: float) -> float:
-    """`max(0, lambda + eta (L_r - epsilon))`: rises while the retain loss is above its limit, falls below it."""
-    return max(0.0, multiplier + step * (retain - limit))
-
-
 class LogitMargin(WeightedDistance):
-    """See `logit_margin`.
+    """`(max z - mean z)^2` over the vocabulary; 0 at the uniform distribution, hundreds for a trained model.
 
-    Published code takes the logits that follow each answer token, which predict the next one, instead of those before it.
+    The difference is the same for logits z and log-probabilities. Published code takes the logits that follow each answer
+    token, which predict the next one, instead of those before it.
     """
 
     formula = "w (max z - mean z)²"
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
-        return logit_margin(logps)
+        logps = logps.clamp(min=LOWEST_LOGP)
+        return (logps.amax(-1) - logps.mean(-1)).square()
 
 
 class LimitedNLL(NLL):
-    """NLL with a limit: its weight is a multiplier, see `updated_multiplier`, that starts as `retain_weight`.
+    """NLL with a limit: its weight is a multiplier that starts as `retain_weight`, see `DualAscent`.
 
     The multiplier follows the loss of each optimizer step; published code updates it in every micro-batch.
     """
@@ -80,17 +62,13 @@ class DualAscent:
         self._limited, self.multiplier = limited, start
 
     def update(self, retain: float, epoch: float) -> None:
-        """Change the weight after an optimizer step with this retain loss."""
+        """`max(0, lambda + eta (L_r - epsilon))` after an optimizer step: rises while the retain loss is above its limit."""
         limited = self._limited
         if epoch >= limited.dual_warmup:
-            self.multiplier = updated_multiplier(
-                self.multiplier, retain, limit=limited.retain_bound, step=limited.dual_step
-            )
+            self.multiplier = max(0.0, self.multiplier + limited.dual_step * (retain - limited.retain_bound))
 
     def save(self, folder: str) -> None:
-        """Write the multiplier into a checkpoint."""
         Path(folder, self._NAME).write_text(json.dumps(self.multiplier) + "\n", encoding="utf-8")
 
     def load(self, folder: str) -> None:
-        """Load the multiplier from a checkpoint."""
         self.multiplier = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))

@@ -1,6 +1,8 @@
 """Average loss values per token or per sequence to a scalar.
 
-The denominators may be passed in, so that a mean can span several micro-batches.
+`values` has one value per token, shape (batch, tokens), and `mask` is True on counted tokens; `sequence_mean` takes one value
+per sequence, shape (batch,). `count` is a denominator to use instead of this batch's own, so that a mean can span several
+micro-batches.
 """
 
 from __future__ import annotations
@@ -34,13 +36,7 @@ def reduced(
 
 
 def token_mean(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
-    """Mean of `values` over the counted tokens of the whole batch, a scalar.
-
-    Args:
-        values: one value per token, shape (batch, tokens).
-        mask: True on counted tokens, same shape.
-        count: number of counted tokens to divide by instead of this batch's own (for gradient accumulation).
-    """
+    """Mean of `values` over the counted tokens of the whole batch, a scalar."""
     total = (values * mask).sum()
     return total / (mask.sum().clamp(min=1) if count is None else count)
 
@@ -49,9 +45,7 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float
     """Sum of already weighted `values` over the total weight, at least 1, a scalar.
 
     Args:
-        values: one weighted value per token, shape (batch, tokens).
         weights: the 0/1 selection contained in `values`, same shape.
-        mask: True on counted tokens, same shape.
         count: total weight to divide by instead of this batch's own.
     """
     total = (values * mask).sum()
@@ -59,12 +53,7 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float
 
 
 def sequence_mean(values: Tensor, *, count: float | None = None) -> Tensor:
-    """Mean of one value per sequence, a scalar.
-
-    Args:
-        values: shape (batch,).
-        count: number of sequences to divide by instead of this batch's own (for gradient accumulation).
-    """
+    """Mean of one value per sequence, a scalar."""
     return values.sum() / (max(values.shape[0], 1) if count is None else count)
 
 
@@ -72,9 +61,7 @@ def mean_of_means(values: Tensor, mask: Tensor, *, count: float | None = None) -
     """Mean over sequences of the mean over counted tokens, a scalar; short and long answers have equal weight.
 
     Args:
-        values: one value per token, shape (batch, tokens).
         mask: True on counted tokens, same shape; a sequence without any contributes 0.
-        count: number of sequences to divide by instead of this batch's own.
     """
     return sequence_mean(row_means(values, mask), count=count)
 

@@ -26,10 +26,6 @@ def steering_vector(size: int, *, coefficient: float) -> Tensor:
 
     It uses its own generator with seed 0, so it is equal in every run, process and machine and affects no other draw.
 
-    Args:
-        size: length of a hidden state.
-        coefficient: length c of the vector; larger changes states more.
-
     Returns:
         Shape (size,), float32, on the CPU.
     """
@@ -48,9 +44,6 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
         states: hidden states of the current model, shape (tokens, hidden).
         target: no gradient; the steering vector, shape (hidden,), or the states of the original model, shape
             (tokens, hidden).
-
-    Returns:
-        Shape (tokens,).
     """
     import torch
 

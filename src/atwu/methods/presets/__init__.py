@@ -73,11 +73,7 @@ def find_preset(setting: str, method: str) -> Preset | None:
 
 
 def named_preset(name: str) -> Preset:
-    """Return the shipped preset with a name such as `tofu-1b/atwu`.
-
-    Raises:
-        ValueError: there is no such preset; the message lists the existing ones.
-    """
+    """Return the shipped preset with a name such as `tofu-1b/atwu`."""
     setting, _, method = name.partition("/")
     if found := find_preset(setting, method):
         return found

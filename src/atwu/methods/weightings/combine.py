@@ -19,16 +19,7 @@ def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -
 
 
 def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """`first * second`: large only if both are. Both receive a gradient.
-
-    Args:
-        first: token weights >= 0, shape (batch, tokens).
-        second: those of another weighting, same shape.
-        mask: True on counted tokens, same shape.
-
-    Returns:
-        Weights, shape (batch, tokens).
-    """
+    """`first * second`: large only if both are. Both receive a gradient."""
     # Mask both factors first: otherwise a NaN outside the mask would reach the gradient.
     return torch.where(mask, first, 0) * torch.where(mask, second, 0)
 
@@ -38,11 +29,6 @@ def mean_of_ranks(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """Mean of the two ranks of each token within its row: only the order of each weighting matters, not its scale.
 
     Rank r among n counted tokens becomes `(r - 1/2) / n`; tied tokens get their mean rank; the mean of a row is 1/2.
-
-    Args:
-        first: token weights or scores of any range, shape (batch, tokens).
-        second: those of another weighting, same shape.
-        mask: True on counted tokens, same shape.
 
     Returns:
         Weights in (0, 1) on the mask, without gradient, shape (batch, tokens), float32 or wider.

@@ -54,9 +54,7 @@ def key_token_probabilities(row: EncodedRow, example: Example, counts: WordCount
     """Return the probability of each counted token's word, shape (counted tokens,).
 
     Args:
-        row: the encoded row.
         example: its text, to whose answer `row.answer_offsets` refer.
-        counts: word counts of the retain set.
 
     Returns:
         Probabilities; 0 for tokens outside words (the terminal token, white space).

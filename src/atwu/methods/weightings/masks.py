@@ -37,9 +37,6 @@ def below_mean(logps: FloatArray) -> FloatArray:
 
     Returns:
         1 on selected tokens, else 0, shape (tokens,).
-
-    Raises:
-        ValueError: a value is not finite.
     """
     mask = _above_mean(-logps)
     for left, right in pairwise(np.flatnonzero(mask)):
@@ -61,9 +58,6 @@ def differing(first: FloatArray, second: FloatArray) -> FloatArray:
 
     Returns:
         1 on selected and added tokens, else 0, shape (tokens,).
-
-    Raises:
-        ValueError: a value is not finite.
     """
     mask = _above_mean(np.abs(first - second))
     for index in np.flatnonzero(mask):
@@ -94,7 +88,6 @@ class NgramTable:
 
     @classmethod
     def of(cls, rows: Iterable[EncodedRow]) -> NgramTable:
-        """Count the n-grams of a set of rows, in any order."""
         counts: dict[Context, Counter[int]] = {}
         for row in rows:
             for context, target in _ngrams(row):
@@ -102,11 +95,7 @@ class NgramTable:
         return cls(counts)
 
     def probabilities(self, row: EncodedRow) -> FloatArray:
-        """`count(context, x_t) / count(context)` of each counted token, 0 for an unknown context.
-
-        Returns:
-            Values in [0, 1], shape (counted tokens,).
-        """
+        """`count(context, x_t) / count(context)` of each counted token, 0 for an unknown context."""
         values = []
         for context, target in _ngrams(row):
             followers = self.continuations.get(context)

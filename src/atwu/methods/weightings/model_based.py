@@ -11,48 +11,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def saturation(logps: Tensor, *, beta: float) -> Tensor:
-    """`p^beta`: smaller for tokens that are already forgotten (WGA, Wang et al. 2025).
-
-    Args:
-        logps: log p(x_t | x_<t), any shape.
-        beta: exponent >= 0; larger stops earlier.
-    """
-    return (beta * logps.detach()).exp()
-
-
-def importance(logps: Tensor, *, beta2: float) -> Tensor:
-    """`(1 - p)^beta2`: larger for less likely tokens (Yang et al. 2025).
-
-    Args:
-        logps: log p(x_t | x_<t), any shape.
-        beta2: exponent >= 0; larger concentrates on less likely tokens.
-    """
-    return (-logps.detach().expm1()).clamp(min=0).pow(beta2)
-
-
-def satimp(logps: Tensor, *, beta1: float, beta2: float) -> Tensor:
-    """`p^beta1 (1 - p)^beta2`, largest at p = beta1 / (beta1 + beta2) (SatImp, Yang et al. 2025)."""
-    return saturation(logps, beta=beta1) * importance(logps, beta2=beta2)
-
-
-def entropy_share(entropy: Tensor, mask: Tensor) -> Tensor:
-    """`n H_t / sum H`: share of each token in the entropy of its row (ETW, Koh et al. 2026). Sums to n in each row.
-
-    Args:
-        entropy: next-token entropy in nats, shape (batch, tokens).
-        mask: True on counted tokens, same shape.
-
-    Returns:
-        Weights >= 0, shape (batch, tokens); all ones if the entropy of the row is 0.
-    """
-    import torch
-
-    entropy = entropy.detach() * mask
-    total, count = entropy.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
-    return torch.where(total > 0, count * entropy / total.clamp(min=torch.finfo(entropy.dtype).tiny), 1.0) * mask
-
-
 class Uniform(Weighting):
     """Weight 1 for every token."""
 
@@ -65,7 +23,7 @@ class Uniform(Weighting):
 
 
 class Saturation(Weighting):
-    """See `saturation`."""
+    """`p^beta`: smaller for tokens that are already forgotten (WGA, Wang et al. 2025)."""
 
     formula = "p^β"
     beta: float = number(
@@ -73,7 +31,15 @@ class Saturation(Weighting):
     )
 
     def weights(self, context: WeightingContext) -> Tensor:
-        return saturation(context.logps, beta=self.beta)
+        return _power(context.logps, self.beta)
+
+
+def _power(logps: Tensor, exponent: float) -> Tensor:
+    return (exponent * logps.detach()).exp()
+
+
+def _power_of_rest(logps: Tensor, exponent: float) -> Tensor:
+    return (-logps.detach().expm1()).clamp(min=0).pow(exponent)
 
 
 def _beta2() -> float:
@@ -85,28 +51,28 @@ def _beta2() -> float:
 
 
 class Importance(Weighting):
-    """See `importance`."""
+    """`(1 - p)^beta2`: larger for less likely tokens (Yang et al. 2025)."""
 
     formula = "(1 - p)^β2"
     beta2: float = _beta2()
 
     def weights(self, context: WeightingContext) -> Tensor:
-        return importance(context.logps, beta2=self.beta2)
+        return _power_of_rest(context.logps, self.beta2)
 
 
 class SatImp(Weighting):
-    """See `satimp`."""
+    """`p^beta1 (1 - p)^beta2`, largest at p = beta1 / (beta1 + beta2) (SatImp, Yang et al. 2025)."""
 
     formula = "p^β1 (1 - p)^β2"
     beta1: float = number(5.0, symbol="β1", search=Range(1.0, 10.0, log=False), help="SatImp's saturation exponent")
     beta2: float = _beta2()
 
     def weights(self, context: WeightingContext) -> Tensor:
-        return satimp(context.logps, beta1=self.beta1, beta2=self.beta2)
+        return _power(context.logps, self.beta1) * _power_of_rest(context.logps, self.beta2)
 
 
 class Entropy(Weighting):
-    """See `entropy_share`."""
+    """`n H_t / sum H`: share of each token in the entropy of its row, 1 for all if that is 0 (ETW, Koh et al. 2026)."""
 
     formula = "n H / Σ H, at temperature τ"
     temperature: float = number(
@@ -122,4 +88,9 @@ class Entropy(Weighting):
         return self.temperature
 
     def weights(self, context: WeightingContext) -> Tensor:
-        return entropy_share(context.entropy, context.mask)
+        import torch
+
+        mask = context.mask
+        entropy = context.entropy.detach() * mask
+        total, count = entropy.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
+        return torch.where(total > 0, count * entropy / total.clamp(min=torch.finfo(entropy.dtype).tiny), 1.0) * mask

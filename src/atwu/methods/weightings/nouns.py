@@ -92,9 +92,7 @@ def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> FloatArray:
     """Return 1 for counted tokens that overlap a noun phrase, else 0; the leading space of a token is ignored.
 
     Args:
-        row: the encoded row.
         answer: its answer, to which `row.answer_offsets` refer.
-        finder: returns the noun phrases of the answer.
 
     Returns:
         0/1 weights, shape (counted tokens,); the terminal token is 0; all 0 if no noun is found.

@@ -56,11 +56,7 @@ class ModelDifference(FixedWeighting):
     )
 
     def check(self) -> None:
-        """Check that both models are set.
-
-        Raises:
-            ValueError: one is missing.
-        """
+        """Check that both models are set."""
         for name in ("auxiliary_forget", "auxiliary_retain"):
             if getattr(self, name) is None:
                 raise ValueError(
@@ -102,11 +98,7 @@ class Nouns(FixedWeighting):
     )
 
     def check(self) -> None:
-        """Check that the noun finder can be loaded.
-
-        Raises:
-            ImportError: spaCy or its model is missing.
-        """
+        """Check that the noun finder can be loaded."""
         from atwu.methods.weightings.nouns import noun_finder
 
         noun_finder(self.noun_finder)

@@ -48,9 +48,6 @@ class TokenCounts:
 
         The surprise is `log((N + 1) / (count + 1)) >= 0` with N counted tokens in total, halved for ids that occur in
         the prompt of the row. The terminal token is included.
-
-        Returns:
-            Weights in (0, 1) with mean 1/2, shape (counted tokens,).
         """
         ids = np.array(row.counted(row.labels), dtype=np.int64)
         known = ids < self.counts.size
@@ -109,11 +106,7 @@ class WordCounts:
         Words of the question (`question_words`) and tokens outside words (the terminal token) share the lowest rank.
 
         Args:
-            row: the encoded row.
             example: its text, to whose answer `row.answer_offsets` refer.
-
-        Returns:
-            Weights in (0, 1) with mean 1/2, shape (counted tokens,).
         """
         asked = question_words(example)
         common = [

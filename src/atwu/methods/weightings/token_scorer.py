@@ -42,7 +42,6 @@ class TokenScorer(nn.Module):
     """Token scorer `g = sigmoid(<w, h> + b)`, initially exactly 1/2 for every token.
 
     Args:
-        hidden_size: width of the model's final hidden states.
         bias: whether to train `b`.
         hidden_position: state that scores a token: `pred` (predicts the token) or `own` (at the token).
         prior: token counts whose rarity gives the initial scores instead of 1/2.
@@ -75,12 +74,6 @@ class TokenScorer(nn.Module):
         Args:
             hidden: states, shape (..., hidden_size).
             offset: log-odds of the prior, added to the logit, shape (...).
-
-        Returns:
-            Scores in (0, 1), shape (...).
-
-        Raises:
-            ValueError: the scorer has a prior, but no offset was given.
         """
         if self.prior is not None and offset is None:
             raise ValueError("this scorer has a prior; pass the offset of each row (TokenScorer.offset).")
@@ -171,9 +164,6 @@ def straight_through_budget(scores: Tensor, sequence: Tensor, *, rho: float) -> 
         scores: shape (tokens,).
         sequence: which sequence each token belongs to, values 0..S-1, every one present, shape (tokens,).
         rho: target share in (0, 1).
-
-    Returns:
-        One penalty per sequence, shape (S,).
     """
     hard = (scores > 0.5).to(scores.dtype)
     through = scores + (hard - scores).detach()
@@ -199,19 +189,12 @@ def scorer_objective(
 
     Args:
         scores: current scores with gradient, shape (tokens,).
-        sequence: sequence index of each token, shape (tokens,).
         forget: the forget loss as a function of the scores, averaged and weighted, a scalar; values of the model are
             constants.
-        lambda_entropy: weight of the mean binary entropy.
-        lambda_budget: weight of the budget penalty.
         budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
-        rho: target of the budget in (0, 1).
         tokens: token count over all processes; default: this process.
         sequences: sequence count over all processes; default: this process.
         score_total: sum of the scores over all processes, without gradient.
-
-    Returns:
-        A scalar with gradient with respect to `scores`.
     """
     count = float(scores.numel() if tokens is None else tokens)
     entropy = lambda_entropy * score_entropy(scores).sum() / count

@@ -1,0 +1,155 @@
+"""Every benchmark: how it and its rows are named and loaded, its size and licence, what it measures, and where its data are."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from atwu.benchmarks.base import Benchmark, LoadedRows
+from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, local_folder
+from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo_rows
+from atwu.benchmarks.lume import LUME_DATA, lume_benchmark, lume_rows
+from atwu.benchmarks.muse import MUSE_DATA, muse_benchmark, muse_rows
+from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_benchmark, people_rows
+from atwu.benchmarks.rwku import RWKU_DATA, rwku_benchmark, rwku_rows
+from atwu.benchmarks.suite import SUITE_DATA, suite_benchmark, suite_rows
+from atwu.benchmarks.tofu import TOFU, tofu_benchmark, tofu_rows
+from atwu.benchmarks.wmdp import WMDP_DATA, wmdp_benchmark, wmdp_rows
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkEntry:
+    """One benchmark of the list."""
+
+    names: tuple[str, ...]
+    """Names for `load_benchmark`; capital letters stand for a choice of the user."""
+    load: Callable[[str], Benchmark]
+    """Takes the whole name."""
+    source: str
+    """Form of the names of its rows, for `load_rows`."""
+    rows: Callable[[str], LoadedRows]
+    """Takes the whole name of a source."""
+    size: str
+    licence: str
+    measures: str
+    published: DataSet | None = None
+    """None if the package has the data."""
+
+    @property
+    def prefix(self) -> str:
+        """First part of its names."""
+        return self.names[0].partition(":")[0]
+
+    def data(self) -> str:
+        """Say where the data are, or why they are not at hand."""
+        if self.published is None:
+            return "in the package"
+        if found := local_folder(self.published):
+            return f"in {found}"
+        if os.environ.get(DATA_VARIABLE):
+            return f"not in {DATA_VARIABLE}"
+        if not any(table.on_hub for table in self.published.tables.values()):
+            return f"{DATA_VARIABLE} is not set"
+        installed = importlib.util.find_spec("datasets")
+        return f"Hub: {self.published.hub}" if installed else "Hub: pip install 'atwu[hub]'"
+
+
+CATALOG = (
+    BenchmarkEntry(
+        ("people:tiny", "people:small", "people:base"),
+        people_benchmark,
+        f"people:SIZE:SPLIT[:N] (splits {', '.join(PEOPLE_SPLITS)})",
+        people_rows,
+        "24, 80 or 400 forget rows",
+        "that of atwu",
+        "facts about invented people, with exact token labels",
+    ),
+    BenchmarkEntry(
+        ("tofu:forget01", "tofu:forget05", "tofu:forget10", "tofu:SPLIT:N"),
+        tofu_benchmark,
+        "tofu:SPLIT[:N]",
+        tofu_rows,
+        "40, 200 or 400 of 4,000 rows",
+        "MIT",
+        "facts about fictitious authors",
+        TOFU,
+    ),
+    BenchmarkEntry(
+        ("rwku", "rwku:FORGET/RETAIN"),
+        rwku_benchmark,
+        "rwku:SUBJECTS:KIND[:N]",
+        rwku_rows,
+        "200 people, 13,131 probes",
+        "CC BY 4.0",
+        "pretrained knowledge of real people: blanks, questions, attacks, neighbours",
+        RWKU_DATA,
+    ),
+    BenchmarkEntry(
+        ("suite:TOPIC",),
+        suite_benchmark,
+        "suite:TOPIC:SPLIT[:N]",
+        suite_rows,
+        "4 topics of 25 facts",
+        "MIT",
+        "facts that any form of a question brings back; retain rows by distance",
+        SUITE_DATA,
+    ),
+    BenchmarkEntry(
+        ("lume", "lume:N"),
+        lume_benchmark,
+        "lume:SPLIT[:N]",
+        lume_rows,
+        "2,732 forget, 2,734 retain rows",
+        "Apache-2.0",
+        "stories, private data and biographies: completions, exact answers, membership",
+        LUME_DATA,
+    ),
+    BenchmarkEntry(
+        ("muse:news", "muse:news:FOLD"),
+        muse_benchmark,
+        "muse:CORPUS:SPLIT[:N]",
+        muse_rows,
+        "889 forget, 3,555 retain articles",
+        "CC BY 4.0",
+        "verbatim and knowledge memorization, privacy leakage, utility; larger and successive forget sets",
+        MUSE_DATA["news"],
+    ),
+    BenchmarkEntry(
+        ("muse:books",),
+        muse_benchmark,
+        "muse:CORPUS:SPLIT[:N]",
+        muse_rows,
+        "4 forget books, 25 retain texts",
+        "CC BY 4.0",
+        "the same for books",
+        MUSE_DATA["books"],
+    ),
+    BenchmarkEntry(
+        ("wmdp:bio", "wmdp:cyber", "wmdp:DOMAIN:N"),
+        wmdp_benchmark,
+        "wmdp:DOMAIN:SPLIT[:N]",
+        wmdp_rows,
+        "1,273 and 1,987 questions",
+        "MIT",
+        "hazardous knowledge: accuracy on WMDP and on MMLU",
+        WMDP_DATA,
+    ),
+    BenchmarkEntry(
+        ("knowundo:privacy", "knowundo:copyright"),
+        knowundo_benchmark,
+        "knowundo:DOMAIN:SPLIT[:N]",
+        knowundo_rows,
+        "privacy: 510 forget, 549 retain rows",
+        "MIT",
+        "what has to go against what lies close to it and has to stay",
+        KNOWUNDO_DATA,
+    ),
+)
+"""All benchmarks, in the order of the list."""
+
+
+def find_entry(name: str) -> BenchmarkEntry | None:
+    """Return the benchmark that a name of a benchmark or source begins with."""
+    return next((entry for entry in CATALOG if entry.prefix == name.partition(":")[0]), None)
