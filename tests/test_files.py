@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu._files import atomic_sibling, check_writable, move, write_text
+from atwu._files import atomic_sibling, check_output_folder, check_writable, move, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
@@ -83,3 +83,6 @@ def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):
     for path, message in cases.items():
         with pytest.raises(OSError, match=message):
             check_writable(Path(path), overwrite=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file is a file; choose another output"):
+        check_output_folder(tmp_path / "file" / "figures")

@@ -116,10 +116,12 @@ def read_object(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def read_upgraded_json(path: str | Path) -> Any:
-    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys."""
+def read_upgraded_json(path: str | Path) -> dict[str, Any]:
+    """Read a result file (`run.json`, `study.json`, ...) as a JSON object, with the current schema and keys."""
     value = read_json(path)
-    return upgrade(value) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}; restore or create it again.")
+    return upgrade(value)
 
 
 class _RefusedError(Exception):
@@ -201,6 +203,8 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
         raise ValueError(f"{what}{place}: not valid YAML, {said[:200]}.") from None
     except (_RefusedError, yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{what}: {' '.join(str(error).split())[:200]}.") from None
+    except RecursionError:  # also of an anchor that holds itself
+        raise ValueError(f"{what}: nested too deeply.") from None
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -237,7 +241,7 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
     if not path.is_file():
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
     found = read_upgraded_json(path)
-    if not isinstance(found, dict) or "schema" not in found:
+    if "schema" not in found:
         raise ValueError(f"{path} is not a {what}: it has no 'schema', expected {schema!r}. {made_by} writes one.")
     if (name := found["schema"]) != schema:
         raise ValueError(
@@ -272,4 +276,4 @@ def _said(error: ValidationError) -> str:
     if wrong["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"the key {place[:80]} is unknown"
     said = " ".join(wrong["msg"].removeprefix("Value error, ").split())
-    return f"{place} is {str(wrong['input'])[:60]!r}; {said[:1].lower()}{said[1:200]}"
+    return f"{place} is {str(wrong['input'])[:60]!r}; {said[:1].lower()}{said[1:200]}".rstrip(".")

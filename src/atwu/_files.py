@@ -135,6 +135,16 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
         raise OSError(f"cannot write {path}: folder {folder} is read-only; choose another output.")
 
 
+def check_output_folder(folder: Path) -> None:
+    """Check that a folder for output files exists or can be created, before anything is computed."""
+    whole = Path(os.path.realpath(folder))
+    there = next(path for path in (whole, *whole.parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"cannot write into {folder}: {there} is a file; choose another output.")
+    if not os.access(there, os.W_OK):
+        raise PermissionError(f"cannot write into {folder}: {there} is read-only; choose another output.")
+
+
 @contextlib.contextmanager
 def file_lock(
     lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None

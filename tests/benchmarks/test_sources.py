@@ -340,6 +340,13 @@ def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
     for given in (IN_MEMORY[0], datasets.DatasetDict(train=table)):
         with pytest.raises(TypeError, match=r"list.*(question|train)"):
             load_rows(given)
+    with pytest.raises(TypeError, match=r"rows must be a source, a list of rows, .* got NoneType"):
+        load_rows(None)
+    with pytest.raises(TypeError, match=r"columns must be a mapping .* got str"):
+        load_rows(IN_MEMORY, columns="question=prompt")
+    for limit in (0, 1.5, "2"):
+        with pytest.raises(ValueError, match=f"limit must be a whole number .* got {limit!r}"):
+            load_rows(IN_MEMORY, limit=limit)
     with pytest.raises(ValueError, match="no rows"):
         load_rows([])
     for wrong in ({"question": "Who?"}, Example.from_qa("Who?", ""), "Who?"):

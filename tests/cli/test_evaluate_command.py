@@ -178,6 +178,7 @@ def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
             2,
             "--rwku-subjects.*--rwku-flavour.*--rwku FOLDER",
         ),
+        (("--forget", "people:tiny:forget", "--task-folder", "mine"), 2, "--task-folder.*--task NAME"),
         (("--metrics", "rouge,memorisation"), 1, "'memorisation'.*'memorization'"),
         (("--metrics", "rouge", "--all"), 2, "--all.*--metrics"),
         (("--metrics", "rouge", "--probes", "lume"), 1, "lume is given.*rouge"),

@@ -88,10 +88,15 @@ def test_commands_for_one_process_are_rejected_in_several_processes(name, monkey
         run_cli(name.split())
 
 
-def test_a_closed_pipe_is_no_traceback():
+def test_a_closed_pipe_or_stream_is_no_traceback():
     command = [sys.executable, "-c", "from atwu.cli import main; main()", "methods"]
     cut = subprocess.run(["sh", "-c", '"$@" | head -c 1', "sh", *command], capture_output=True, text=True, check=False)
     assert (len(cut.stdout), cut.stderr) == (1, "")
+    for closed in (">&-", "2>&-"):
+        done = subprocess.run(
+            ["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=True
+        )
+        assert not done.stderr
 
 
 def test_control_characters_of_answers_do_not_reach_the_terminal(capsys):

@@ -46,6 +46,8 @@ def test_errors_name_missing_sets_and_weights():
         selected_metrics(["gradient_norm"], sets=["retain"], weights=True)
     with pytest.raises(ValueError, match=r"'memorization'.*weights"):
         selected_metrics(["memorization"], sets=BOTH, weights=False)
+    with pytest.raises(ValueError, match="no metric is named; leave metrics out"):
+        selected_metrics([], sets=BOTH, weights=True)
     with pytest.raises(ValueError, match=r"'quantization'.*weights"):
         selected_metrics(["quantization"], sets=BOTH, weights=True, plain=False)
 

@@ -285,6 +285,22 @@ def test_reserved_set_names_are_rejected(world):
             )
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"original": "eval.json"}, r"original must be an EvalResult, such as read_result\(FILE\), got str"),
+        ({"config": {"max_new_tokens": 4}}, "config must be an EvaluateConfig, got dict"),
+        ({"judge": "offline"}, r"judge .*OfflineJudge\(\), got str"),
+        ({"scorer": "run"}, "scorer must be a TokenScorer, got str"),
+        ({"tokenizer": "folder"}, "tokenizer .*transformers, got str"),
+    ],
+)
+def test_arguments_of_other_types_are_rejected(world, given, message):
+    model, tokenizer, rows = world
+    with pytest.raises(TypeError, match=message):
+        evaluate(model, **{"tokenizer": tokenizer, "forget": rows["forget"], **given})
+
+
 def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
     pytest.importorskip("bitsandbytes")
     _, tokenizer, rows = world

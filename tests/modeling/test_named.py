@@ -130,6 +130,16 @@ def test_invalid_gguf_files_are_explained(tmp_path: Path, content: bytes | None,
     assert str(path) in str(caught.value)
 
 
+def test_names_that_cannot_be_a_model_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    for name, message in (
+        ("", "name of the model is empty"),
+        (str(tmp_path / "notes"), "notes' is a file; give the folder"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message):
+            check_model_name(name)
+
+
 def test_folder_with_a_short_name_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "smollm2").mkdir()

@@ -45,6 +45,8 @@ def test_a_study_becomes_a_board_and_the_board_a_submission(study: Path, records
         assert (one / name).read_bytes() == (two / name).read_bytes()
     with pytest.raises(FileExistsError):
         run_cli(["board", "build", str(study), "--output", str(one)])
+    with pytest.raises(ValueError, match="'Pebbles' on 'pebble-1b' is given twice"):
+        read_board([study, one / BOARD_NAME])
 
 
 def test_the_page_shows_every_study(study: Path, records: Records) -> None:

@@ -122,6 +122,7 @@ def test_studies_and_runs_that_do_not_fit_together_are_rejected(build_records: B
     other = save(dataclasses.replace(records, references={"original": original}), tmp_path / "c")
     with pytest.raises(ValueError, match="original model"):
         read_records([first, other])
+    assert read_records(str(first)).runs == read_records([first]).runs
 
 
 @pytest.mark.parametrize("name", ["eval.json", "run.json", "log.jsonl"])

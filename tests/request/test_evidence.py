@@ -146,6 +146,9 @@ def test_the_original_model_must_have_the_recorded_weights(
     record = json.loads((run / "run.json").read_text())
     record["original_model"]["fingerprint"] = "0" * 32
     (run / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"damaged \(run\.json"):
+        EvidenceSession(run)
+    (run / "manifest.json").unlink()
     model, _ = EvidenceSession(run).start
     assert model_fingerprint(model) == RequestFolder(run).result("before").fingerprint
     before = json.loads((run / "request" / "before.json").read_text()) | {"fingerprint": "0" * 32}
@@ -162,11 +165,14 @@ def test_invalid_evidence_commands_are_rejected(folder: Path, environment: dict[
     save_file(weights, folder / "changed" / "model.safetensors", metadata={"format": "pt"})
     (folder / "killed.incomplete").mkdir()
     shutil.copytree(folder / "run", folder / "unasked")
+    (folder / "listed").mkdir()
+    (folder / "listed" / "run.json").write_text("[]")
     shutil.rmtree(folder / "unasked" / "request")
     for run, message in (
         ("changed", "changed"),
         ("killed", "killed.*verdict"),
         ("unasked", r"request\.json"),
+        ("listed", r"run\.json must hold a JSON object, got list"),
         (str(target), "atwu finetune"),
         ("nowhere", "nowhere "),
     ):

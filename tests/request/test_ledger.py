@@ -173,6 +173,11 @@ def test_options_that_would_undo_an_earlier_request_are_rejected(
 
 def test_a_changed_ledger_is_rejected(apply: Apply, started: Path, tmp_path: Path) -> None:
     ledger = Path(shutil.copytree(started, tmp_path / "ledger"))
+    for name in ("general.jsonl", "models"):
+        (ledger / name).rename(tmp_path / name)
+        with pytest.raises(FileNotFoundError, match=rf"{name}.* is missing; restore it"):
+            apply(ledger, 2)
+        (tmp_path / name).rename(ledger / name)
     (rows,) = (ledger / "rows").iterdir()
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(ValueError, match=r"request 1 .*rows"):

@@ -81,7 +81,7 @@ def test_rows_are_forgotten_with_automatic_settings(
 def test_rows_that_the_original_model_does_not_know_need_no_training(
     tmp_path: Path, given: tuple[str, ...], unlearn: Callable[..., str]
 ) -> None:
-    write_rows(tmp_path / "unknown.jsonl", people("tiny").holdout[:6])
+    write_rows(tmp_path / "unknown.jsonl", people("tiny").holdout[12:18])
     said = unlearn(tmp_path / "out", *given, "--forget", tmp_path / "unknown.jsonl", "--strict", code=3)
     assert "VERDICT: NOTHING TO FORGET" in said
     assert not (tmp_path / "out").exists()
@@ -202,10 +202,13 @@ run()
         (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
         (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
         (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
+        (("--eval-strategy", "epoch"), "eval_strategy .*atwu evaluate"),
         (("--method", "atwu", "--scorer-from", "nowhere"), "nowhere"),
         (("--method", "rmu", "--layer", "99"), "layer.*99"),
         (("--holdout", "texts.jsonl"), "question"),  # which cannot be compared with the forget rows
         (("--retain", "people:tiny:full"), "people:tiny:full: row 73 .*5 more"),  # these repeat forget rows
+        (("--holdout", "people:tiny:full"), "people:tiny:full: row 73 .*5 more.*--holdout"),
+        (("--extra-forget", "people:tiny:retain:1"), r"holdout\.jsonl: row 9 is in the forget set"),
     ],
 )
 def test_impossible_requests_are_rejected_before_the_model_is_measured(

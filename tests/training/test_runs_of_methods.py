@@ -10,6 +10,7 @@ from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.methods.losses.representation import REFUSED
+from atwu.training.training_rows import unlearning_rows
 from tests.training.conftest import make_trainer, weights
 
 PDU = {
@@ -102,6 +103,9 @@ def test_lunar_moves_one_matrix_towards_refused_questions(model_folder, tmp_path
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
     assert changed == ["model.layers.0.mlp.down_proj.weight"]
     assert torch.cosine_similarity(end_of(asked) - start, direction, dim=0) > 0.5
+    mixed = [{"question": "Who?", "answer": "Orla."}, {"text": "Orla."}]
+    with pytest.raises(ValueError, match="row 2: a plain text row has no question to redirect"):
+        unlearning_rows(mixed, mixed, trainer.args, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("method", ["lunar", "bs_s"])

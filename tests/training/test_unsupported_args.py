@@ -32,6 +32,7 @@ from tests.commands import run_here
         ({"label_names": ["labels"]}, "label_names"),
         ({"per_device_eval_batch_size": 2}, "per_device_eval_batch_size"),
         ({"do_eval": True}, "do_eval"),
+        ({"dataloader_num_workers": -1}, "dataloader_num_workers .*>= 0, got -1"),
         ({"ddp_timeout": 60}, "ddp_timeout .*torchrun"),
         ({"ddp_find_unused_parameters": False}, "ddp_find_unused_parameters .*processes"),
     ],

@@ -60,8 +60,10 @@ def load_rows(
         ValueError: unknown source, empty source, or a malformed row; the message names file, line or row, and column.
         TypeError: the data in memory are a single mapping.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read all rows.")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ValueError(f"limit must be a whole number of at least 1, got {limit!r}; leave it out to read all rows.")
+    if columns and not isinstance(columns, Mapping):
+        raise TypeError(f"columns must be a mapping such as {{'question': 'prompt'}}, got {type(columns).__name__}.")
     if not isinstance(source, str | Path):
         given_name = "the given data"
         parts = [(given_name, partial(_checked, memory_records(source), columns or {}, name=given_name))]

@@ -68,6 +68,9 @@ def run() -> None:
     """Run the command line; failures end with one line (a traceback with ATWU_DEBUG=1) and exit code 1 or 2."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for terminals without Unicode

@@ -59,16 +59,18 @@ class PlaygroundCommand:
     original: str | None = cli_option("Original model. Default: the run's own.", None)
     data: str | None = cli_option(f"Rows to pick questions from: {ROWS_HELP}.", None, alias=("-d",))
     max_new_tokens: int = cli_option("Maximum number of new tokens per answer.", 64, least=1)
-    port: int = cli_option("Port on this machine.", 7860, least=1)
+    port: int = cli_option("Port on this machine.", 7860, least=1, most=65535)
     loading: ModelLoadArgs = cli_option("", group="Loading the models", common=False)
 
     def run(self) -> None:
         from atwu._extras import require
         from atwu._manifest import RECORD_NAME
         from atwu.evaluation.side_by_side import SideBySide
+        from atwu.modeling.load import check_model_name
         from atwu.report.playground import playground
         from atwu.report.run_records import read_run
 
+        check_model_name(str(self.model), base=self.loading.base)
         require("gradio", extra="app")
         record = read_run(self.model / RECORD_NAME) if (self.model / RECORD_NAME).is_file() else {}
         original = self.original or record.get("original_model", {}).get("model")
@@ -82,4 +84,9 @@ class PlaygroundCommand:
         models = SideBySide(names, self.loading, system=system, max_new_tokens=self.max_new_tokens)
         page = playground(models, list(names), rows)
         say(f"http://127.0.0.1:{self.port} (Ctrl-C: stop)")
-        page.launch(server_name="127.0.0.1", server_port=self.port, quiet=True)
+        try:
+            page.launch(server_name="127.0.0.1", server_port=self.port, quiet=True)
+        except OSError:
+            raise OSError(
+                f"port {self.port} cannot be used, since it is taken or reserved; give another --port."
+            ) from None

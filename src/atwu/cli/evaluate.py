@@ -181,6 +181,8 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.rwku is None and (self.rwku_subjects or "rwku-flavour" in self.settings):
             raise UsageError("--rwku-subjects and --rwku-flavour require --rwku FOLDER.")
+        if "task" not in self.settings and {"task_folder", "task_limit"} & self.settings.keys():
+            raise UsageError("--task-folder and --task-limit require --task NAME.")
         return self.model
 
     def _reference_models(self, references: Mapping[str, str]) -> ReferenceModels | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import check_writable, write_json, write_text
+from atwu._files import check_output_folder, check_writable, write_json, write_text
 from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.shared import say, terminal
 
@@ -44,6 +44,8 @@ class ReportCommand:
         from atwu.report.run_records import read_records
 
         forms = self._forms()
+        if self.figures is not None:
+            check_output_folder(self.figures)
         records = read_records(self.runs, title=self.title)
         if not records.runs:
             raise UsageError("the given runs contain reference models only, and no unlearned model.")
@@ -61,6 +63,7 @@ class ReportCommand:
             several = len(forms) > 1
             paths = {form: self.output.with_suffix(_ENDINGS[form]) if several else self.output for form in forms}
             for path in paths.values():
+                check_output_folder(path.parent)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 check_writable(path, overwrite=self.overwrite)
             for form, path in paths.items():
@@ -114,6 +117,7 @@ class BoardBuildCommand:
     def run(self) -> None:
         from atwu.report.board import BOARD_NAME, read_board, render_board
 
+        check_output_folder(self.output)
         board = read_board(self.results)
         self.output.mkdir(parents=True, exist_ok=True)
         page, numbers = self.output / "index.html", self.output / BOARD_NAME

@@ -189,6 +189,8 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         rows = _frame_rows(rows)
     elif hasattr(rows, "with_format"):
         rows = rows.with_format(None)  # Python values, not arrays or tensors
+    if not isinstance(rows, Iterable):
+        raise TypeError(f"rows must be a source, a list of rows, a data set or a frame, got {type(rows).__name__}.")
     for number, row in enumerate(rows, start=1):
         if isinstance(row, Mapping):
             row = {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}

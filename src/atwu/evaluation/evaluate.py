@@ -97,6 +97,16 @@ def evaluate(
         ValueError: No rows, unknown metrics, metrics whose sets are missing, unused probes or tasks, or a reference
             result with other rows or settings.
     """
+    for argument, value, fits, wanted in (
+        ("config", config, isinstance(config, EvaluateConfig), "an EvaluateConfig"),
+        ("tokenizer", tokenizer, hasattr(tokenizer, "chat_template"), "a tokenizer of transformers"),
+        ("judge", judge, hasattr(judge, "identity"), "a judge, such as OfflineJudge()"),
+        ("scorer", scorer, isinstance(scorer, TokenScorer), "a TokenScorer"),
+        ("original", original, isinstance(original, EvalResult), "an EvalResult, such as read_result(FILE)"),
+        ("retain_only", retain_only, isinstance(retain_only, EvalResult), "an EvalResult, such as read_result(FILE)"),
+    ):
+        if value is not None and not fits:
+            raise TypeError(f"{argument} must be {wanted}, got {type(value).__name__}.")
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # adds settings registered since
     judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     if model is None and generator is None:

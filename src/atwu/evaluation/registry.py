@@ -193,6 +193,8 @@ def selected_metrics(
         wanted = [name for name in fitting if names == "all" or metrics[name].default]
     else:
         wanted = [names] if isinstance(names, str) else list(names)
+        if not wanted:
+            raise ValueError("no metric is named; leave metrics out for the default ones, or name some.")
         for name in wanted:
             if what := lacking(find_metric(name)):
                 raise ValueError(f"metric {name!r} needs {what}.")

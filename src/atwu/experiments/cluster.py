@@ -59,6 +59,8 @@ def open_executor(
         raise ValueError(
             "--devices selects GPUs of this machine, but --cluster runs on other machines; give one of them."
         )
+    if gpus_per_run is not None and cluster is None:
+        raise ValueError("--gpus-per-run is for runs on a cluster; give --cluster, too, or leave it out.")
     there = visible_devices()
     taken = there if devices is None and processes != 1 else ()
     if devices:

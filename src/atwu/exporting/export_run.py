@@ -106,6 +106,8 @@ def export(
         raise ValueError(
             f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {gguf_type!r}."
         )
+    if format != "gguf" and (gguf_type != "Q8_0" or llama_cpp is not None):
+        raise ValueError(f"gguf_type and llama_cpp are for format gguf, got format {format}; leave them out.")
     form = format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute()
     source = read_source(run, loading or ModelLoadArgs())
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")

@@ -56,6 +56,8 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
 
     Short names and GGUF files are converted into the cache here.
     """
+    if not name:
+        raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
     check_as_written(Path(os.path.expanduser(name)))
     if is_adapter(name):
         _check_adapter(name)
@@ -67,6 +69,8 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
     path = Path(name)
     if not _is_path(name):
         return
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"model {name!r} is a file; give the folder of a model, or a .gguf file.")
     if not path.is_dir():
         siblings = os.listdir(path.parent) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, siblings, shown=lambda close: str(path.parent / close))

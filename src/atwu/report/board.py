@@ -112,7 +112,14 @@ def read_board(paths: Sequence[str | Path]) -> Board:
         paths: files of this schema, and folders that `atwu report` reads. A folder without `study.json` needs a
             `board.yaml` with the fields of `StudyFacts`; its fields replace those of a `study.json`.
     """
-    return Board(tuple(study for path in map(Path, paths) for study in _studies(path)))
+    found: dict[StudyFacts, BoardStudy] = {}
+    for path in map(Path, paths):
+        for study in _studies(path):
+            if study.facts in found:
+                what = f"{study.facts.benchmark!r} on {study.facts.model!r}"
+                raise ValueError(f"{path}: the study {what} is given twice; leave one out.")
+            found[study.facts] = study
+    return Board(tuple(found.values()))
 
 
 def _studies(path: Path) -> Iterable[BoardStudy]:

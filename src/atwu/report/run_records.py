@@ -112,11 +112,12 @@ Part = tuple[str, dict[str, Any], list[RunRecord]]
 """Name and `study.json` of a study, which are empty for other runs, and the runs."""
 
 
-def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Records:
+def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None = None) -> Records:
     """Read runs.
 
     Args:
-        paths: study folders, run folders, result files, or folders of such files; a study's references apply to all.
+        paths: study folders, run folders, result files, or folders of such files, or one of them; a study's references apply
+            to all.
 
     Raises:
         FileNotFoundError: a path does not exist, or contains no finished run.
@@ -124,6 +125,7 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     """
     references: dict[str, EvalResult] = {}
     parts: list[Part] = []
+    paths = [paths] if isinstance(paths, str | Path) else paths
     for path in map(Path, paths):
         name, about = "", dict[str, Any]()
         if (path / STUDY_NAME).is_file():

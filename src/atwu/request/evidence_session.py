@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_upgraded_json
-from atwu._manifest import RECORD_NAME
+from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
@@ -64,11 +64,10 @@ class EvidenceSession:
             if unfinished(self.folder.run).is_dir():
                 raise ValueError(f"the request of {run} has no verdict yet; repeat its command to finish it.")
             raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {RECORD_NAME} is missing.")
+        check_as_written(self.folder.run, weights=False)
         self.run = read_upgraded_json(self.folder.run / RECORD_NAME)
-        if self.run["command"] != "unlearn":
-            raise ValueError(
-                f"{run} is a run of atwu {self.run['command']}; atwu evidence needs a run of atwu unlearn."
-            )
+        if (command := self.run.get("command")) != "unlearn":
+            raise ValueError(f"{run} is a run of atwu {command}; atwu evidence needs a run of atwu unlearn.")
         self.request = self.folder.request()
         recorded = self.request.thresholds
         self.given = (

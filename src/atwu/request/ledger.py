@@ -229,6 +229,21 @@ class Ledger:
             )
         return rows
 
+    def general_rows(self, *, recorded: bool) -> Sequence[Example]:
+        """Read the original model's answers to general questions.
+
+        Args:
+            recorded: whether requests were measured on them; else there may be none.
+
+        Raises:
+            FileNotFoundError, ValueError: they are missing or damaged.
+        """
+        if recorded and not self.general.is_file():
+            raise FileNotFoundError(
+                f"{self.general} is missing; restore it, since earlier requests were measured on it."
+            )
+        return load_rows(self.general).rows if self.general.is_file() and self.general.stat().st_size else ()
+
     def keep_rows(self, rows: Sequence[Example]) -> None:
         """Store the forget rows of a request, readable by the user only."""
         path = rows_file(self.folder, fingerprint(rows))
@@ -255,8 +270,14 @@ class Ledger:
         return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(path.absolute())
 
     def model(self, used: ModelUsed) -> str:
-        """Return the path or name of a model of an entry."""
+        """Return the path or name of a model of an entry.
+
+        Raises:
+            FileNotFoundError: it is in the ledger, and missing.
+        """
         inside = self.folder / used.name
+        if used.name.startswith("models/") and not inside.is_dir():
+            raise FileNotFoundError(f"{inside} is missing; restore it, the model that the last request left.")
         return str(inside) if inside.is_dir() else used.name
 
     def add(self, entry: Entry) -> None:

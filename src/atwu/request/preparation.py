@@ -82,8 +82,12 @@ def prepare(
     """
     key, context = request.key(config), request.ledger_context
     check_holdout(request.holdout_rows, request.rows, source=request.holdout)
+    more = request.options.get("extra_forget")
+    removed = (*request.rows, *(load_rows(more).rows if more else ()))
+    again = "is in the forget set, too"
+    check_no_overlap(request.holdout_rows, removed, source=request.holdout, why=again, option="--holdout")
     if request.retain_rows is not None:
-        check_no_overlap(request.retain_rows, request.rows, source=request.retain, why="is in the forget set, too")
+        check_no_overlap(request.retain_rows, removed, source=request.retain, why=again)
         if context is not None:
             check_no_overlap(
                 request.retain_rows,

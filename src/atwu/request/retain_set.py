@@ -59,14 +59,17 @@ def neighbour_rows(
     }
 
 
-def check_no_overlap(kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str) -> None:
-    """Check that no retain row repeats a forget row: the same question or, without a question, the same text.
+def check_no_overlap(
+    kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str, option: str = "--retain"
+) -> None:
+    """Check that no retain or holdout row repeats a forget row: the same question or, without a question, the same text.
 
     Args:
-        kept: retain rows.
+        kept: retain or holdout rows.
         gone: forget rows of this or an earlier request.
-        source: name of the retain rows in errors.
+        source: name of these rows in errors.
         why: what errors say about such a row.
+        option: the option that gives these rows.
 
     Raises:
         ValueError: a row does; the message names it.
@@ -76,9 +79,10 @@ def check_no_overlap(kept: Sequence[Example], gone: Sequence[Example], *, source
     if found:
         first = kept[found[0] - 1]
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        how = ", as `atwu retain build --corpus` does" if option == "--retain" else ""
         raise ValueError(
             f"{source}: row {found[0]}{more} {why} ({(first.question or first.answer)[:60]!r}); leave such rows out of "
-            "--retain, as `atwu retain build --corpus` does."
+            f"{option}{how}."
         )
 
 

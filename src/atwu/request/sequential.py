@@ -110,6 +110,7 @@ def unlearn_in_ledger(
         if not entries and model is None:
             raise ValueError(f"the first request of a ledger ({ledger}) needs a model; give --model.")
         number, last = len(entries) + 1, entries[-1] if entries else None
+        book.general_rows(recorded=any(entry.utility_drift is not None for entry in entries))
         loaded = load_rows(forget)
         rows = loaded.rows
         request = UnlearningRequest(
@@ -172,7 +173,7 @@ def _record(
                 str(outcome.run.output), after_loading(request.source), device=config.device
             )
             started = next((entry.key for entry in entries if entry.utility_drift is not None), key)
-            general = load_rows(book.general).rows if book.general.is_file() and book.general.stat().st_size else ()
+            general = book.general_rows(recorded=drift is not None)
             earlier = [(entry, book.rows(entry)) for entry in entries]
             checks, answers = recheck_requests(network, tokenizer, earlier, general, _reading_of(started))
             if drift is not None and answers is not None:

@@ -263,6 +263,8 @@ def check_supported_args(config: TrainingArguments) -> None:
     for name, why in _NEVER.items():
         if given[name]:
             raise ValueError(f"{name} is not supported: {why}; leave it out.")
+    if config.dataloader_num_workers < 0:
+        raise ValueError(f"dataloader_num_workers must be a whole number >= 0, got {config.dataloader_num_workers}.")
     for name in _SEVERAL:
         if given[name] and not _several():
             raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")

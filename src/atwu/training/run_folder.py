@@ -110,7 +110,7 @@ class RunFolder:
             record = read_upgraded_json(self.path / RECORD_NAME)
         except (OSError, ValueError):
             return False
-        return isinstance(record, dict) and record.get("schema") == RECORD_SCHEMA
+        return record.get("schema") == RECORD_SCHEMA
 
     def _is_work(self) -> bool:
         """Whether the work folder was created by this module; a new one has its lock before its state."""

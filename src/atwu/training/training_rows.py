@@ -238,6 +238,10 @@ def unlearning_rows(
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
         refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
         asked = [question_end(row) for row in removed.rows]
+        if plain := next((place for place, row in enumerate(asked, start=1) if len(row.input_ids) < 2), None):
+            raise ValueError(
+                f"forget set, row {plain}: a plain text row has no question to redirect; use another forget loss."
+            )
     near = None
     if kept is not None and config.pairing == "closest":
         if removed.examples is None or kept.examples is None:

@@ -167,6 +167,10 @@ def _original_model(run: Path, unknown: str | None) -> str | None:
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
     """Check what needs neither weights nor rows: model, adapters, disk space, and components of the method."""
+    if config.eval_strategy != "no":
+        raise ValueError(
+            "eval_strategy is for UnlearnTrainer in Python; leave it out, and use atwu evaluate afterwards."
+        )
     adapter_bytes = check_training(source, config)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     recipe = config.recipe()

@@ -127,7 +127,9 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         raise ValueError(f"published must be the name of a table, or a table per setting, got {published!r:.60}.")
     for table in published.values():
         published_table(str(table))
-    if metrics is not None and not (isinstance(metrics, list) and all(isinstance(name, str) for name in metrics)):
+    if metrics is not None and not (
+        isinstance(metrics, list) and metrics and all(isinstance(name, str) for name in metrics)
+    ):
         raise ValueError(f"metrics must be a list such as [memorization, judge], got {metrics!r:.60}.")
     seeds = values.get("seeds", 3)
     seeds = dict(seeds) if isinstance(seeds, Mapping) else {"default": seeds}

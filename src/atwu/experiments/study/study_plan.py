@@ -11,6 +11,7 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import prefix_errors, read_json
+from atwu._files import check_output_folder
 from atwu._names import lookup
 from atwu.benchmarks.base import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
@@ -291,4 +292,5 @@ def plan_study(
         if seeds is not None:
             written = written.with_seeds(seeds)
         folder = output or Path("runs") / f"{written.name}-{chosen.name}"
+        check_output_folder(folder)
         return plan(written, chosen, folder, presets=presets, only=only)

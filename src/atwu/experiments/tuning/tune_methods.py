@@ -19,7 +19,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._files import versions, write_json
+from atwu._files import check_output_folder, versions, write_json
 from atwu._names import lookup
 from atwu._program import program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
@@ -39,7 +39,7 @@ from atwu.experiments.tuning.trial import (
     search_definition,
     stop_if_destroyed,
 )
-from atwu.experiments.tuning.trials import run_search, storage_place
+from atwu.experiments.tuning.trials import open_storage, run_search, storage_place
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
@@ -189,6 +189,8 @@ def plan_tuning(
         for name in names:
             lookup("method", name, METHODS)
         variants = [Variant(name, name, options) for name in names]
+    folder = output or Path("runs") / f"tune-{there.name}"
+    check_output_folder(folder)
     found = Tuning(
         variants=tuple(variants),
         every="all" in methods or study is not None,
@@ -197,7 +199,7 @@ def plan_tuning(
         here=here,
         transfer_to=transfer_to,
         there=there,
-        folder=output or Path("runs") / f"tune-{there.name}",
+        folder=folder,
         storage=storage_place(storage, output or Path("runs") / f"tune-{here.name}"),
         **numbers,
     )
@@ -231,6 +233,7 @@ def tune_methods(
     for setting in settings.values():
         groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
         check_installed(groups, EvaluateConfig(**setting.evaluation))
+    open_storage(tuning.storage)  # whether it can be
     # No objective compares with the retain-only model.
     models = {name: prepare_models(settings[name], with_retain_only=False, say=say) for name in settings}
     left_out, failed = dict[str, str](), dict[str, str]()
