@@ -331,13 +331,16 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert f"<b>{word}</b>" in outcome._repr_html_()
 
 
-def with_forms(base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5, **recall: float) -> EvalResult:
+def with_forms(
+    base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5, refusal: float = 0.0, **recall: float
+) -> EvalResult:
     """The same result with recall by form of the question."""
     forget = {f"form_{form}": MetricValue(value, 12, "down", low=0.0, high=1.0) for form, value in recall.items()}
     forget["form_mean"] = MetricValue(sum(recall.values()) / len(recall), 12, "down", low=0.0, high=1.0)
     forget["form_gibberish"] = MetricValue(gibberish, 12, "down", low=0.0, high=1.0)
     others = {"form_mean": MetricValue(neighbours, 12, "up", low=0.4, high=0.6)}
-    sets = {**base.sets, "forget": {**base.sets["forget"], **forget}, "neighbours": others}
+    general = {**base.sets.get("general", {}), "refusal": MetricValue(refusal, 12, "none", low=0.0, high=1.0)}
+    sets = {**base.sets, "forget": {**base.sets["forget"], **forget}, "neighbours": others, "general": general}
     return dataclasses.replace(base, sets=sets)
 
 
@@ -348,6 +351,8 @@ def with_forms(base: EvalResult, gibberish: float = 0.0, neighbours: float = 0.5
         ({"blank": 0.25, "prefix": 0.0}, PARTLY, r"blank\s+0\.25"),
         ({"blank": 0.05, "prefix": 0.0, "neighbours": 0.3}, TOO_COSTLY, "neighbours"),
         ({"blank": 0.05, "prefix": 0.0, "gibberish": 0.3}, TOO_COSTLY, "gibberish"),
+        ({"blank": 0.05, "prefix": 0.0, "refusal": 0.04}, FORGOTTEN, "2 forms"),
+        ({"blank": 0.05, "prefix": 0.0, "refusal": 0.06}, TOO_COSTLY, "general questions are also refused"),
     ],
 )
 def test_verdicts_by_form(after: dict[str, float], outcome: str, reason: str) -> None:

@@ -201,6 +201,14 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),
             Choice("retain_per_forget", 2, "one of the closest and one of all"),
         ]
+        if given.get("replacement", "refusal") == "refusal" and all(row.messages for row in rows):
+            chosen += [
+                Choice("replacement", "refusal", "says that it does not know, instead of a false claim"),
+                Choice(
+                    "retain_loss", "kl_first", "holds the first token, at which other answers would be refused, too"
+                ),
+                Choice("retain_weight", 2.0, "refusals spread to other questions otherwise"),
+            ]
     taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
     compares = {"alternates", "retain_alternates"} & set(taken.needs)
     if "forms" not in given and not compares and any(row.messages for row in rows):

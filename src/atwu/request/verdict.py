@@ -26,9 +26,11 @@ from atwu.request.verdict_metrics import (
     DECISIVE_METRICS,
     FORM_LIMIT,
     FORM_METRICS,
+    GENERAL,
     GIBBERISH,
     MIN_CHANGE,
     OTHER_PROMPTS,
+    REFUSED,
     SET_NAMES,
     FormResult,
     VerdictMetric,
@@ -207,9 +209,11 @@ def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increa
     if not increase <= max_retain_increase:
         found.append("retained data was damaged")
     if (NEIGHBOURS, FORM_METRICS[NEIGHBOURS]) in missed:
-        found.append("neighbours of the forget rows were forgotten, too")
+        found.append("neighbours of the forget rows were also forgotten")
     if (FORGET, GIBBERISH) in missed:
         found.append("some answers about them cannot be read (gibberish)")
+    if (GENERAL, REFUSED) in missed:
+        found.append("general questions are also refused")
     return " and ".join(found)
 
 

@@ -29,10 +29,14 @@ DECISIVE_METRICS = {
     "key_token_recall": "key-token recall",
 }
 """Metrics that decide whether rows are known -> their titles."""
+GIBBERISH, REFUSED = "gibberish, all forms", "refusals"
+"""Titles of metrics."""
 SHOWN_METRICS = {
-    FORGET: DECISIVE_METRICS | {"extraction_strength": "extraction strength", "probability": "probability"},
+    FORGET: DECISIVE_METRICS
+    | {"extraction_strength": "extraction strength", "probability": "probability", "refusal": REFUSED},
     RETAIN: {"probability": "probability"},
-    GENERAL: {"probability": "probability"},
+    GENERAL: {"probability": "probability", "refusal": REFUSED},
+    NEIGHBOURS: DECISIVE_METRICS | {"refusal": REFUSED},
     TEXTS: {"probability": "perplexity"},
 }
 """Set -> metric -> title, where not `DECISIVE_METRICS` are shown."""
@@ -44,11 +48,12 @@ FORM_LIMIT = 0.1
 """Largest mean recall of a form at which a fact counts as forgotten in this form."""
 GIBBERISH_LIMIT = 0.05
 """Largest increase of the share of gibberish among the answers about forget rows."""
+REFUSAL_LIMIT = 0.05
+"""Largest increase of the share of refusals among the answers to general questions."""
 NEIGHBOUR_LIMIT = 0.1
 """Largest accepted fall of the recall of neighbour rows, mean over forms."""
 FORM_METRICS = {FORGET: "recall, worst form", NEIGHBOURS: "recall, all forms"}
 """Set -> title of its recall in other forms of the question."""
-GIBBERISH = "gibberish, all forms"
 SET_NAMES = {
     FORGET: "forget set",
     OTHER_PROMPTS: "forget set, other prompts",
@@ -276,6 +281,8 @@ def verdict_metrics(
             if limits is not None and last is not None and split in (FORGET, OTHER_PROMPTS):
                 limit = limits.get(name)
                 met = limit is not None and last <= limit if name in DECISIVE_METRICS else None
+            if limits is not None and last is not None and (split, title) == (GENERAL, REFUSED):
+                limit, met = first + REFUSAL_LIMIT, last <= first + REFUSAL_LIMIT
             lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
         lines += form_metrics(before, after, split, decides=limits is not None)
     return tuple(lines)
