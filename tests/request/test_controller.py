@@ -10,9 +10,10 @@ import torch
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CHANGE_SCALES,
+    COOLDOWN,
     EXPECTED_SCALE_CHECKS,
+    LR_COOLDOWN,
     LR_DECREASE,
-    LR_LEAK,
     MAX_AT_GOAL,
     MAX_EVALUATIONS,
     MAX_FAILED_SCALES,
@@ -93,41 +94,52 @@ class Scripted(AdaptiveController):
         return evaluations
 
 
-def test_training_ends_at_the_goal_without_a_leak() -> None:
-    controller = Scripted([KNOWN, (0.5, 0.0), (0.02, 0.01)], leaks=[0])
-    assert controller.run() == 2
-    assert controller.trainer.model.weight.item() == 2
+GOOD = (0.02, 0.01)
+
+
+def test_without_a_leak_at_the_goal_training_cools_down_and_ends() -> None:
+    controller = Scripted([KNOWN, (0.5, 0.0), *[GOOD] * (1 + COOLDOWN)])
+    assert controller.run() == 2 + COOLDOWN
+    assert controller.trainer.model.weight.item() == 2 + COOLDOWN
     assert controller.last.leak == 0
+    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
+
+
+def test_what_leaks_again_while_it_cools_down_is_not_kept() -> None:
+    for worse in (GOOD, (0.05, 0.01)):
+        controller = Scripted([KNOWN, GOOD, *[worse] * COOLDOWN], leaks=[0, 0.3, 0.2], forgets_from=1.0)
+        assert controller.run() == 1 + COOLDOWN
+        assert controller.trainer.model.weight.item() == 1
+        assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
 
 
 def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_kept() -> None:
-    leaks = [0.4, 0.1, 0.3, 0.2]
-    controller = Scripted([KNOWN, *[(0.02, 0.01)] * 4], leaks=leaks, forgets_from=1.0)
-    assert controller.run() == 2 + PATIENCE
+    leaks = [0.4, 0.1, 0.3, 0.2, 0.2, 0.2]
+    controller = Scripted([KNOWN, *[GOOD] * 6], leaks=leaks, forgets_from=1.0)
+    assert controller.run() == 2 + PATIENCE + COOLDOWN
     assert controller.trainer.model.weight.item() == 2
     assert controller.last.leak == 0.1
     assert "kept the weights of step 10" in controller.said
-    assert controller.evaluations.learning_rate == 1e-3 * LR_LEAK
 
 
 def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
     leaks = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
-    assert Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=leaks).run() == MAX_AT_GOAL
-    assert Scripted([KNOWN, *[(0.02, 0.01)] * 4], leaks=[0.3, 0.2, 0.4, 0.4]).run() == 4
+    assert Scripted([KNOWN, *[GOOD] * 8], leaks=[*leaks, 0.1, 0.1]).run() == MAX_AT_GOAL + COOLDOWN
+    assert Scripted([KNOWN, *[GOOD] * 6], leaks=[0.3, 0.2, 0.4, 0.4, 0.4, 0.4]).run() == 4 + COOLDOWN
 
 
 def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_forgets() -> None:
     for forgets_from, scale in [(0.0, CHANGE_SCALES[-1]), (0.55, 0.6), (0.65, 0.7), (0.75, 0.8), (0.95, 1.0)]:
-        controller = Scripted([KNOWN, (0.02, 0.01), (0.02, 0.01)], leaks=[0.2, 0], forgets_from=forgets_from)
+        controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=forgets_from)
         controller.run()
         assert controller.change_scale == scale
-        assert controller.trainer.model.weight.item() == pytest.approx(2 * scale)
+        assert controller.trainer.model.weight.item() == pytest.approx(4 * scale)
         assert controller.last.probability == (0.02 if scale == 1 else GOAL)
 
 
 def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
-    trained, scaled = [0.2] * MAX_AT_GOAL, [0.3] * MAX_FAILED_SCALES
-    controller = Scripted([KNOWN, *[(0.02, 0.01)] * MAX_AT_GOAL], leaks=trained + scaled, forgets_from=0.0)
+    trained, scaled = [0.2] * (MAX_AT_GOAL + COOLDOWN), [0.3] * MAX_FAILED_SCALES
+    controller = Scripted([KNOWN, *[GOOD] * len(trained)], leaks=trained + scaled, forgets_from=0.0)
     controller.run()
     assert controller.change_scale == 1
     assert controller.last.leak == 0.2
@@ -135,7 +147,7 @@ def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
 
 def test_one_failed_factor_does_not_end_the_search_for_a_smaller_one() -> None:
     scaled = [0.3, 0.2, 0.3, 0.3]  # of the factors .9 to .6
-    controller = Scripted([KNOWN, *[(0.02, 0.01)] * 3], leaks=[0.2, 0.3, 0.3, *scaled], forgets_from=0.0)
+    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.2, 0.3, 0.3, 0.3, 0.3, *scaled], forgets_from=0.0)
     controller.run()
     assert controller.change_scale == 0.8
     assert not controller.evaluations.leaks
@@ -149,27 +161,27 @@ def test_weights_short_of_the_goal_are_not_scaled() -> None:
 
 
 def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> None:
-    controller = Scripted([KNOWN, (0.02, 0.01), (0.04, 0.01), (0.02, 0.01)], leaks=[0.4, 0])
-    assert controller.run() == 3
+    controller = Scripted([KNOWN, GOOD, (0.04, 0.01), GOOD, (0.04, 0.01), (0.04, 0.01)], leaks=[0.4, 0])
+    assert controller.run() == 5
     assert controller.last.step == 15
 
 
 def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
-    controller = Scripted([KNOWN, (0.4, 0.1), (0.2, 0.2), (0.02, 0.1)], leaks=[0])
-    assert controller.run() == 3
+    controller = Scripted([KNOWN, (0.4, 0.1), (0.2, 0.2), *[(0.02, 0.1)] * 3])
+    assert controller.run() == 5
     assert controller.rollbacks == 1
     assert controller.history[3].probability == 0.4  # the restored weights stand for the rolled-back ones
-    assert controller.evaluations.learning_rate == 1e-3 * LR_DECREASE
+    assert controller.evaluations.learning_rate == 1e-3 * LR_DECREASE * LR_COOLDOWN**COOLDOWN
 
 
 def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evaluation_on() -> None:
-    """Measured on twelve facts about France; with every leak a run ends at most five evaluations after the goal."""
-    probabilities = [0.714, 0.384, 0.073, 0.032, 0.012, 0.010, 0.004, 0.004, 0.002, 0.001]
+    """Measured on twelve facts about France; with every leak a run cools down at most five evaluations after the goal."""
+    probabilities = [0.714, 0.384, 0.073, 0.032, 0.012, 0.010, 0.004, 0.004, 0.002, 0.001, 0.001, 0.001]
     for leaking in range(MAX_AT_GOAL):
         controller = Scripted([(each, 0.0) for each in probabilities], leaks=[0.1] * leaking + [0])
         last = 5 * controller.run()
-        assert last == 5 * min(4 + leaking, 9)
+        assert last == 5 * (4 + leaking + COOLDOWN)
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
         pauses = [seconds / CHECK - EXPECTED_SCALE_CHECKS for _, seconds in controller.expected]
-        assert pauses[:4] == [3, 3, 3, 3][: len(pauses)]
-        assert pauses[4:] == [2, 2, 1, 1, 1][:leaking]
+        assert pauses[:3] == [4, 4, 4]
+        assert pauses[3:] == [*[5, 4, 4, 3, 3][:leaking], 2, 1, 1]

@@ -2,10 +2,10 @@
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data.
 If progress is slow and less than half of the retain limit is used, the learning rate is doubled. When the loss on retained
-data rises above its limit, the best weights are restored and the learning rate is halved. Training ends once the forget rows
-are no better known than holdout rows and greedy answers do not state them. The change of the weights is then scaled down as
-far as this stays true, which brings everything else closer to the original model: weights between those of two models often
-combine what each does well (WiSE-FT, Wortsman et al. 2022).
+data rises above its limit, the best weights are restored and the learning rate is halved. Once the forget rows are no better
+known than holdout rows and greedy answers do not state them, training ends with a few steps at lower rates. The change of
+the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
+between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from atwu.training.progress import Say
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
-LR_LEAK = 1.5
-"""Factor on the learning rate, once, if answers still state facts at the goal and little of the retain limit is used."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
 MAX_ROLLBACKS = 4
@@ -38,10 +36,13 @@ MAX_ROLLBACKS = 4
 MAX_EVALUATIONS = 40
 """A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
 MAX_AT_GOAL = 6
-"""Number of evaluations at the goal after which a run ends although greedy answers still state some facts: a single word, such
-as "Asia" in "East Asia", may never disappear, and further training only does damage."""
+"""Number of evaluations at the goal after which a run cools down although greedy answers still state some facts: a single
+word, such as "Asia" in "East Asia", may never disappear, and further training only does damage."""
 PATIENCE = 2
-"""Number of evaluations at the goal without a smaller leak after which a run ends, too."""
+"""Number of evaluations at the goal without a smaller leak after which a run cools down, too."""
+COOLDOWN, LR_COOLDOWN = 2, 0.5
+"""Evaluations after the first at which the rows are forgotten, and factor on the learning rate before each: small steps mend
+what large ones damaged, because the retain loss goes on while that of forgotten rows has faded."""
 CHANGE_SCALES = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights that are tried after training, in this order."""
 MAX_FAILED_SCALES = 2
@@ -49,9 +50,9 @@ MAX_FAILED_SCALES = 2
 with few rows a single answer decides."""
 LEAK_TOLERANCE = 0.01
 """Largest accepted increase of the leak by a smaller change of the weights: one answer in a hundred."""
-EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 3, 3
-"""Expected numbers until measurements give better ones: of all evaluations, of those at the goal, which are between 1 and
-`MAX_AT_GOAL`, and of checks of greedy answers while the change of the weights is scaled."""
+EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 3
+"""Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
+answers while the change of the weights is scaled."""
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """Files in a checkpoint: the state of the controller, and the best weights so far."""
 
@@ -64,6 +65,7 @@ class _State:
     best: EvaluationRecord | None
     rollbacks: int
     leaking: tuple[int, ...]
+    cooled: int
 
 
 class AdaptiveController(TrainerCallback):
@@ -97,7 +99,7 @@ class AdaptiveController(TrainerCallback):
         self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit, among several at the goal the one with
         the smallest leak; ties go to the later one."""
-        self.rollbacks, self.change_scale = 0, 1.0
+        self.rollbacks, self.cooled, self.change_scale = 0, 0, 1.0
         self._weights: list[Tensor] = []
         """Weights of the best evaluation step, in main memory."""
         self._original: list[Tensor] = []
@@ -138,19 +140,23 @@ class AdaptiveController(TrainerCallback):
         if not self.evaluations.within_limit(measured):
             self._roll_back(control, f"retain loss {increase:+.3f} is above the limit of {limit:g}")
             return
-        may_be_faster = self.adapt and increase < limit / 2
         remaining = self.evaluations.remaining(measured)
         if remaining <= 0:
-            self._check_answers(control, measured, may_be_faster)
+            self._check_answers(control, measured)
             return
         self._keep_if_best(measured)
-        if len(self.history) > MAX_EVALUATIONS:
+        if self.cooled:
+            self._cool_down(control, f"step {measured.step}: better known than the goal")
+        elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif may_be_faster and self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS:
+        elif self.adapt and increase < limit / 2 and self._progress(remaining) < MIN_PROGRESS:
             self._scale_rate(LR_INCREASE, "slow progress")
 
-    def _check_answers(self, control: Any, measured: EvaluationRecord, may_be_faster: bool) -> None:
-        """At the goal: end training unless greedy answers still state facts and further training may help."""
+    def _progress(self, remaining: float) -> float:
+        return self.evaluations.remaining(self.history[-2]) - remaining
+
+    def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
+        """At the goal: cool down unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
         earlier = [each.leak for each in self.history if each.leak is not None]
         leak = self._find_leak(at_most=min(earlier, default=math.inf))
@@ -160,16 +166,22 @@ class AdaptiveController(TrainerCallback):
         measured = self.history[-1] = _with_leak(measured, leak)
         self._expect(measured)
         self._keep_if_best(measured)
-        if leak is None:
-            self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
-            return
-        leaks = [*earlier, leak.excess]
-        if len(leaks) >= MAX_AT_GOAL or leaks[::-1].index(min(leaks)) >= PATIENCE:
-            self._end(control, leak.text)
-            return
-        self.say(f"{leak.text}; training continues")
-        if may_be_faster and len(leaks) == 1:
-            self._scale_rate(LR_LEAK, "answers still state facts")
+        leaks = [*earlier, 0.0 if leak is None else leak.excess]
+        text = leak.text if leak else f"step {measured.step}: forget rows are no better known than holdout rows"
+        patient = len(leaks) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE
+        if leak is not None and patient and not self.cooled:
+            self.say(f"{text}; training continues")
+        else:
+            self._cool_down(control, text)
+
+    def _cool_down(self, control: Any, reason: str) -> None:
+        """Train on at a lower rate, or end training if that was done."""
+        if self.cooled == COOLDOWN or not self.adapt:
+            self._end(control, reason)
+        else:
+            self.cooled += 1
+            self._scale_rate(LR_COOLDOWN, reason)
+            self._expect(self.history[-1])
 
     def _find_leak(self, *, at_most: float) -> Leak | None:
         leak = self.evaluations.find_leak(at_most=at_most, first=self._leaking)
@@ -281,7 +293,10 @@ class AdaptiveController(TrainerCallback):
         """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""
         done = 1 - self.evaluations.remaining(measured)
         at_goal = sum(self.evaluations.remaining(each) <= 0 for each in self.history)
-        further = EXPECTED_AT_GOAL if at_goal == 0 else max((MAX_AT_GOAL - at_goal + 1) // 2, 1)
+        cooldown = COOLDOWN if self.adapt else 0
+        further = max((MAX_AT_GOAL - at_goal + 1) // 2, 1) + cooldown
+        if at_goal == 0 or self.cooled:
+            further = cooldown - self.cooled + 1 if self.cooled else EXPECTED_AT_GOAL
         if done < 0.1:
             last = max(EXPECTED_EVALUATIONS * self.every, 2 * measured.step)
         else:
@@ -337,7 +352,7 @@ class AdaptiveController(TrainerCallback):
 
         weights = {str(place): tensor for place, tensor in enumerate(self._weights)}
         save_file(weights, Path(folder) / CONTROLLER_WEIGHTS_NAME)
-        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking)
+        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
@@ -347,7 +362,8 @@ class AdaptiveController(TrainerCallback):
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.evaluations.history = list(state.eval_steps)
-        self.best, self.rollbacks, self._leaking = state.best, state.rollbacks, state.leaking
+        self.best, self.rollbacks = state.best, state.rollbacks
+        self._leaking, self.cooled = state.leaking, state.cooled
         self._weights = [weights[str(place)] for place in range(len(weights))]
 
 
