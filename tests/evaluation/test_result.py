@@ -98,7 +98,7 @@ def test_a_file_of_schema_3_is_not_changed_by_upgrading(written):
 def test_files_that_are_not_results_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.json .*--output"):
         read_result(tmp_path / "no.json")
-    for content, message in ((b"", "JSON"), (b"[1, 2]", "schema"), (b"\xff", "UTF-8"), (b'{"schema": ', "JSON")):
+    for content, message in ((b"", "JSON"), (b"[1, 2]", "JSON object"), (b"\xff", "UTF-8"), (b'{"schema": ', "JSON")):
         (tmp_path / "x.json").write_bytes(content)
         with pytest.raises(ValueError, match=rf"x\.json.*{message}"):
             read_result(tmp_path / "x.json")

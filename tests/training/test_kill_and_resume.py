@@ -20,7 +20,7 @@ def command(model: Path, rows: tuple[Path, Path], output: Path, *more: str) -> l
     return [
         *("unlearn", "--model", str(model)),
         *("--forget", str(rows[0]), "--retain", str(rows[1]), "--output", str(output), "--method", "atwu"),
-        *("--holdout", str(rows[0])),
+        *("--holdout", str(rows[1])),
         *("--max-steps", "12", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2"),
         *("--scorer-every", "3", "--learning-rate", "1e-3", "--save-strategy", "steps", "--save-steps", "9"),
         *("--use-cpu", "--disable-tqdm", *more),

@@ -49,16 +49,7 @@ CHOSEN = (
 
 HARDWARE = "Hardware and precision"
 COMMON = {
-    "Method": (
-        "method",
-        "weighting",
-        "forget_loss",
-        "retain_loss",
-        "preserve",
-        "replacement",
-        "forms",
-        "configuration",
-    ),
+    "Method": ("method", "weighting", "forget_loss", "retain_loss", "preserve", "replacement", "forms"),
     "Training arguments": (
         *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
         *("gradient_accumulation_steps", "warmup_steps", "seed", "max_length", "system"),

@@ -30,7 +30,7 @@ from atwu.request.verdict_metrics import (
     GIBBERISH,
     MIN_CHANGE,
     OTHER_PROMPTS,
-    REFUSED,
+    REFUSAL_RATE,
     SET_NAMES,
     FormResult,
     VerdictMetric,
@@ -212,7 +212,7 @@ def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increa
         found.append("neighbours of the forget rows were also forgotten")
     if (FORGET, GIBBERISH) in missed:
         found.append("some answers about them cannot be read (gibberish)")
-    if (GENERAL, REFUSED) in missed:
+    if (GENERAL, REFUSAL_RATE) in missed:
         found.append("general questions are also refused")
     return " and ".join(found)
 

@@ -29,14 +29,14 @@ DECISIVE_METRICS = {
     "key_token_recall": "key-token recall",
 }
 """Metrics that decide whether rows are known -> their titles."""
-GIBBERISH, REFUSED = "gibberish, all forms", "refusals"
+GIBBERISH, REFUSAL_RATE = "gibberish, all forms", "refusals"
 """Titles of metrics."""
 SHOWN_METRICS = {
     FORGET: DECISIVE_METRICS
-    | {"extraction_strength": "extraction strength", "probability": "probability", "refusal": REFUSED},
+    | {"extraction_strength": "extraction strength", "probability": "probability", "refusal": REFUSAL_RATE},
     RETAIN: {"probability": "probability"},
-    GENERAL: {"probability": "probability", "refusal": REFUSED},
-    NEIGHBOURS: DECISIVE_METRICS | {"refusal": REFUSED},
+    GENERAL: {"probability": "probability", "refusal": REFUSAL_RATE},
+    NEIGHBOURS: DECISIVE_METRICS | {"refusal": REFUSAL_RATE},
     TEXTS: {"probability": "perplexity"},
 }
 """Set -> metric -> title, where not `DECISIVE_METRICS` are shown."""
@@ -281,7 +281,7 @@ def verdict_metrics(
             if limits is not None and last is not None and split in (FORGET, OTHER_PROMPTS):
                 limit = limits.get(name)
                 met = limit is not None and last <= limit if name in DECISIVE_METRICS else None
-            if limits is not None and last is not None and (split, title) == (GENERAL, REFUSED):
+            if limits is not None and last is not None and (split, title) == (GENERAL, REFUSAL_RATE):
                 limit, met = first + REFUSAL_LIMIT, last <= first + REFUSAL_LIMIT
             lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
         lines += form_metrics(before, after, split, decides=limits is not None)
