@@ -122,6 +122,14 @@ def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_ke
     assert "kept the weights of step 10" in controller.said
 
 
+def test_later_weights_are_kept_if_they_leak_about_as_little() -> None:
+    for smallest, kept in ((0.1, 4), (0.0, 2)):  # no leak is better than any
+        leaks = [0.4, smallest, 0.3, smallest + 0.005, 0.3, 0.3]
+        controller = Scripted([KNOWN, *[GOOD] * 6], leaks=leaks, forgets_from=1.0)
+        controller.run()
+        assert controller.trainer.model.weight.item() == kept
+
+
 def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
     leaks = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
     assert Scripted([KNOWN, *[GOOD] * 8], leaks=[*leaks, 0.1, 0.1]).run() == MAX_AT_GOAL + COOLDOWN

@@ -49,7 +49,8 @@ MAX_FAILED_SCALES = 2
 """Number of factors in a row with which the rows are not forgotten, after which no smaller one is tried. It is not 1, because
 with few rows a single answer decides."""
 LEAK_TOLERANCE = 0.01
-"""Largest accepted increase of the leak by a smaller change of the weights: one answer in a hundred."""
+"""Largest accepted increase of the leak, one answer in a hundred, for later weights, which had more time to mend what was
+damaged, and for a smaller change of the weights."""
 EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 3
 """Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
 answers while the change of the weights is scaled."""
@@ -97,8 +98,8 @@ class AdaptiveController(TrainerCallback):
         self.trainer, self.evaluations, self.every = trainer, evaluations, every
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.best: EvaluationRecord | None = None
-        """The evaluation step closest to the goal among those within the limit, among several at the goal the one with
-        the smallest leak; ties go to the later one."""
+        """The evaluation step closest to the goal among those within the limit, among several at the goal the last one whose
+        leak is no worse than the smallest."""
         self.rollbacks, self.cooled, self.change_scale = 0, 0, 1.0
         self._weights: list[Tensor] = []
         """Weights of the best evaluation step, in main memory."""
@@ -159,7 +160,7 @@ class AdaptiveController(TrainerCallback):
         """At the goal: cool down unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
         earlier = [each.leak for each in self.history if each.leak is not None]
-        leak = self._find_leak(at_most=min(earlier, default=math.inf))
+        leak = self._find_leak(at_most=_tolerated(min(earlier, default=math.inf)))
         seconds = time.monotonic() - start
         self.trainer.paused_seconds += seconds
         self._check_seconds = max(self._check_seconds, seconds)
@@ -261,7 +262,7 @@ class AdaptiveController(TrainerCallback):
         measured = self.evaluations.measure(trained.step)
         if self.evaluations.remaining(measured) > 0 or not self.evaluations.within_limit(measured):
             return measured, "better known than the goal"
-        at_most = trained.leak + LEAK_TOLERANCE if trained.leak else 0.0
+        at_most = _tolerated(trained.leak or 0.0)
         leak = self._find_leak(at_most=at_most)
         leaks_more = leak is not None and leak.excess > at_most
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
@@ -321,8 +322,11 @@ class AdaptiveController(TrainerCallback):
         return (self.best if self.stop else None) or self.history[-1]
 
     def _keep_if_best(self, measured: EvaluationRecord) -> None:
-        key = [(self.evaluations.remaining(each), each.leak or 0.0) for each in (measured, self.best or measured)]
-        if key[0] <= key[1]:
+        remaining = [self.evaluations.remaining(each) for each in (measured, self.best or measured)]
+        smallest = min((each.leak for each in self.history if each.leak is not None), default=math.inf)
+        if remaining[0] < remaining[1] or (
+            remaining[0] == remaining[1] and (measured.leak or 0.0) <= _tolerated(smallest)
+        ):
             self._keep(measured)
 
     def _keep(self, measured: EvaluationRecord) -> None:
@@ -370,6 +374,11 @@ class AdaptiveController(TrainerCallback):
 def _copy(tensor: Tensor) -> Tensor:
     """Copy a tensor to main memory."""
     return tensor.detach().to("cpu", copy=True)
+
+
+def _tolerated(leak: float) -> float:
+    """Return the largest leak that counts as no worse; no leak is better than any."""
+    return leak + LEAK_TOLERANCE if leak else 0.0
 
 
 def _with_leak(measured: EvaluationRecord, leak: Leak | None) -> EvaluationRecord:
