@@ -160,7 +160,7 @@ class AdaptiveController(TrainerCallback):
         """At the goal: cool down unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
         earlier = [each.leak for each in self.history if each.leak is not None]
-        leak = self._find_leak(at_most=_tolerated(min(earlier, default=math.inf)))
+        leak = self._find_leak(at_most=self._tolerated_leak)
         seconds = time.monotonic() - start
         self.trainer.paused_seconds += seconds
         self._check_seconds = max(self._check_seconds, seconds)
@@ -262,7 +262,7 @@ class AdaptiveController(TrainerCallback):
         measured = self.evaluations.measure(trained.step)
         if self.evaluations.remaining(measured) > 0 or not self.evaluations.within_limit(measured):
             return measured, "better known than the goal"
-        at_most = _tolerated(trained.leak or 0.0)
+        at_most = self._tolerated_leak
         leak = self._find_leak(at_most=at_most)
         leaks_more = leak is not None and leak.excess > at_most
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
@@ -321,12 +321,15 @@ class AdaptiveController(TrainerCallback):
         """The evaluation step of the weights that training ended with."""
         return (self.best if self.stop else None) or self.history[-1]
 
-    def _keep_if_best(self, measured: EvaluationRecord) -> None:
-        remaining = [self.evaluations.remaining(each) for each in (measured, self.best or measured)]
+    @property
+    def _tolerated_leak(self) -> float:
+        """The largest leak that is no worse than the smallest so far; no leak is better than any."""
         smallest = min((each.leak for each in self.history if each.leak is not None), default=math.inf)
-        if remaining[0] < remaining[1] or (
-            remaining[0] == remaining[1] and (measured.leak or 0.0) <= _tolerated(smallest)
-        ):
+        return smallest + LEAK_TOLERANCE if smallest else 0.0
+
+    def _keep_if_best(self, measured: EvaluationRecord) -> None:
+        now, best = (self.evaluations.remaining(each) for each in (measured, self.best or measured))
+        if now < best or (now == best and (measured.leak or 0.0) <= self._tolerated_leak):
             self._keep(measured)
 
     def _keep(self, measured: EvaluationRecord) -> None:
@@ -374,11 +377,6 @@ class AdaptiveController(TrainerCallback):
 def _copy(tensor: Tensor) -> Tensor:
     """Copy a tensor to main memory."""
     return tensor.detach().to("cpu", copy=True)
-
-
-def _tolerated(leak: float) -> float:
-    """Return the largest leak that counts as no worse; no leak is better than any."""
-    return leak + LEAK_TOLERANCE if leak else 0.0
 
 
 def _with_leak(measured: EvaluationRecord, leak: Leak | None) -> EvaluationRecord:
