@@ -6,6 +6,7 @@ question-answer row, so it can be trained on, evaluated, or paired with the same
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -195,12 +196,10 @@ def rows_in_forms(
     words = [_words_beside_subject(row) for row in everything]
     found = []
     for index, row in enumerate(rows):
-        places = [place % len(everything) for place in range(index + 1, index + len(everything))]
-        candidates = [
-            place
-            for place in places
-            if keys[place] and keys[place].lower() not in f"{row.question} {keys[index]}".lower()
-        ][:CANDIDATES]
+        said = f"{row.question if row.messages else ''} {keys[index]}".lower()
+        places = (place % len(everything) for place in range(index + 1, index + len(everything)))
+        usable = (place for place in places if keys[place] and keys[place].lower() not in said)
+        candidates = list(itertools.islice(usable, CANDIDATES))
         candidates.sort(key=lambda place: -len(words[place] & words[index]) / max(len(words[place] | words[index]), 1))
         others = list(dict.fromkeys(keys[place] for place in candidates))[:MAX_DISTRACTORS]
         for draw in range(draws):

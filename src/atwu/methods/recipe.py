@@ -116,8 +116,7 @@ class Recipe:
         """Return the recipe as JSON-compatible data for `run.json`."""
         names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
         plain = {name: getattr(self, name) for name in names}
-        plain |= {} if self.preserve_component is None else {"preserve": self.preserve}
-        plain |= {} if self.replacement_component is None else {"replacement": self.replacement}
+        plain |= {name: value for name in ("preserve", "replacement") if (value := getattr(self, name)) != "none"}
         return plain | {"given": sorted(self.user_options)}
 
     def forget_only(self) -> Recipe:
@@ -261,9 +260,8 @@ def recipe(
     forget_class: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
     retain_class: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
     preserve_class: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
-    replacement_class: type[ReplacementLoss] | None = lookup(
-        "replacement loss", replacement or "none", REPLACEMENT_LOSSES
-    )
+    said = replacement or "none"
+    replacement_class: type[ReplacementLoss] | None = lookup("replacement loss", said, REPLACEMENT_LOSSES)
     _check_components(chosen, weighting_classes, combination, forget_class)
     if forget_class.balanced and not (retain_class is None or issubclass(retain_class, FirstTokenJS)):
         raise ValueError(f"forget loss {chosen[1]!r} compares gradients with retain loss js_first; got {chosen[2]!r}.")
@@ -284,8 +282,7 @@ def recipe(
     values = {name: value for name, value in start.items() if name in taken}
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     name = " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method
-    name += "" if preserve_class is None else f" + preserve {preserve}"
-    name += "" if replacement_class is None else f" + {replacement}"
+    name += (f" + preserve {preserve}" if preserve_class else "") + (f" + {said}" if replacement_class else "")
     made = Recipe(
         name,
         *chosen,
@@ -295,7 +292,7 @@ def recipe(
         retain_component=None if retain_class is None else _make(retain_class, values),
         preserve=preserve or "none",
         preserve_component=None if preserve_class is None else _make(preserve_class, values),
-        replacement=replacement or "none",
+        replacement=said,
         replacement_component=None if replacement_class is None else _make(replacement_class, values),
         user_options=frozenset(given) & frozenset(taken),
     )
