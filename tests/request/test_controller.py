@@ -14,15 +14,15 @@ from atwu.request.controller import (
     EXPECTED_SCALE_CHECKS,
     LR_COOLDOWN,
     LR_DECREASE,
+    LR_INCREASE,
     MAX_AT_GOAL,
     MAX_EVALUATIONS,
-    MAX_FAILED_SCALES,
     PATIENCE,
     AdaptiveController,
 )
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, EvaluationRecord, GoalEvaluations
 
-GOAL, LIMIT, CHECK = 0.03, 0.15, 40.0
+GOAL, ACCEPTED, LIMIT, CHECK = 0.03, 0.04, 0.15, 40.0
 KNOWN = (0.9, 0.0)
 """Key-token probability and increase of the retain loss before training."""
 
@@ -37,7 +37,7 @@ class ScriptedEvaluations(GoalEvaluations):
     def __init__(
         self, trainer: Any, measured: Sequence[tuple[float, float]], leaks: Sequence[float], forgets_from: float
     ) -> None:
-        super().__init__(trainer, ControllerRows((), (), None), ControllerGoals(GOAL, 0.1, LIMIT))
+        super().__init__(trainer, ControllerRows((), (), None), ControllerGoals(GOAL, 0.1, LIMIT, ACCEPTED))
         self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
 
     def estimate_check_seconds(self) -> float:
@@ -50,7 +50,7 @@ class ScriptedEvaluations(GoalEvaluations):
     def measure(self, step: int) -> EvaluationRecord:
         if not self.measured:  # training has ended: the change of the weights is scaled
             forgotten = self.trainer.model.weight.item() >= self.forgets_from * step / 5
-            return EvaluationRecord(step, GOAL if forgotten else 2 * GOAL, 0.0, (1.0,), self.learning_rate)
+            return EvaluationRecord(step, ACCEPTED if forgotten else 2 * GOAL, 0.0, (1.0,), self.learning_rate)
         probability, increase = self.measured.pop(0)
         return EvaluationRecord(step, probability, 0.0, (1.0 + increase,), self.learning_rate)
 
@@ -105,6 +105,17 @@ def test_without_a_leak_at_the_goal_training_cools_down_and_ends() -> None:
     assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
 
 
+def test_slow_progress_raises_the_rate() -> None:
+    for probability, increases in [
+        (0.75, 3),
+        (0.6, 2),
+    ]:
+        controller = Scripted([KNOWN, *[(probability, 0.0)] * 3, *[GOOD] * (1 + COOLDOWN)])
+        controller.run()
+        expected = 1e-3 * LR_INCREASE**increases * LR_COOLDOWN**COOLDOWN
+        assert controller.evaluations.learning_rate == pytest.approx(expected)
+
+
 def test_what_leaks_again_while_it_cools_down_is_not_kept() -> None:
     for worse in (GOOD, (0.05, 0.01)):
         controller = Scripted([KNOWN, GOOD, *[worse] * COOLDOWN], leaks=[0, 0.3, 0.2], forgets_from=1.0)
@@ -142,20 +153,20 @@ def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_f
         controller.run()
         assert controller.change_scale == scale
         assert controller.trainer.model.weight.item() == pytest.approx(4 * scale)
-        assert controller.last.probability == (0.02 if scale == 1 else GOAL)
+        assert controller.last.probability == (0.02 if scale == 1 else ACCEPTED)
 
 
 def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
-    trained, scaled = [0.2] * (MAX_AT_GOAL + COOLDOWN), [0.3] * MAX_FAILED_SCALES
-    controller = Scripted([KNOWN, *[GOOD] * len(trained)], leaks=trained + scaled, forgets_from=0.0)
+    trained, scaled = [0.2] * (MAX_AT_GOAL + 1), [0.3] * 3  # of the factors .7, .8 and .9
+    controller = Scripted([KNOWN, *[GOOD] * (MAX_AT_GOAL + COOLDOWN)], leaks=[*trained, *scaled], forgets_from=0.0)
     controller.run()
     assert controller.change_scale == 1
     assert controller.last.leak == 0.2
 
 
-def test_one_failed_factor_does_not_end_the_search_for_a_smaller_one() -> None:
-    scaled = [0.3, 0.2, 0.3, 0.3]  # of the factors .9 to .6
-    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.2, 0.3, 0.3, 0.3, 0.3, *scaled], forgets_from=0.0)
+def test_a_failed_factor_starts_a_search_among_the_larger_ones() -> None:
+    scaled = [0.3, 0.2]  # of the factors .7 and .8
+    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.2, 0.3, 0.3, 0.3, *scaled], forgets_from=0.0)
     controller.run()
     assert controller.change_scale == 0.8
     assert not controller.evaluations.leaks
@@ -191,5 +202,5 @@ def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evalu
         assert last == 5 * (4 + leaking + COOLDOWN)
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
         pauses = [seconds / CHECK - EXPECTED_SCALE_CHECKS for _, seconds in controller.expected]
-        assert pauses[:3] == [4, 4, 4]
-        assert pauses[3:] == [*[5, 4, 4, 3, 3][:leaking], 2, 1, 1]
+        assert pauses[:3] == [3, 3, 3]
+        assert pauses[3:] == [*[4, 3, 3, 2, 2][:leaking], 1, 1, 1]

@@ -42,16 +42,14 @@ PATIENCE = 2
 """Number of evaluations at the goal without a smaller leak after which a run cools down, too."""
 COOLDOWN, LR_COOLDOWN = 2, 0.5
 """Evaluations after the first at which the rows are forgotten, and factor on the learning rate before each: small steps mend
-what large ones damaged, because the retain loss goes on while that of forgotten rows has faded."""
+what large ones damaged, because the retain loss goes on while that of forgotten rows has faded. Greedy answers are checked at
+the last one only."""
 CHANGE_SCALES = (0.9, 0.8, 0.7, 0.6, 0.5)
-"""Factors on the change of the weights that are tried after training, in this order."""
-MAX_FAILED_SCALES = 2
-"""Number of factors in a row with which the rows are not forgotten, after which no smaller one is tried. It is not 1, because
-with few rows a single answer decides."""
+"""Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 LEAK_TOLERANCE = 0.01
 """Largest accepted increase of the leak, one answer in a hundred, for later weights, which had more time to mend what was
 damaged, and for a smaller change of the weights."""
-EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 3
+EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
 """Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
 answers while the change of the weights is scaled."""
 CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
@@ -142,12 +140,15 @@ class AdaptiveController(TrainerCallback):
             self._roll_back(control, f"retain loss {increase:+.3f} is above the limit of {limit:g}")
             return
         remaining = self.evaluations.remaining(measured)
+        if 0 < self.cooled < COOLDOWN:
+            self._cool_down(control)
+            return
         if remaining <= 0:
             self._check_answers(control, measured)
             return
         self._keep_if_best(measured)
         if self.cooled:
-            self._cool_down(control, f"step {measured.step}: better known than the goal")
+            self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
         elif self.adapt and increase < limit / 2 and self._progress(remaining) < MIN_PROGRESS:
@@ -175,7 +176,7 @@ class AdaptiveController(TrainerCallback):
         else:
             self._cool_down(control, text)
 
-    def _cool_down(self, control: Any, reason: str) -> None:
+    def _cool_down(self, control: Any, reason: str = "cooling down") -> None:
         """Train on at a lower rate, or end training if that was done."""
         if self.cooled == COOLDOWN or not self.adapt:
             self._end(control, reason)
@@ -237,8 +238,10 @@ class AdaptiveController(TrainerCallback):
 
     def _scale_change(self, trained: EvaluationRecord) -> None:
         """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are."""
-        failed = 0
-        for scale in CHANGE_SCALES:
+        scales = CHANGE_SCALES
+        while scales:
+            middle = len(scales) // 2
+            scale = scales[middle]
             self._set_change(scale)
             measured, reason = self._measure_scaled(trained)
             self.say(
@@ -246,11 +249,11 @@ class AdaptiveController(TrainerCallback):
                 f"{measured.accuracy:.3f}  retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
                 + (f"; not forgotten: {reason}" if reason else "")
             )
-            if not reason:
-                self.change_scale, self.best, failed = scale, measured, 0
+            if reason:
+                scales = scales[:middle]
+            else:
+                self.change_scale, self.best, scales = scale, measured, scales[middle + 1 :]
                 self.history.append(measured)
-            elif (failed := failed + 1) == MAX_FAILED_SCALES:
-                break
         self._set_change(self.change_scale)
         if self.change_scale < 1:
             self.say(
@@ -260,8 +263,8 @@ class AdaptiveController(TrainerCallback):
     def _measure_scaled(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
         """Measure weights with a scaled change; return also why the rows are not forgotten any more, or nothing."""
         measured = self.evaluations.measure(trained.step)
-        if self.evaluations.remaining(measured) > 0 or not self.evaluations.within_limit(measured):
-            return measured, "better known than the goal"
+        if not self.evaluations.forgotten(measured) or not self.evaluations.within_limit(measured):
+            return measured, "better known than holdout rows"
         at_most = self._tolerated_leak
         leak = self._find_leak(at_most=at_most)
         leaks_more = leak is not None and leak.excess > at_most
@@ -303,7 +306,8 @@ class AdaptiveController(TrainerCallback):
         else:
             reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
             last = (reached + further - (at_goal == 0)) * self.every
-        checks = further + (EXPECTED_SCALE_CHECKS if self._original else 0)
+        unchecked = max(cooldown - max(self.cooled, 1), 0)
+        checks = further - unchecked + (EXPECTED_SCALE_CHECKS if self._original else 0)
         self.trainer.expected_steps, self.trainer.expected_pause = last, checks * self._check_seconds
 
     # Learning rate and weights

@@ -209,10 +209,12 @@ def _controller(
         tuple(rows for name, rows in encoded.items() if name not in forget),
         AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, recall, prepared.sets[NEIGHBOURS]),
     )
+    goal, limit = (find(before, "key_token_probability") or 0.0 for find in (training_goal, holdout_limit))
     goals = ControllerGoals(
-        training_goal(before, "key_token_probability"),
+        goal,
         holdout_limit(before, "key_token_accuracy") or 0.0,
         request.max_retain_increase,
+        accepted_probability=(goal + limit) / 2,  # a margin for the verdict on more rows
     )
     batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
     return AdaptiveController(

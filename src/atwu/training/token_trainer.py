@@ -21,7 +21,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._interrupts import deferred, write_line
 from atwu.data.pairing import EpochSampler
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.modeling.device import emulates_bfloat16
+from atwu.modeling.device import emulates_bfloat16, keep_freed_memory
 from atwu.training.checkpoints import checkpoint_to_resume, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
@@ -91,6 +91,7 @@ class TokenTrainer(SavingTrainer):
             self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
             self.say(repeats(repeated))
+        keep_freed_memory(self.args.device)
         try:
             self._prepare_run()
             if self.args.save_strategy == "no":
