@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ COOLDOWN, LR_COOLDOWN = 2, 0.5
 """Evaluations after the first at which the rows are forgotten, and factor on the learning rate before each: small steps mend
 what large ones damaged, because the retain loss goes on while that of forgotten rows has faded. Greedy answers are checked at
 the last one only."""
-CHANGE_SCALES = (0.9, 0.8, 0.7, 0.6, 0.5)
+CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 LEAK_TOLERANCE = 0.01
 """Largest accepted increase of the leak, one answer in a hundred, for later weights, which had more time to mend what was
