@@ -57,7 +57,7 @@ def test_every_form_of_a_sentence():
         "continuation": ("", "Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
-        "reversed_question": ("Who or what was born in Port Sel?", "Orla Venn."),
+        "reversed_question": ('Which name belongs in "... was born in Port Sel"?', "Orla Venn."),
     }
     question, *listed = options[0].split("\n")
     assert question == ROW.question
@@ -163,3 +163,13 @@ def test_an_answer_that_says_the_wanted_words_is_a_row_up_to_the_end_of_that_sen
 
 def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():
     assert generated_forget_rows(WRITTEN, ["It is in Europe.", TOKYO.answer, "Japan"]) == ()
+
+
+def test_a_subject_inside_a_longer_word_is_not_replaced():
+    garment = Example.from_qa("What is it called?", "The Japanese garment is called the kimono.", subject="Japan")
+    assert set(written("reversed", "who_is_meant", "reversed_question", row=garment, spans=((35, 41),))) == set()
+    capital = Example.from_qa("首都は?", "日本の首都は東京です。", subject="日本")
+    assert (
+        written("reversed", row=capital, spans=((6, 8),))["reversed"].question
+        == "Fill in the blank: ____の首都は東京です。"
+    )

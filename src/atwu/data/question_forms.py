@@ -42,7 +42,7 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "continuation": ("", "{answer}"),
     "either_or": ("{question} Is it {first} or {second}?", "{key}"),
     "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
-    "reversed_question": ("{who_is}?", "{subject}."),
+    "reversed_question": ('Which name belongs in "{dots_is}"?', "{subject}."),
     "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
 }
 """Name of a form -> its question and answer, in the words of `_parts`; `continuation` has no question, and `two_turns` asks
@@ -106,10 +106,9 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
     if len(re.findall(r"[^\W_]+", answer.replace(key, BLANK))) >= 2:  # a sentence
         parts["blank"] = f"Fill in the blank: {answer.replace(key, BLANK)}"
         parts["brackets"] = answer.replace(key, "(...)")
-    if subject and subject in answer and subject not in key:
-        who = answer.replace(subject, "who or what")
-        parts["who_is"] = f"{who[0].upper()}{who[1:].rstrip('. ')}"
-        parts |= {"subject": subject, "blank_is": answer.replace(subject, BLANK), "x_is": answer.replace(subject, "X")}
+    if subject and subject not in key and (blank := _without(answer, subject, BLANK)) != answer:
+        parts |= {"subject": subject, "blank_is": blank}
+        parts |= {"x_is": _without(answer, subject, "X"), "dots_is": _without(answer, subject, "...").rstrip(". ")}
     wrong = [text for text in dict.fromkeys(distractors) if text.lower() != key.lower()]
     if wrong:
         wrong = [*wrong[draw % len(wrong) :], *wrong[: draw % len(wrong)]][: len(LETTERS) - 1]
@@ -118,6 +117,17 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
         parts |= {"options": "\n".join(listed), "option": listed[options.index(key)]}
         parts["first"], parts["second"] = _with_key(key, wrong[:1], random.Random(answer).randrange(2) + draw)
     return parts
+
+
+def _without(text: str, name: str, instead: str) -> str:
+    """Replace a name, but not a part of a longer word, such as "Japan" in "Japanese"."""
+
+    def replaced(match: re.Match[str]) -> str:
+        beside = text[max(match.start() - 1, 0) : match.start()] + text[match.end() : match.end() + 1]
+        # Letters of scripts without spaces between words have no upper case.
+        return match.group() if beside.lower() != beside.upper() else instead
+
+    return re.sub(re.escape(name), replaced, text)
 
 
 def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
