@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu._file_reading import prefix_errors
+from atwu._interrupts import set_finished
 from atwu.cli.cli_options import (
     MORE_GROUP,
     CliOption,
@@ -221,6 +222,7 @@ class UnlearnCommand(NamesRows):
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")
         if self.strict and not done.good:
+        set_finished()
             raise SystemExit(3)
 
 
