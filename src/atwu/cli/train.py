@@ -168,7 +168,7 @@ class UnlearnCommand(NamesRows):
         read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0
+        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
     )
     holdout: str = rows_option(
         "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",

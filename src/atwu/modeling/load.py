@@ -56,6 +56,11 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
 
     Short names and GGUF files are converted into the cache here.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"model must be text: a folder, a Hub name, smollm2 or a .gguf file; got {type(name).__name__}. A model object is "
+            "for atwu.UnlearnTrainer."
+        )
     if not name:
         raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
     check_as_written(Path(os.path.expanduser(name)))
