@@ -59,7 +59,7 @@ class ModelSource(ModelLoadArgs):
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
         check_template(self.chat_template, self.chat_template_kwargs)
         if self.model is not None:
-            check_model_name(self.model, base=self.base, weights=weights)
+            check_model_name(self.model, base=self.base, revision=self.revision, weights=weights)
         else:
             scratch_shape(str(self.scratch))
             if self.base is not None:
