@@ -66,6 +66,11 @@ def set_command_name(name: str, *, then: str) -> None:
     _command.name, _command.then = f"atwu {name}", then
 
 
+def set_finished() -> None:
+    """Say from now on that the command has its result, since the same command would not resume."""
+    _command.then = "the run is finished"
+
+
 @contextlib.contextmanager
 def deferred(first: Callable[[], object] = lambda: None) -> Iterator[DeferredSignal]:
     """Defer signals inside the block: the first one calls `first`, and the command ends after the block."""

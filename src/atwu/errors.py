@@ -10,6 +10,10 @@ class AtwuError(RuntimeError):
     """A failure with a complete message; the command line prints only the message."""
 
 
+class UsageError(ValueError):
+    """Invalid arguments; a command ends with exit code 2."""
+
+
 class NonFiniteLossError(AtwuError):
     """The loss became NaN or infinite; the last checkpoint is intact."""
 

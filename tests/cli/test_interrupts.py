@@ -15,8 +15,16 @@ from typing import Any
 
 import pytest
 
-from tests.commands import Started
+from tests.commands import COMMAND, Started, run_command
 
+INTERRUPTED_VERDICT = f"""
+import os, signal
+from types import SimpleNamespace
+import atwu.request.unlearn
+summary = lambda: os.kill(os.getpid(), signal.SIGINT)
+atwu.request.unlearn.unlearn = lambda *_, **__: SimpleNamespace(run=None, good=True, summary=summary)
+{COMMAND}
+"""
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 
 
@@ -66,6 +74,13 @@ def test_a_starting_command_prints_a_line(number: int) -> None:
     said = process.communicate()[1]
     assert process.returncode == 128 + number
     assert re.fullmatch(rf"atwu( evaluate)?: .*{NAMES[number]}.*\n", said)
+
+
+def test_a_finished_request_is_not_said_to_resume() -> None:
+    words = ["unlearn", "--model", "some/model", "--forget", "people:tiny:forget", "--output", "out"]
+    done = run_command(words, code=INTERRUPTED_VERDICT)
+    assert done.returncode == 128 + signal.SIGINT
+    assert re.fullmatch(r"atwu unlearn: stopped by Ctrl-C .*; the run is finished\n", done.stderr)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")

@@ -28,6 +28,10 @@ class Hive:
 
     boxes: int = cli_option("How many boxes.", 3, least=1, alias=("-b",))
     wood: str = cli_option("Of what.", "pine", choices=("pine", "oak", "ash"))
+    paint: str | None = cli_option("What colour.", None, needs="brush")
+    brush: bool = cli_option("Paint them.", False)
+    frames: int | None = cli_option("Frames.", None, alias=("-f",), excludes="kilos")
+    kilos: int | None = cli_option("Kilos.", None, excludes="frames")
 
 
 @dataclass(kw_only=True)
@@ -77,6 +81,8 @@ def test_flags_win_over_yaml(tmp_path):
     done = keep("a", "--config", str(file), "--boxes", "2", "--lr", "3e-5")
     assert (done.name, done.hive) == ("Tavi", Hive(boxes=2))
     assert done.settings == {"learning_rate": 3e-5, "optim": "sgd"}
+    file.write_text("name: Tavi\nkilos: 7\npaint: red\n")
+    assert keep("a", "--config", str(file), "--frames", "2", "--brush").hive == Hive(frames=2, paint="red", brush=True)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,8 @@ def test_the_error_of_a_wrong_yaml_names_it(text, message, tmp_path):
         (["a", "--name", "Orla", "--learning-rat", "1", "--lernin-rate", "1"], "--lernin-rate.*--learning-rate"),
         (["a", "--name", "Orla", "--optin", "1"], "--optin.*--optim"),
         (["a", "--name", "Orla", "-x"], "-x"),
+        (["a", "--name", "Orla", "--paint", "red"], "--paint has no effect without --brush"),
+        (["a", "--name", "Orla", "-f", "1", "--kilos", "2"], "--frames/-f and --kilos exclude each other"),
         (["a", "--name", "Orla", "--s", "1", "--b", "2"], "--b .*--b"),
     ],
 )

@@ -124,6 +124,10 @@ def test_prompt_and_text_stay_within_the_limit(small: TransformersGenerator) -> 
     with pytest.raises(ValueError, match=r"prompt 1 .*prefill"):
         generate_all(tight, [ask(question, prefill="in the south of Karsund")], Decoding())
     assert small.identity.endswith("/512")
+    small.model.config.max_position_embeddings = 8
+    for prompt in (ask(question * 2), ask("a", prefill="in the south")):
+        with pytest.raises(ValueError, match=r"model has only 8 positions; .*another model"):
+            generate_all(TransformersGenerator(small.model, tokenizer), [prompt], Decoding())
 
 
 def _endless(tokenizer: Any) -> Any:

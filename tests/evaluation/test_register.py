@@ -139,6 +139,7 @@ def column(name):
     ("facts", "message"),
     [
         ({"name": "two words"}, "letters, digits.*underscores.*'two words'"),
+        ({"name": 3}, "letters, digits.*got 3"),
         ({"name": "all"}, "'all'"),
         ({"name": "judge"}, "'judge'"),
         ({"about": ""}, "about"),
@@ -162,6 +163,13 @@ def test_a_failed_registration_does_not_change_the_tables(table, facts, message)
         "judge",
         "open_ended",
     ]
+
+
+@pytest.mark.parametrize("given", ["answer_length", Metric(None), Column])
+def test_only_metrics_can_be_registered(table, given):
+    with pytest.raises(ValueError, match=r"subclass of atwu\.Metric, got"):
+        register_metric(given)
+    assert all_metrics() == table
 
 
 def test_a_value_without_a_column_is_an_error():

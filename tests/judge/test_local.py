@@ -67,7 +67,7 @@ def test_a_batch_is_returned_before_the_next_one_starts(tmp_path: Path) -> None:
 def test_prompts_that_are_too_long_are_errors_and_long_replies_are_truncated(tmp_path: Path) -> None:
     save_chat_model(tmp_path)
     replies = ask(LocalChat(str(tmp_path), device="cpu"), [_request("bees " * 60), _request("bees", max_tokens=500)])
-    assert "max_length is 40" in str(replies[0].error)
+    assert "only 40 positions" in str(replies[0].error)
     assert replies[0].text is None
     assert replies[1].text
     assert replies[1].prompt_tokens + replies[1].completion_tokens <= 40

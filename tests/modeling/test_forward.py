@@ -200,6 +200,6 @@ def test_rows_longer_than_learned_positions_are_rejected():
     )
     ids = torch.randint(50, (2, 65))
     rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
-    with pytest.raises(ValueError, match=r"65 tokens.*64 learned positions.*max_length"):
+    with pytest.raises(ValueError, match=r"65 tokens.*64 learned positions.*max_length.*another model"):
         forward_tokens(model, [rows])
     forward_tokens(model, [{name: each[:, :64] for name, each in rows.items()}])

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoTokenizer
 
 from atwu._manifest import MANIFEST_NAME, write_manifest
+from atwu.errors import UsageError
 from atwu.modeling import named_models as named
 from atwu.modeling.adapters import Lora, attach, quiet_peft
 from atwu.modeling.fingerprint import model_fingerprint
@@ -138,6 +139,15 @@ def test_names_that_cannot_be_a_model_are_explained(tmp_path: Path) -> None:
     ):
         with pytest.raises((ValueError, OSError), match=message):
             check_model_name(name)
+
+
+@pytest.mark.parametrize("name", ["smollm2", "{folder}/m.gguf", "{folder}"])
+def test_a_revision_needs_a_hub_name(name: str, tmp_path: Path) -> None:
+    message = "use HuggingFaceTB/SmolLM2-135M-Instruct" if name == "smollm2" else "leave out revision"
+    with pytest.raises(UsageError, match=f"revision='v1' .*Hub name.*{message}"):
+        check_model_name(name.format(folder=tmp_path), revision="v1")
+    check_model_name("some/model", revision="v1")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_folder_with_a_short_name_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

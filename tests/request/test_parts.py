@@ -41,7 +41,7 @@ from atwu.request.retain_set import (
     names,
     neighbour_rows,
 )
-from atwu.request.unlearn import _next_commands
+from atwu.request.unlearn import _next_commands, unlearn
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import (
     FORGOTTEN,
@@ -439,10 +439,29 @@ def test_unknown_forget_rows_need_no_unlearning() -> None:
 
 @pytest.mark.parametrize("limit", [math.nan, math.inf, 0.0, -1.0])
 def test_a_limit_that_nothing_can_exceed_or_meet_is_rejected(limit: float, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"max_retain_increase.*above 0"):
+    with pytest.raises(ValueError, match=r"max_retain_increase.* > 0"):
         UnlearningRequest(
             source=ModelSource(model="m"),
             forget_set=LoadedRows((), "rows.jsonl", ()),
             output=tmp_path,
             max_retain_increase=limit,
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": object()}, "model must be text.*got object.*UnlearnTrainer"),
+        ({"output": 3}, "output must be text, got 3"),
+        ({"max_retain_increase": "x"}, "max_retain_increase.*number > 0, got 'x'"),
+        ({"options": "npo"}, "options must be a mapping.*got str"),
+        ({"columns": "question=q"}, "columns must be a mapping.*got str"),
+        ({"thresholds": 1}, "thresholds must be text, got 1"),
+        ({"about": 1}, "about must be text, got 1"),
+        ({"overwrite": "yes"}, "overwrite must be true or false, got 'yes'"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_rejected(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        unlearn(**{"model": "some/model", "forget": "people:tiny:forget", "output": tmp_path / "run", **given})
+    assert not list(tmp_path.iterdir())

@@ -179,6 +179,10 @@ def test_arguments_of_the_transformers_trainer_raise_errors_with_the_right_name(
     config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True)
     with pytest.raises(ValueError, match=r"scorer.*wga"):
         UnlearnTrainer(str(model_folder), config, scorer=TokenScorer(64), **rows)
+    config = UnlearnConfig(method="atwu", output_dir=str(tmp_path), use_cpu=True)
+    for scorer, message in (("x", r"TokenScorer, got str"), (TokenScorer(3), r"given scorer .*size 3, .*another")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            UnlearnTrainer(str(model_folder), config, scorer=scorer, **rows)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,14 @@ def test_errors_name_loggers_that_are_not_installed(tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [(("--fsdp",), "fsdp .*processes"), (("--resume-from-checkpoint", "somewhere"), "resume_from_checkpoint")],
+    [
+        (("--fsdp",), "fsdp .*processes"),
+        (("--resume-from-checkpoint", "somewhere"), "resume_from_checkpoint"),
+        (("--steps", "2", "--epochs", "1"), "--steps and --num-train-epochs/--epochs exclude each other"),
+        (("--hub-model-id", "me/model"), "--hub-model-id .*--push-to-hub"),
+        (("--tokenizer", "somewhere"), "--tokenizer .*--scratch"),
+        (("--revision", "v1"), "revision='v1' requires the Hub name .*on this machine; leave out revision"),
+    ],
 )
 def test_commands_reject_arguments_before_a_model_is_loaded(flags, message, model_folder, data_files, tmp_path):
     rows = ("--data", data_files[0], "--output", tmp_path / "run")

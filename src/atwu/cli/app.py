@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atwu._file_reading import printable
-from atwu._interrupts import set_command_name
+from atwu._interrupts import set_command_name, set_finished
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError, parsed
 from atwu.cli.shared import stand_out
@@ -112,6 +112,7 @@ def run_cli(words: Sequence[str]) -> None:
     try:
         if name in COMMANDS:
             parsed(_command(name), rest, name=name).run()
+            set_finished()
         else:
             _without_command(name, rest)
     except UsageError as error:

@@ -20,14 +20,11 @@ from typing import Any, NoReturn
 from atwu._file_reading import read_yaml
 from atwu._names import did_you_mean
 from atwu._options import Option, hints_of, option_of
+from atwu.errors import UsageError as UsageError
 
 ABOUT = "about"
 """Key of a YAML for comments; it is ignored."""
 OPTIONS_GROUP, MORE_GROUP = "Options", "More"
-
-
-class UsageError(ValueError):
-    """Invalid arguments; the command ends with exit code 2."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,10 @@ class CliOption(Option):
     common: bool = True
     alias: tuple[str, ...] = ()
     positional: bool = False
+    needs: str = ""
+    """Option without which it has no effect."""
+    excludes: str = ""
+    """Option that cannot be given together with it; a flag replaces it in the YAML."""
 
     @classmethod
     def of(cls, option: Option, **changes: Any) -> CliOption:
@@ -131,6 +132,14 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
         except ValueError as error:
             raise UsageError(str(error)) from None
     given = _from_yaml(command, options, given) | given
+    for option in (by_name[name] for name in given):
+        if given[option.name] and option.needs and not given.get(option.needs):
+            raise UsageError(
+                f"{option.shown} has no effect without {by_name[option.needs].flag}; give both or neither."
+            )
+        if option.excludes in given:
+            flags = ("/".join((each.flag, *each.alias)) for each in (option, by_name[option.excludes]))
+            raise UsageError(f"{' and '.join(flags)} exclude each other; give one of them.")
     missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
     if missing:
         hint = "; pass as flags or in the --config file" if "config" in by_name else ""
@@ -246,12 +255,14 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
 
 
 def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the YAML given with `--config`, if the command has that option."""
+    """Return the values of the YAML given with `--config` that no flag overrides, if the command has that option."""
     if not (path := given.get("config")):
         return {}
     fields = {each.name: each for each in dataclasses.fields(command)}
     read = fields["config"].metadata.get("read", read_config)
-    return typed_options(read(path), command, options, where=path)
+    overridden = {each.excludes for each in options if each.name in given}
+    found = typed_options(read(path), command, options, where=path)
+    return {name: value for name, value in found.items() if name not in overridden}
 
 
 def read_config(path: Path) -> dict[str, Any]:

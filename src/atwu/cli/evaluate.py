@@ -106,7 +106,10 @@ class EvaluateCommand(NamesRows):
         group=EVALUATED_MODEL,
     )
     model_key: str = cli_option(
-        "Environment variable with the API key of --model-url, if required.", "ATWU_MODEL_KEY", group=EVALUATED_MODEL
+        "Environment variable with the API key of --model-url, if required.",
+        "ATWU_MODEL_KEY",
+        group=EVALUATED_MODEL,
+        needs="model_url",
     )
     device: str | None = cli_option(DEVICE, None, group=EVALUATED_MODEL)
     loading: ModelLoadArgs = cli_option("", group=EVALUATED_MODEL)
@@ -179,6 +182,8 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--all and --metrics exclude each other; give one of them.")
         if self.gpu_memory_utilization is not None and self.backend != "vllm":
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
+        if self.model_url is not None and (self.loading.revision or self.loading.base):
+            raise UsageError("--revision and --base do not apply to the served model of --model-url; leave them out.")
         if self.rwku is None and (self.rwku_subjects or "rwku-flavour" in self.settings):
             raise UsageError("--rwku-subjects and --rwku-flavour require --rwku FOLDER.")
         if "task" not in self.settings and {"task_folder", "task_limit"} & self.settings.keys():
@@ -202,7 +207,7 @@ class EvaluateCommand(NamesRows):
 
         check_writable(self.result.output, overwrite=self.result.overwrite)
         if self.model_url is None:
-            check_model_name(model, base=self.loading.base)
+            check_model_name(model, base=self.loading.base, revision=self.loading.revision)
         for role, name in references.items():
             if name.endswith(".json"):
                 read_result(name)

@@ -54,7 +54,7 @@ class ReadsRows(NamesRows):
 
         pick_device(self.device)
         check_system(self.system)
-        check_model_name(self.model, base=self.loading.base)
+        check_model_name(self.model, base=self.loading.base, revision=self.loading.revision)
         warn(filter(None, [check_system_prompt(self.model, self.system)]))
 
     def load_rows(self, limit: int | None) -> LoadedRows:

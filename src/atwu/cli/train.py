@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu._file_reading import prefix_errors
+from atwu._interrupts import set_finished
 from atwu.cli.cli_options import (
     MORE_GROUP,
     CliOption,
@@ -39,6 +40,9 @@ ALIASES = {
     "max_steps": ("--steps",),
     "per_device_train_batch_size": ("--batch-size",),
 }
+NOT_WITH = {"num_train_epochs": "max_steps", "max_steps": "num_train_epochs"}
+ONLY_WITH = dict.fromkeys(("hub_model_id", "hub_private_repo", "hub_revision", "hub_token"), "push_to_hub")
+"""Options that have no effect with, or without, another one."""
 CHOSEN = (
     *("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs", "max_steps"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_steps"),
@@ -67,12 +71,14 @@ def _training_options(source: type) -> list[CliOption]:
         each.name: replace(
             each,
             alias=ALIASES.get(each.name, ()),
+            excludes=NOT_WITH.get(each.name, ""),
             group=headings.get(each.name, MORE_GROUP),
             common=each.name in headings,
         )
         for each in cli_options_of(source, without=("output_dir", "component_options"))
     }
-    return [*ours.values(), *(each for each in trainer_options() if each.name not in ours)]
+    others = (each for each in trainer_options() if each.name not in ours)
+    return [*ours.values(), *(replace(each, needs=ONLY_WITH.get(each.name, "")) for each in others)]
 
 
 def finetune_options() -> list[CliOption]:
@@ -167,7 +173,7 @@ class UnlearnCommand(NamesRows):
         read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0
+        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
     )
     holdout: str = rows_option(
         "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",
@@ -217,6 +223,7 @@ class UnlearnCommand(NamesRows):
         else:
             source = ModelSource(model=self.model, **asdict(self.loading))
             done = outcome = unlearn(source, self.forget, **request, **common)
+        set_finished()
         if outcome is not None and (run := outcome.run) is not None:
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")
@@ -235,7 +242,7 @@ class FinetuneCommand(NamesRows):
     model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",))
     scratch: str | None = cli_option("Train a new Llama of this size from scratch instead, such as tofu6m.", None)
     tokenizer: str | None = cli_option(
-        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None
+        "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, needs="scratch"
     )
     data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",))
     columns: str | None = columns_option()

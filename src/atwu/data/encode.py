@@ -69,7 +69,9 @@ _Tokens = tuple[list[int], list[Span]]
 class Encoder:
     """Encode rows with one tokenizer."""
 
-    def __init__(self, tokenizer: Any, *, max_length: int = 512, system: str | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, *, max_length: int = 512, system: str | None = None, own_limit: bool = False
+    ) -> None:
         """Create an encoder.
 
         Args:
@@ -77,6 +79,7 @@ class Encoder:
                 "Question: ...\\nAnswer: ..." if it has none.
             max_length: longest row in tokens; longer answers are truncated and lose their terminal token.
             system: text of a system turn for conversations without one; None adds none.
+            own_limit: whether `max_length` is the number of positions of the model, for errors.
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
@@ -89,6 +92,9 @@ class Encoder:
         self.tokenizer = tokenizer
         self.system = system
         self.max_length = max_length
+        self._limit = f"max_length is {max_length}; raise max_length or shorten the prompt."
+        if own_limit:
+            self._limit = f"the model has only {max_length} positions; shorten the prompt or use another model."
         added = tokenizer.added_tokens_decoder
         special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
         # Some tokenizers use one token for unknown, start and end; a pure unknown token does not end an answer.
@@ -116,10 +122,7 @@ class Encoder:
             ids, offsets, first = [self.tokenizer.bos_token_id, *ids], [None, *offsets], first + 1
         first = max(first, 1)  # no token predicts the first one
         if first >= self.max_length:
-            raise ValueError(
-                f"{where}: the prompt alone has {first} tokens, but max_length is {self.max_length}; "
-                "raise max_length or shorten the prompt."
-            )
+            raise ValueError(f"{where}: the prompt alone has {first} tokens, but {self._limit}")
         spans = example.forget_spans
         marks = spans and [
             int(index >= first and touches(offsets[index], spans, example.answer)) for index in range(len(ids))
@@ -174,8 +177,8 @@ class Encoder:
         row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))
         if not row.has_terminal:
             raise ValueError(
-                f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer in "
-                f"max_length={self.max_length}; raise it or shorten them."
+                f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer, since "
+                f"{self._limit}"
             )
         last = max(index for index, offset in enumerate(row.answer_offsets) if offset is not None)
         return row.input_ids[: last + 1]

@@ -71,7 +71,7 @@ class TransformersGenerator:
         """
         self.model = model
         self.batch_tokens = batch_tokens
-        self._ids = _PromptIds(tokenizer, max_length or _own_limit(model.config))
+        self._ids = _PromptIds(tokenizer, model.config, max_length)
         self._fingerprint = fingerprint
 
     @property
@@ -132,7 +132,7 @@ class VllmGenerator:
         check_model_name(path, base=loading.base)
         self._dtype = loading.dtype
         config = load_config(path, **loading.load_kwargs)
-        self._ids = _PromptIds(load_tokenizer(path, **loading.tokenizer_kwargs), _own_limit(config))
+        self._ids = _PromptIds(load_tokenizer(path, **loading.tokenizer_kwargs), config)
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {
@@ -263,10 +263,10 @@ def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
 class _PromptIds:
     """Encode prompts within a length limit, and decode generated ids."""
 
-    def __init__(self, tokenizer: Any, limit: int) -> None:
+    def __init__(self, tokenizer: Any, config: Any, limit: int | None = None) -> None:
         self.tokenizer = tokenizer
-        self.limit = limit
-        self._encoder = Encoder(tokenizer, max_length=limit)
+        self.limit = limit or _own_limit(config)
+        self._encoder = Encoder(tokenizer, max_length=self.limit, own_limit=not limit)
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Encode prompts; each is at least one token shorter than the limit."""

@@ -81,7 +81,9 @@ def register_metric(metric: _M) -> _M:
 
 def _add(metric: type[Metric]) -> None:
     """Validate a metric, then add it."""
-    if not metric.name.isidentifier() or metric.name == "all":
+    if not _is_metric(metric):
+        raise ValueError(f"a metric must be a subclass of atwu.Metric, got {metric!r:.60}.")
+    if not (isinstance(metric.name, str) and metric.name.isidentifier()) or metric.name == "all":
         raise ValueError(f"a metric's name must consist of letters, digits and underscores, got {metric.name!r}.")
     if metric.name in _METRICS:
         raise ValueError(f"metric {metric.name!r} already exists; choose another name.")

@@ -36,7 +36,7 @@ class LocalChat:
         config = self._model.config.get_text_config()
         check_vocabulary(self._tokenizer, config, name=path)
         self._limit = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
-        self._encoder = Encoder(self._tokenizer, max_length=self._limit)
+        self._encoder = Encoder(self._tokenizer, max_length=self._limit, own_limit=True)
         self._batch_tokens = batch_tokens
         core = f"{self._tokenizer.backend_tokenizer.to_str()}{self._tokenizer.chat_template}"
         self._identity = {

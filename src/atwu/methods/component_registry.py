@@ -144,14 +144,12 @@ def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any
     Raises:
         ValueError: the name is taken or invalid, or an option has another type in another component.
     """
-    made = weighting if isinstance(weighting, type) else _from_function("weighting", weighting)
-    _add("weighting", name, made, WEIGHTINGS, Weighting)
+    _add("weighting", name, weighting, WEIGHTINGS, Weighting)
 
 
 def register_forget_loss(name: str, loss: type[ForgetLoss] | Callable[..., Any]) -> None:
     """Add a forget loss: a subclass of `ForgetLoss`, or a plain function."""
-    made = loss if isinstance(loss, type) else _from_function("forget loss", loss)
-    _add("forget loss", name, made, FORGET_LOSSES, ForgetLoss)
+    _add("forget loss", name, loss, FORGET_LOSSES, ForgetLoss)
 
 
 def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
@@ -159,8 +157,10 @@ def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
     _add("retain loss", name, loss, RETAIN_LOSSES, RetainLoss)
 
 
-def _add(kind: str, name: str, component: Any, table: dict[str, Any], base: type[Component]) -> None:
+def _add(kind: Any, name: str, component: Any, table: dict[str, Any], base: type[Component]) -> None:
     check_new_name(kind, name, table)
+    if kind in _PLAIN and inspect.isroutine(component):
+        component = _from_function(kind, component)
     if not (isinstance(component, type) and issubclass(component, base)):
         raise ValueError(f"a {kind} must be a subclass of atwu.{base.__name__}, got {component!r}.")
     known = component_options()
@@ -175,7 +175,7 @@ def _add(kind: str, name: str, component: Any, table: dict[str, Any], base: type
 
 def check_new_name(kind: str, name: str, table: dict[str, Any]) -> None:
     """Raise ValueError if a name cannot be used on the command line or is taken."""
-    if not name.isidentifier():
+    if not (isinstance(name, str) and name.isidentifier()):
         raise ValueError(f"{kind} names must consist of letters, digits and underscores, got {name!r}.")
     if name in table:
         raise ValueError(f"a {kind} {name!r} is registered already; choose another name.")

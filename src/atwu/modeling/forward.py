@@ -139,7 +139,7 @@ def _check_length(model: nn.Module, longest: int) -> None:
     if any(isinstance(each, nn.Embedding) and _POSITIONS.search(name) for name, each in model.named_modules()):
         raise ValueError(
             f"a row has {longest} tokens, but {type(model).__name__} has {limit} learned positions; set max_length to "
-            f"{limit} or less (--max-length), which cuts longer answers."
+            f"{limit} or less (--max-length), which cuts longer answers; for longer prompts use another model."
         )
 
 

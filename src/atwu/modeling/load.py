@@ -16,7 +16,7 @@ from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
-from atwu.errors import ModelFileError
+from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
@@ -29,7 +29,7 @@ from atwu.modeling.model_files import (
     explain_damage,
     read_tensors,
 )
-from atwu.modeling.named_models import model_source
+from atwu.modeling.named_models import NAMED, model_source
 from atwu.modeling.quantization import (
     check_quantization,
     compute_as_stored,
@@ -51,20 +51,28 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def check_model_name(name: str, *, base: str | None = None, weights: bool = True) -> None:
+def check_model_name(name: str, *, base: str | None = None, revision: str | None = None, weights: bool = True) -> None:
     """Check that a local model or adapter folder is complete; a name that cannot be a path is treated as a Hub name.
 
     Short names and GGUF files are converted into the cache here.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"model must be text: a folder, a Hub name, smollm2 or a .gguf file; got {type(name).__name__}. A model object is "
+            "for atwu.UnlearnTrainer."
+        )
     if not name:
         raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
     check_as_written(Path(os.path.expanduser(name)))
     if is_adapter(name):
         _check_adapter(name)
-        _check_base(name, base)
+        _check_base(name, base, revision)
         return
     if base is not None:
         raise ValueError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
+    if revision is not None and (name in NAMED or _is_path(name)):
+        what = "on this machine; leave out revision" if _is_path(name) else f"a short name; use {NAMED[name].hub}"
+        raise UsageError(f"revision={revision!r} requires the Hub name of a model, but {name!r} is {what}.")
     name = model_source(name)
     path = Path(name)
     if not _is_path(name):
@@ -312,14 +320,14 @@ def _check_adapter(name: str) -> None:
         )
 
 
-def _check_base(name: str, given: str | None) -> None:
+def _check_base(name: str, given: str | None, revision: str | None) -> None:
     try:
         base = base_of(name, base=given)
         if is_adapter(base):
             raise ValueError(
                 f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first."
             )
-        check_model_name(base)
+        check_model_name(base, revision=revision)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"the base model of adapter {name} cannot be loaded: {error} If it was moved, set its path with base= "

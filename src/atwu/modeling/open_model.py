@@ -53,7 +53,7 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
     from atwu.modeling.model_files import holds_exactly
 
     place = pick_device(device)
-    check_model_name(name, base=loading.base)
+    check_model_name(name, base=loading.base, revision=loading.revision)
     config = load_config(name, **loading.load_kwargs)
     tokenizer = load_tokenizer(name, **loading.tokenizer_kwargs)
     check_vocabulary(tokenizer, config, name=name)

@@ -38,6 +38,7 @@ from atwu.request.unlearning_request import (
     MAX_RETAIN_INCREASE,
     UnlearningRequest,
     UnlearnResult,
+    check_arguments,
     flags,
 )
 from atwu.request.verdict import RequestVerdict, decide_verdict, read_request_verdict
@@ -92,8 +93,18 @@ def unlearn(
         say: receives one line of plain text per stage, in the first process.
 
     Raises:
-        ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
+        TypeError, ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
+    check_arguments(
+        output=output,
+        options=options,
+        auto_memory=auto_memory,
+        max_retain_increase=max_retain_increase,
+        thresholds=thresholds,
+        about=about,
+        columns=columns,
+        overwrite=overwrite,
+    )
     if columns:
         retain = with_columns(retain, columns) if isinstance(retain, str) else retain
         holdout = with_columns(holdout, columns) if isinstance(holdout, str) else holdout

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atwu._options import Option
 from atwu._program import program
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
@@ -35,6 +35,15 @@ DEFAULT_HOLDOUT = "people:small:holdout"
 """Default source of holdout rows: invented people that no model was trained on."""
 MAX_RETAIN_INCREASE = 0.15
 """Default of the largest accepted increase of the loss on retained data, in nats/token."""
+_ARGUMENTS = (
+    Option("output", Path, MISSING),
+    Option("auto_memory", bool, False),
+    Option("max_retain_increase", float, MAX_RETAIN_INCREASE, above=0),
+    Option("thresholds", Path, None),
+    Option("about", str, None),
+    Option("overwrite", bool, False),
+)
+"""Arguments of `atwu.request.unlearn.unlearn` with a plain type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +87,7 @@ class UnlearningRequest:
     """Choose the memory strategy even if a learning rate and a length are given."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_retain_increase < math.inf:
-            raise ValueError(
-                f"max_retain_increase must be a number above 0 in nats/token, got {self.max_retain_increase:g}; the default "
-                f"is {MAX_RETAIN_INCREASE:g}."
-            )
+        check_arguments(max_retain_increase=self.max_retain_increase)
 
     @cached_property
     def threshold_limits(self) -> Thresholds:
@@ -180,6 +185,16 @@ class UnlearnResult:
 
     def _repr_html_(self) -> str:
         return self.verdict._repr_html_()
+
+
+def check_arguments(**given: Any) -> None:
+    """Check the types and bounds of arguments of `atwu.request.unlearn.unlearn`."""
+    for name in ("options", "columns"):
+        if not isinstance(given.get(name) or {}, Mapping):
+            raise TypeError(f"{name} must be a mapping of names to values, got {type(given[name]).__name__}.")
+    for option in _ARGUMENTS:
+        if option.name in given:
+            option.value(given[option.name], strict=True)
 
 
 def flags(given: Mapping[str, Any]) -> list[str]:

@@ -59,7 +59,7 @@ class ModelSource(ModelLoadArgs):
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
         check_template(self.chat_template, self.chat_template_kwargs)
         if self.model is not None:
-            check_model_name(self.model, base=self.base, weights=weights)
+            check_model_name(self.model, base=self.base, revision=self.revision, weights=weights)
         else:
             scratch_shape(str(self.scratch))
             if self.base is not None:
@@ -209,6 +209,10 @@ def load_to_train(
 
 def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
     """Prepare a model that is already in memory: add the run's adapters, unless it has some."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a causal language model, got {type(model).__name__}; load one with AutoModelForCausalLM."
+        )
     if config.quantize is not None:
         raise ValueError("quantize needs a model by name; pass its name instead of the loaded model.")
     adapted = adapters_of(model) is not None

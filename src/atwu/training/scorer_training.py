@@ -46,10 +46,14 @@ def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> Toke
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
-    scorer = TokenScorer.from_pretrained(folder)
+    return fitting_scorer(TokenScorer.from_pretrained(folder), width, what=f"the scorer in {folder}")
+
+
+def fitting_scorer(scorer: TokenScorer, width: int, *, what: str) -> TokenScorer:
+    """Return a scorer that reads hidden states of the model's size; `what` names it in the error for another."""
     if scorer.linear.in_features != width:
         raise ValueError(
-            f"the scorer in {folder} reads hidden states of size {scorer.linear.in_features}, this model's have "
+            f"{what} reads hidden states of size {scorer.linear.in_features}, this model's have "
             f"{width}; it belongs to another base model."
         )
     return scorer
