@@ -451,6 +451,7 @@ def test_a_limit_that_nothing_can_exceed_or_meet_is_rejected(limit: float, tmp_p
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"model": Path("/no/folder")}, "/no/folder"),
         ({"model": object()}, "model must be text.*got object.*UnlearnTrainer"),
         ({"output": 3}, "output must be text, got 3"),
         ({"max_retain_increase": "x"}, "max_retain_increase.*number > 0, got 'x'"),
@@ -462,6 +463,6 @@ def test_a_limit_that_nothing_can_exceed_or_meet_is_rejected(limit: float, tmp_p
     ],
 )
 def test_arguments_of_a_wrong_type_are_rejected(given: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises((TypeError, ValueError, FileNotFoundError), match=message):
         unlearn(**{"model": "some/model", "forget": "people:tiny:forget", "output": tmp_path / "run", **given})
     assert not list(tmp_path.iterdir())

@@ -104,8 +104,8 @@ def test_a_lora_config_and_save_adapter_work_together(build, finetuner, model_fo
         build(save_adapter=True)
     with pytest.raises(ValueError, match=r"quantize.*name"):
         build(model=adapted, lora_r=2, quantize="4bit")
-    with pytest.raises(TypeError, match=r"model must be .*got PosixPath"):
-        build(model=tmp_path)
+    with pytest.raises(TypeError, match=r"model must be .*got list"):
+        build(model=[tmp_path])
 
 
 def test_predictions_are_an_evaluation(build, finetuner):

@@ -57,7 +57,7 @@ CONTROLLER_ROWS = 24
 
 
 def unlearn(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     forget: str | Iterable[Any],
     *,
     output: str | Path,
@@ -108,6 +108,7 @@ def unlearn(
     if columns:
         retain = with_columns(retain, columns) if isinstance(retain, str) else retain
         holdout = with_columns(holdout, columns) if isinstance(holdout, str) else holdout
+    model = str(model) if isinstance(model, Path) else model
     return run_request(
         UnlearningRequest(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),

@@ -81,7 +81,7 @@ class MethodTrainer(TokenTrainer):
 
     def __init__(
         self,
-        model: str | nn.Module | LoadedModel,
+        model: str | Path | nn.Module | LoadedModel,
         args: UnlearnConfig | None = None,
         *,
         forget_dataset: RowsInput | UnlearningRows | None = None,
@@ -115,7 +115,7 @@ class MethodTrainer(TokenTrainer):
         samples = "own_samples" in self.recipe.needs
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
-        source = ModelSource(model=model) if isinstance(model, str) else None
+        source = ModelSource(model=str(model)) if isinstance(model, str | Path) else None
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
         if processing_class is None and {"own_samples", "refused_questions"} & set(self.recipe.needs):
