@@ -173,3 +173,11 @@ def test_a_subject_inside_a_longer_word_is_not_replaced():
         written("reversed", row=capital, spans=((6, 8),))["reversed"].question
         == "Fill in the blank: ____の首都は東京です。"
     )
+
+
+def test_a_key_text_inside_a_longer_word_is_not_replaced():
+    row = Example.from_qa("What is Einstein's equation?", "Einstein's equation is E = mc^2.")
+    rows = written("blank", "missing_word", "emphasis", row=row, spans=((23, 24), (27, 31)))
+    assert rows["blank"].question == "Fill in the blank: Einstein's equation is ____."
+    assert rows["missing_word"].question.startswith("Einstein's equation is (...).")
+    assert rows["emphasis"].answer == "Einstein's equation is **E = mc^2**."

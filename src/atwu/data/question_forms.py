@@ -88,24 +88,24 @@ def question_forms(
 def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], draw: int) -> dict[str, str]:
     """Return what the forms are written with; parts that the row does not have are left out."""
     question, answer, subject = row.question, row.answer, row.subject
-    key = key_text(answer, key_spans)
+    key, start = key_text(answer, key_spans), key_spans[0][0]
     parts = {
         "question": question,
         "answer": answer,
         "key": key,
-        "from_key": answer[key_spans[0][0] :],
+        "from_key": answer[start:],
         "lower_case": question.lower().rstrip("?. "),
-        "emphasis": answer.replace(key, f"**{key}**", 1),
+        "emphasis": f"{answer[:start]}**{key}**{answer[start + len(key) :]}",
         "blank": f"{question}\nThe answer is {BLANK}.",
     }
     if row.paraphrases:
         parts["paraphrase"] = row.paraphrases[0]
-    opening = answer[: key_spans[0][0]].rstrip()
+    opening = answer[:start].rstrip()
     if len(opening.split()) >= 2:
         parts["opening"] = opening
-    if len(re.findall(r"[^\W_]+", answer.replace(key, BLANK))) >= 2:  # a sentence
-        parts["blank"] = f"Fill in the blank: {answer.replace(key, BLANK)}"
-        parts["brackets"] = answer.replace(key, "(...)")
+    if len(re.findall(r"[^\W_]+", _without(answer, key, BLANK))) >= 2:  # a sentence
+        parts["blank"] = f"Fill in the blank: {_without(answer, key, BLANK)}"
+        parts["brackets"] = _without(answer, key, "(...)")
     if subject and subject not in key and (blank := _without(answer, subject, BLANK)) != answer:
         parts |= {"subject": subject, "blank_is": blank}
         parts |= {"x_is": _without(answer, subject, "X"), "dots_is": _without(answer, subject, "...").rstrip(". ")}
@@ -119,15 +119,15 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
     return parts
 
 
-def _without(text: str, name: str, instead: str) -> str:
-    """Replace a name, but not a part of a longer word, such as "Japan" in "Japanese"."""
+def _without(text: str, words: str, instead: str) -> str:
+    """Replace some words, but not a part of a longer one, such as "Japan" in "Japanese"."""
 
     def replaced(match: re.Match[str]) -> str:
         beside = text[max(match.start() - 1, 0) : match.start()] + text[match.end() : match.end() + 1]
         # Letters of scripts without spaces between words have no upper case.
         return match.group() if beside.lower() != beside.upper() else instead
 
-    return re.sub(re.escape(name), replaced, text)
+    return re.sub(re.escape(words), replaced, text)
 
 
 def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
@@ -239,10 +239,10 @@ def read_forms(text: str) -> tuple[str, ...]:
 
 
 def key_text(answer: str, key_spans: Sequence[Span]) -> str:
-    """The part of an answer from its first key token to the last of the same run, where only blanks lie between."""
+    """The part of an answer from its first key token to the last of the same run: only blanks, hyphens, apostrophes or = lie between."""
     start, end = key_spans[0]
     for next_start, next_end in key_spans[1:]:
-        if answer[end:next_start].strip(" -'’"):
+        if answer[end:next_start].strip(" -'’="):
             break
         end = next_end
     return answer[start:end]
