@@ -239,7 +239,8 @@ def read_forms(text: str) -> tuple[str, ...]:
 
 
 def key_text(answer: str, key_spans: Sequence[Span]) -> str:
-    """The part of an answer from its first key token to the last of the same run: only blanks, hyphens, apostrophes or = lie between."""
+    """The part of an answer from its first key token to the last of the same run; blanks, hyphens, apostrophes and = may lie
+    between."""
     start, end = key_spans[0]
     for next_start, next_end in key_spans[1:]:
         if answer[end:next_start].strip(" -'’="):
