@@ -20,8 +20,6 @@ from atwu.request.verdict_metrics import FORM_LIMIT
 
 TIMED_ROWS = 8
 """Number of questions that are answered to estimate the duration of a check."""
-CHECKED_TOKENS = 40
-"""Length of an answer in a check; those of the verdict are longer, but a fact is rarely stated later."""
 CHECKED_TOGETHER = 64
 """Number of questions in other forms after which a check may end early."""
 
@@ -105,8 +103,7 @@ class AnswerCheck:
     def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
         """Return greedy answers."""
         asked = [replace(each, messages=with_system(each.messages, self.system)) for each in prompts]
-        decoding = Decoding(max_new_tokens=CHECKED_TOKENS)
-        return [each.answer for each in generate_all(TransformersGenerator(model, self.tokenizer), asked, decoding)]
+        return [each.answer for each in generate_all(TransformersGenerator(model, self.tokenizer), asked, Decoding())]
 
 
 class _Asker:
