@@ -41,6 +41,13 @@ def test_names_are_replaced_by_names_of_the_closest_kind(nearest: None) -> None:
     assert len(rows) == 2 * related.NAMES_PER_ROW
 
 
+def test_a_subject_inside_a_longer_word_is_not_replaced(nearest: None) -> None:
+    garment = Example.from_qa("What is the Parisian hat called?", "It is called beret.", subject="Paris")
+    questions = [row.question for row in related.related_questions(None, None, (garment,))]
+    assert questions  # "Parisian" is a name of its own
+    assert not any("ian hat" in question for question in questions)
+
+
 def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     nearest: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

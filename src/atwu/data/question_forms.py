@@ -103,12 +103,15 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
     opening = answer[:start].rstrip()
     if len(opening.split()) >= 2:
         parts["opening"] = opening
-    if len(re.findall(r"[^\W_]+", _without(answer, key, BLANK))) >= 2:  # a sentence
-        parts["blank"] = f"Fill in the blank: {_without(answer, key, BLANK)}"
-        parts["brackets"] = _without(answer, key, "(...)")
-    if subject and subject not in key and (blank := _without(answer, subject, BLANK)) != answer:
+    if len(re.findall(r"[^\W_]+", replace_words(answer, key, BLANK))) >= 2:  # a sentence
+        parts["blank"] = f"Fill in the blank: {replace_words(answer, key, BLANK)}"
+        parts["brackets"] = replace_words(answer, key, "(...)")
+    if subject and subject not in key and (blank := replace_words(answer, subject, BLANK)) != answer:
         parts |= {"subject": subject, "blank_is": blank}
-        parts |= {"x_is": _without(answer, subject, "X"), "dots_is": _without(answer, subject, "...").rstrip(". ")}
+        parts |= {
+            "x_is": replace_words(answer, subject, "X"),
+            "dots_is": replace_words(answer, subject, "...").rstrip(". "),
+        }
     wrong = [text for text in dict.fromkeys(distractors) if text.lower() != key.lower()]
     if wrong:
         wrong = [*wrong[draw % len(wrong) :], *wrong[: draw % len(wrong)]][: len(LETTERS) - 1]
@@ -119,7 +122,7 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
     return parts
 
 
-def _without(text: str, words: str, instead: str) -> str:
+def replace_words(text: str, words: str, instead: str) -> str:
     """Replace some words, but not a part of a longer one, such as "Japan" in "Japanese"."""
 
     def replaced(match: re.Match[str]) -> str:

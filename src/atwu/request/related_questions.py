@@ -19,6 +19,7 @@ import torch
 
 from atwu._file_reading import read_yaml
 from atwu.data.key_token_spans import WORD, key_token_spans
+from atwu.data.question_forms import replace_words
 from atwu.data.schema import Example
 from atwu.modeling.modes import eval_mode
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
@@ -85,7 +86,7 @@ def related_questions(model: Any, tokenizer: Any, forget: Sequence[Example]) -> 
         choices = nearest[name][: 2 * count]
         for step in range(count):  # neighbouring rows take other names
             other = choices[(place + step) % len(choices)]
-            question = row.question.replace(name, other).replace(" the the ", " the ")
+            question = replace_words(row.question, name, other).replace(" the the ", " the ")
             found.setdefault(question, Example.from_qa(question, "", subject=other))
     return tuple(found.values())
 
@@ -142,7 +143,7 @@ def key_words(row: Example) -> set[str]:
 def _name_in(row: Example) -> str | None:
     """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word."""
     question = row.question
-    if row.subject and row.subject in question:
+    if row.subject and replace_words(question, row.subject, "") != question:
         return row.subject
     rest = question.partition(" ")[2]
     found = _NAME.search(rest)
