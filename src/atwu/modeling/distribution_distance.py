@@ -19,10 +19,9 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from atwu.modeling.head import OutputHead, blocks
 
-DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 24}
-"""Logits per block by device type (32 MiB and 64 MiB in float32; a distance allocates about ten such tensors). Smaller blocks
-make matrix products less efficient, and every block adds to the whole weight gradient: a quarter of these on a CPU with
-bfloat16 instructions make a step of the default of `atwu unlearn` take a sixth longer."""
+DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
+"""Logits per block by device type (8 MiB and 64 MiB in float32; a distance allocates about ten such tensors). Smaller blocks
+make matrix products less efficient; on a CPU there is no cost down to 64 tokens per block."""
 MIN_BLOCK_TOKENS = 32
 """Tokens per block at least, for large vocabularies: every block reads the whole output layer. On a CPU, KL divergence and its
 gradient at a vocabulary of 262,144 take 3.1 times as long with 8 tokens per block, and 4 % less with 64."""

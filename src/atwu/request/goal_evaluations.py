@@ -16,6 +16,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.modes import full_precision
 from atwu.request.answer_check import AnswerCheck, Leak
 from atwu.training.sharding import broadcast_from_main
 
@@ -112,11 +113,11 @@ class GoalEvaluations:
         return self._check_answers(self.rows.answers.estimate_seconds)
 
     def _check_answers(self, check: Callable[[Any], _T]) -> _T:
-        """Generate answers at the precision of training; in bfloat16, on a CPU, that takes half as long as in float32, which
-        the verdict uses. One of 210 answers about France stated the fact in one of them only."""
+        """Generate answers at full precision, as for the verdict: bfloat16 takes half as long on a CPU, but one answer in a
+        hundred or two then states the fact that does not otherwise, or the other way round."""
 
         def checked() -> _T:
-            with self.trainer.accelerator.autocast():  # here, because weights are converted once per context
+            with full_precision(self.trainer.model):
                 return check(self.trainer.model)
 
         return self._from_first_process(checked)
