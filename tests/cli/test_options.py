@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from atwu.cli.cli_options import CliOption, UsageError, cli_option, parsed, settings
+from atwu.cli.cli_options import CliOption, cli_option, parsed, settings
+from atwu.errors import UsageError
 from atwu.methods.recipe import recipe
 from tests.commands import run_here
 

@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
-from atwu.cli.cli_options import UsageError, cli_options_of
+from atwu.cli.cli_options import cli_options_of
 from atwu.cli.shared import say, stand_out
 from atwu.cli.trainer_options import trainer_options
+from atwu.errors import UsageError
 from atwu.request.verdict import shorten
 
 ASK = """
@@ -41,7 +42,7 @@ def test_the_method_tables_import_no_heavy_package(arguments, kept_out):
 ANSWERS = """
 import contextlib, io, re, sys
 from atwu.cli.app import COMMANDS, run_cli
-from atwu.cli.cli_options import UsageError
+from atwu.errors import UsageError
 
 for name in COMMANDS:
     options = []

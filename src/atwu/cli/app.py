@@ -14,9 +14,9 @@ from typing import Any
 from atwu._file_reading import printable
 from atwu._interrupts import set_command_name, set_finished
 from atwu._names import did_you_mean
-from atwu.cli.cli_options import UsageError, parsed
+from atwu.cli.cli_options import parsed
 from atwu.cli.shared import stand_out
-from atwu.errors import AtwuError
+from atwu.errors import AtwuError, UsageError
 
 COMMANDS = {
     "demo": "demo:DemoCommand",

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from atwu._file_reading import read_yaml
 from atwu._names import did_you_mean
 from atwu._options import Option, hints_of, option_of
-from atwu.errors import UsageError as UsageError
+from atwu.errors import UsageError
 
 ABOUT = "about"
 """Key of a YAML for comments; it is ignored."""

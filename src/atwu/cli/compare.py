@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._names import did_you_mean
-from atwu.cli.cli_options import UsageError, cli_option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import note, terminal, warn
+from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult

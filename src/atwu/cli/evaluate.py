@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, UsageError, cli_option, settings
+from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, cli_option, settings
 from atwu.cli.shared import (
     DEVICE,
     ROWS_HELP,
@@ -21,6 +21,7 @@ from atwu.cli.shared import (
     terminal,
     warn,
 )
+from atwu.errors import UsageError
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 

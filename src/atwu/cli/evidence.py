@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_writable, sha256_of
-from atwu.cli.cli_options import UsageError, cli_option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import DEVICE, note, say, warn
+from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.request.evidence import Evidence

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_output_folder, check_writable, write_json, write_text
-from atwu.cli.cli_options import UsageError, cli_option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import say, terminal
+from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.report.report_records import Records

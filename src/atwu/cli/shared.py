@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from atwu._file_reading import printable
 from atwu._files import check_writable
-from atwu.cli.cli_options import UsageError, cli_option
+from atwu.cli.cli_options import cli_option
+from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,6 @@ from atwu._interrupts import set_finished
 from atwu.cli.cli_options import (
     MORE_GROUP,
     CliOption,
-    UsageError,
     cli_option,
     cli_options_of,
     read_config,
@@ -23,6 +22,7 @@ from atwu.cli.cli_options import (
 )
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
 from atwu.cli.trainer_options import trainer_options
+from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from atwu.training.precompute import (
 )
 from atwu.training.progress import AtStart, Say, logged
 from atwu.training.reference_tables import OriginalModel, reference_folder
-from atwu.training.scorer_training import ScorerAlternation, fitting_scorer, initial_scorer
+from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
 from atwu.training.weight_perturbation import gaussian_noise, loss_at_perturbed_weights, sam_perturbation
@@ -99,15 +99,7 @@ class MethodTrainer(TokenTrainer):
         self.recipe = args.recipe()
         for part in self.recipe.components:
             part.check()
-        if not isinstance(scorer, TokenScorer | None):
-            raise TypeError(
-                f"scorer must be an atwu.TokenScorer, got {type(scorer).__name__}; TokenScorer.from_pretrained(folder) "
-                "loads one."
-            )
-        if scorer is not None and self.recipe.scores is None:
-            raise ValueError(
-                f"scorer needs a method with learned weights, which {self.recipe.name} does not have; leave it out."
-            )
+        check_scorer(scorer, self.recipe)
         if args.world_size > 1 and (args.perturbs_weights or args.rectify_gradient):
             raise ValueError(
                 "sam_radius, weight_noise and rectify_gradient work in a single process only; train with one."

@@ -49,6 +49,18 @@ def scorer_of(folder: str, width: int) -> TokenScorer:
     return fitting_scorer(TokenScorer.from_pretrained(folder), width, what=f"the scorer in {folder}")
 
 
+def check_scorer(scorer: Any, recipe: Any) -> None:
+    """Check a given scorer before the model is loaded: its type, and whether the method learns weights."""
+    if not isinstance(scorer, TokenScorer | None):
+        raise TypeError(
+            f"scorer must be an atwu.TokenScorer, got {type(scorer).__name__}; TokenScorer.from_pretrained(folder) loads one."
+        )
+    if scorer is not None and recipe.scores is None:
+        raise ValueError(
+            f"scorer needs a method with learned weights, which {recipe.name} does not have; leave it out."
+        )
+
+
 def fitting_scorer(scorer: TokenScorer, width: int, *, what: str) -> TokenScorer:
     """Return a scorer that reads hidden states of the model's size; `what` names it in the error for another."""
     if scorer.linear.in_features != width:
