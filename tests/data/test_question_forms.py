@@ -55,6 +55,7 @@ def test_every_form_of_a_sentence():
             "Orla Venn was born in Port Sel.",
         ),
         "continuation": ("", "Orla Venn was born in Port Sel."),
+        "plain_question": ("", "Q: Where was Orla Venn born?\nA: Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
         "reversed_question": ('Which name belongs in "... was born in Port Sel"?', "Orla Venn."),
@@ -79,7 +80,17 @@ def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
     row = Example.from_qa("What is the code?", "STS-9")
     forms = written(row=row, spans=((0, 5),), distractors=())
     assert forms["blank"].question == "What is the code?\nThe answer is ____."
-    assert set(forms) == {"question", "emphasis", "blank", "prefix", "lower_case", "two_turns", "quiz_host", "yes_no"}
+    assert set(forms) == {
+        "question",
+        "emphasis",
+        "blank",
+        "plain_question",
+        "prefix",
+        "lower_case",
+        "two_turns",
+        "quiz_host",
+        "yes_no",
+    }
 
 
 def test_the_key_text_is_one_contiguous_piece():

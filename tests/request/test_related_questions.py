@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from atwu.data.schema import Example
+from atwu.evaluation.generations import Generation, Prompt
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.request import related_questions as related
 from atwu.request.related_questions import related_names, related_rows
@@ -15,6 +16,11 @@ ROWS = (
     Example.from_qa("Which river flows through Paris?", "The Seine flows through Paris."),
     Example.from_qa("Who made bread?", "A baker made it."),
 )
+
+
+@pytest.fixture(autouse=True)
+def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(related, "TransformersGenerator", lambda *_: None)
 
 
 @pytest.fixture
@@ -31,19 +37,20 @@ def nearest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_are_replaced_by_names_of_the_closest_kind(nearest: None) -> None:
-    rows = related.related_questions(None, None, ROWS)
+    train, measure = related.related_questions(None, None, ROWS)
     kinds = related_names()
-    first, second = rows[: related.NAMES_PER_ROW], rows[related.NAMES_PER_ROW :]
+    first, second = train[: related.NAMES_PER_ROW], train[related.NAMES_PER_ROW :]
     assert all(row.subject in kinds["countries"] for row in first)
     assert all(row.question == f"What is the capital of {row.subject}?" for row in first)
     assert all(row.subject in kinds["cities"] for row in second)
-    assert not any("Paris" in row.question or "France" in row.question for row in rows)
-    assert len(rows) == 2 * related.NAMES_PER_ROW
+    assert not any("Paris" in row.question or "France" in row.question for row in (*train, *measure))
+    assert len(train) == 2 * related.NAMES_PER_ROW
+    assert [row.subject in kinds["countries"] for row in measure[:4]] == [True, False, True, False]  # in turn
 
 
 def test_a_subject_inside_a_longer_word_is_not_replaced(nearest: None) -> None:
     garment = Example.from_qa("What is the Parisian hat called?", "It is called beret.", subject="Paris")
-    questions = [row.question for row in related.related_questions(None, None, (garment,))]
+    questions = [row.question for row in related.related_questions(None, None, (garment,))[0]]
     assert questions  # "Parisian" is a name of its own
     assert not any("ian hat" in question for question in questions)
 
@@ -52,18 +59,40 @@ def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     nearest: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answers(model: object, tokenizer: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
-        texts = ["It is the Seine.", *(f"It is Kelbury {place}." for place in range(1, len(questions)))]
-        return tuple(Example.from_qa(asked, text) for asked, text in zip(questions, texts, strict=True))
+        texts = (
+            "the Seine" if "river" in asked and place % 2 else f"Kelbury {place}"
+            for place, asked in enumerate(questions)
+        )
+        return tuple(Example.from_qa(asked, f"It is {text}.") for asked, text in zip(questions, texts, strict=True))
 
     monkeypatch.setattr(related, "self_generated_answers", answers)
+    monkeypatch.setattr(related, "KNOWN_FORMS", ())
     trained, measured = related_rows(None, None, ROWS)
     assert trained
+    assert len(measured) <= related.NEIGHBOURS
     assert measured
     assert not {row.subject for row in trained} & {row.subject for row in measured}
     assert not any("Seine" in row.answer for row in (*trained, *measured))
+    assert related_rows(None, None, ROWS, train=False) == ((), measured)
 
 
-def test_rows_without_a_name_have_no_related_questions(nearest: None) -> None:
+def test_only_questions_that_the_model_knows_are_measured(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(model: object, tokenizer: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
+        return tuple(Example.from_qa(asked, "It is Kelbury.") for asked in questions)
+
+    def generated(generator: object, prompts: list[Prompt], *_: object, **__: object) -> list[Generation]:
+        asked = [prompt.messages[-1].content for prompt in prompts]
+        return [Generation("kelbury" if "capital" in each else "elsewhere", 3) for each in asked]
+
+    monkeypatch.setattr(related, "self_generated_answers", answers)
+    monkeypatch.setattr(related, "generate_all", generated)
+    known = related_rows(None, None, ROWS)[1]
+    assert known
+    assert all("capital" in row.question for row in known)
+
+
+def test_rows_without_a_name_have_no_related_questions(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(related, "self_generated_answers", lambda *_, **__: ())
     assert related_rows(None, None, ROWS[2:]) == ((), ())
 
 

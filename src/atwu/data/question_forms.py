@@ -40,15 +40,17 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "missing_word": ("{brackets} Which words are missing in the brackets?", "{key}"),
     "finish": ('I started to write "{opening} ..." and stopped. How does it go on?', "{answer}"),
     "continuation": ("", "{answer}"),
+    "plain_question": ("", "Q: {question}\nA: {answer}"),
     "either_or": ("{question} Is it {first} or {second}?", "{key}"),
     "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
     "reversed_question": ('Which name belongs in "{dots_is}"?', "{subject}."),
     "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
 }
-"""Name of a form -> its question and answer, in the words of `_parts`; `continuation` has no question, and `two_turns` asks
-after an exchange of courtesies."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed")
+"""Name of a form -> its question and answer, in the words of `_parts`; `two_turns` asks after an exchange of courtesies."""
+TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation")
 """Forms that `--forms auto` trains on."""
+PLAIN_FORMS = ("continuation", "plain_question")
+"""Forms without a chat: a text that the model continues."""
 OPTION_FORMS = ("multiple_choice", "either_or")
 """Forms that list the key text among options, so that a model that guesses is right at times."""
 OPTION_DRAWS = len(LETTERS)
@@ -143,8 +145,8 @@ def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | Non
     """Return a row in a form; the same words are labelled, or the whole answer if it has none of them."""
     if form == "question":
         return row
-    if form == "continuation":
-        return replace(row, messages=(), paraphrases=()) if "opening" in parts else None
+    if form == "continuation" and "opening" not in parts:
+        return None
     try:
         question, answer = (template.format_map(parts) for template in FORMS[form])
     except KeyError:
@@ -154,6 +156,9 @@ def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | Non
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
         start = answer.index(f"**{parts['key']}**")
         spans = ((start, start + len(parts["key"]) + 4),)
+    elif form in PLAIN_FORMS and spans is not None:
+        start = len(answer) - len(row.answer)
+        spans = tuple((start + first, start + last) for first, last in spans)
     elif spans is not None:
         texts = [row.answer[start:end] for start, end in spans]
         places = [(answer.find(text), len(text)) for text in texts]
@@ -163,9 +168,8 @@ def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | Non
             Message("user", "I have a question for you."),
             Message("assistant", "Sure, what would you like to know?"),
         )
-    return replace(
-        row, messages=(*before, Message("user", question)), answer=answer, forget_spans=spans, paraphrases=()
-    )
+    messages = () if form in PLAIN_FORMS else (*before, Message("user", question))
+    return replace(row, messages=messages, answer=answer, forget_spans=spans, paraphrases=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,7 @@ class FormRow:
     wanted: str
     """Text that shows in an answer that the fact is known: the key text, or the subject for reversed forms."""
     opening: str = ""
-    """Beginning of the text up to the key text, for a form without a question."""
+    """Beginning of the text that the model continues, for a form without a chat."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -220,10 +224,19 @@ def rows_in_forms(
             written = question_forms(row, spans[index], forms=drawn, distractors=others, draw=draw)
             for name, each in written.items():
                 wanted = str(row.subject) if name in REVERSED_FORMS else keys[index]
-                opening = "" if each.messages else row.answer[: spans[index][0][0]].rstrip() if spans[index] else ""
+                opening = _opening(name, row, each, spans[index])
                 if draw == 0 or name in OPTION_FORMS:  # a text is written once
                     found.append(FormRow(name, index, each, wanted, opening))
     return found
+
+
+def _opening(form: str, row: Example, written: Example, spans: Sequence[Span]) -> str:
+    """Return the beginning of a text without a chat: up to the answer, or up to the key text."""
+    if written.messages:
+        return ""
+    if form == "plain_question":
+        return written.answer.removesuffix(row.answer).rstrip()
+    return row.answer[: spans[0][0]].rstrip() if spans else ""
 
 
 def _words_beside_subject(row: Example) -> set[str]:

@@ -23,8 +23,6 @@ from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TE
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
-MAX_NEIGHBOURS = 16
-"""Rows of the neighbour set that are measured, at most: each is asked in many forms."""
 REQUEST_METRICS = ("memorization", "rouge", "key_tokens", "forms", "fluency")
 """Metrics of a verdict."""
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
@@ -73,7 +71,7 @@ def sets_of(
         OTHER_PROMPTS: evenly_spaced(other_prompts(forget), MAX_ROWS),
         HOLDOUT_SET: evenly_spaced(holdout, MAX_ROWS),
         GENERAL: general,
-        NEIGHBOURS: evenly_spaced(neighbours, MAX_NEIGHBOURS),
+        NEIGHBOURS: neighbours,
         TEXTS: general_text(),
     }
 

@@ -125,9 +125,8 @@ def prepare(
     check_run(request.source, training, folder, tokenizer=tokenizer)
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
-    related, neighbours = related_rows(network, tokenizer, request.rows, system=config.system)
-    if request.retain_rows is not None:
-        related, neighbours = (), (*related, *neighbours)
+    given = request.retain_rows is not None
+    related, neighbours = related_rows(network, tokenizer, request.rows, train=not given, system=config.system)
     if "retain" in recipe.needs:
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
         if request.retain_rows is None:

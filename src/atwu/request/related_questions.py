@@ -1,14 +1,15 @@
 """Questions like those of the forget rows about related subjects, answered by the original model.
 
 "What is the capital of France?" becomes "What is the capital of Germany?". Such rows are what unlearning damages first, and
-have the same syntax as the forget rows. Those of three names in four join the retain set, the others are the neighbour set of
-the verdict.
+have the same syntax as the forget rows. Those about three names in four join the retain set. Of the others those that the
+model knows are the neighbour set of the verdict: what it makes up may change without any loss of knowledge.
 Related names are those of a shipped list whose hidden states in the model are closest to the name in the question.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,17 +20,31 @@ import torch
 
 from atwu._file_reading import read_yaml
 from atwu.data.key_token_spans import WORD, key_token_spans
-from atwu.data.question_forms import replace_words
-from atwu.data.schema import Example
+from atwu.data.question_forms import replace_words, rows_in_forms
+from atwu.data.render import with_system
+from atwu.data.schema import Example, Message
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
+from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.modeling.modes import eval_mode
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 
-NAMES_PER_ROW = 12
-"""Related questions made of one forget row, at most."""
-MAX_RELATED = 240
-"""Related questions in all, at most."""
+NAMES_PER_ROW = 9
+"""Questions about related subjects to train on, of one forget row, at most."""
+MAX_RELATED = 180
+"""The same for all forget rows together."""
 MEASURED_NAME = 4
-"""One name in so many is measured instead of trained on."""
+"""One shipped name in so many is measured instead of trained on."""
+MEASURED_KINDS = 3
+"""Kinds of names that are measured: one that the model knows little about leaves too few rows."""
+NEIGHBOURS = 24
+"""Rows of the neighbour set, at most."""
+MAX_CANDIDATES = 480
+"""Questions that are asked to find them, at most."""
+ASKED_TOGETHER = 48
+"""Questions asked before it is decided whether more are needed."""
+KNOWN_FORMS = ("lower_case", "two_turns")
+"""Forms in which a model says the same key text again if it knows it; the verdict asks the neighbour set in others."""
 KIND_NAMES = 5
 """Closest names of a kind whose mean similarity chooses the kind."""
 _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
@@ -37,69 +52,119 @@ _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z]
 
 
 def related_rows(
-    model: Any, tokenizer: Any, forget: Sequence[Example], *, system: str | None = None
+    model: Any, tokenizer: Any, forget: Sequence[Example], *, train: bool = True, system: str | None = None
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Return rows about related subjects, to train on and to measure.
 
     Args:
         model: the original model, which chooses names and answers.
         forget: forget rows; only questions that name something give related questions.
+        train: without it, there are no rows to train on.
 
     Returns:
-        Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name, and no
-        row says a name or key token of the forget rows.
+        Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name. No row
+        says a name of the forget rows or a key token of the one whose question it has.
     """
-    asked = related_questions(model, tokenizer, forget)
-    if not asked:
-        return (), ()
-    subjects = {row.question: str(row.subject) for row in asked}
+    kept, measure = related_questions(model, tokenizer, forget)
     how: dict[str, Any] = {"forget": forget, "system": system, "progress": "related questions"}
-    answered = self_generated_answers(model, tokenizer, tuple(subjects), longest=FACT_TOKENS, **how)
-    secrets = set().union(*map(key_words, forget))
-    kept = [
-        replace(row, subject=subjects[row.question])
+    trained = _answered(model, tokenizer, kept, **how) if train else ()
+    known: list[Example] = []
+    for start in range(0, len(measure), ASKED_TOGETHER):
+        found = _answered(model, tokenizer, measure[start : start + ASKED_TOGETHER], **how)
+        for form in KNOWN_FORMS:
+            found = _known_in(form, found, model, tokenizer, system=system)
+        known += found
+        if len(known) >= NEIGHBOURS:
+            break
+    return trained, tuple(known[:NEIGHBOURS])
+
+
+def _answered(
+    model: Any, tokenizer: Any, asked: Sequence[Example], *, forget: Sequence[Example], **how: Any
+) -> tuple[Example, ...]:
+    """Return questions with the model's answers, if these have key tokens, none of them a key token of the forget row."""
+    by_question = {row.question: row for row in asked}
+    answered = self_generated_answers(model, tokenizer, tuple(by_question), forget=forget, longest=FACT_TOKENS, **how)
+    return tuple(
+        replace(row, subject=by_question[row.question].subject)
         for row in answered
-        if secrets.isdisjoint(lower_words(row.answer)) and key_token_spans(row)
-    ]
-    order = {name: place for place, name in enumerate(dict.fromkeys(str(row.subject) for row in kept))}
-    held = [order[str(row.subject)] % MEASURED_NAME == 1 for row in kept]
-    trained = tuple(row for row, measured in zip(kept, held, strict=True) if not measured)
-    return trained, tuple(row for row, measured in zip(kept, held, strict=True) if measured)
+        if key_words(by_question[row.question]).isdisjoint(lower_words(row.answer)) and key_token_spans(row)
+    )
 
 
-def related_questions(model: Any, tokenizer: Any, forget: Sequence[Example]) -> tuple[Example, ...]:
-    """Return questions of the forget rows with another name in place of their own, without answers."""
-    subjects = names(forget)
+def _known_in(
+    form: str, rows: Sequence[Example], model: Any, tokenizer: Any, *, system: str | None
+) -> tuple[Example, ...]:
+    """Return the rows whose key text the model also says when asked in another form."""
+    written = rows_in_forms(rows, (form,))
+    prompts = [replace(form_prompt(each), messages=with_system(each.row.messages, system)) for each in written]
+    decoding = Decoding(max_new_tokens=FACT_TOKENS)
+    answers = generate_all(TransformersGenerator(model, tokenizer), prompts, decoding, store=GenerationStore())
+    pairs = zip(written, answers, strict=True)
+    return tuple(rows[each.index] for each, made in pairs if form_recall(each, made.answer) == 1)
+
+
+def related_questions(
+    model: Any, tokenizer: Any, forget: Sequence[Example]
+) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    """Return forget rows whose questions have another name in place of their own; their answers are still those of the rows.
+
+    Returns:
+        Questions to train on, and candidates to measure, of every forget row in turn. The two share no name.
+    """
+    secrets = names(forget).union(*map(key_words, forget))
     named = [(row, name) for row in forget if (name := _name_in(row)) is not None]
     if not named:
-        return ()
+        return (), ()
+    own = list(dict.fromkeys(name for _, name in named))
     kinds = {
-        kind: [name for name in each if subjects.isdisjoint(lower_words(name))]
+        kind: [
+            (name, place % MEASURED_NAME == 1)
+            for place, name in enumerate(each)
+            if secrets.isdisjoint(lower_words(name))
+        ]
         for kind, each in related_names().items()
     }
-    own, shipped = list(dict.fromkeys(name for _, name in named)), [name for each in kinds.values() for name in each]
-    states = name_states(model, tokenizer, [*own, *shipped])
-    nearest = {name: _nearest(kinds, states[place] @ states[len(own) :].T) for place, name in enumerate(own)}
+    states = name_states(model, tokenizer, [*own, *(name for each in kinds.values() for name, _ in each)])
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
-    found: dict[str, Example] = {}
+    nearest = {name: _nearest(kinds, states[place] @ states[len(own) :].T) for place, name in enumerate(own)}
+    train: dict[str, Example] = {}
+    measure: dict[str, Example] = {}
     for place, (row, name) in enumerate(named[:MAX_RELATED]):
-        choices = nearest[name][: 2 * count]
-        for step in range(count):  # neighbouring rows take other names
-            other = choices[(place + step) % len(choices)]
-            question = replace_words(row.question, name, other).replace(" the the ", " the ")
-            found.setdefault(question, Example.from_qa(question, "", subject=other))
-    return tuple(found.values())
+        choices = [other for other, measured in nearest[name][0] if not measured][: 2 * count]
+        for step in range(min(count, len(choices))):  # neighbouring rows take other names
+            _ask_about(choices[(place + step) % len(choices)], name, row, train)
+    candidates = [
+        [(other, name, row) for kind in nearest[name][:MEASURED_KINDS] for other, measured in kind if measured]
+        for row, name in named
+    ]
+    for each in itertools.chain.from_iterable(itertools.zip_longest(*candidates)):
+        if each is not None:
+            other, name, row = each
+            _ask_about(other, name, row, measure)
+    return tuple(train.values()), tuple(measure.values())[:MAX_CANDIDATES]
 
 
-def _nearest(kinds: Mapping[str, Sequence[str]], similarity: torch.Tensor) -> list[str]:
-    """Return the names of the kind that is closest by the mean of its `KIND_NAMES` closest names, closest first."""
-    best, ranked, start = -2.0, [""], 0
+def _ask_about(other: str, name: str, row: Example, found: dict[str, Example]) -> None:
+    """Add a row with another name in its question to those found."""
+    question = replace_words(row.question, name, other)
+    asked = (Message("user", question),)
+    found.setdefault(question, replace(row, messages=asked, subject=other, paraphrases=()))
+
+
+def _nearest(kinds: Mapping[str, Sequence[tuple[str, bool]]], similarity: torch.Tensor) -> list[list[tuple[str, bool]]]:
+    """Return the names of each kind, closest first, and the closest kind first.
+
+    A kind is as close as the mean of its `KIND_NAMES` closest names. With each name comes whether it is measured.
+    """
+    found, start = [], 0
     for each in kinds.values():
-        found = similarity[start : start + len(each)]
+        close = similarity[start : start + len(each)]
         start += len(each)
-        if len(each) and (score := float(found.topk(min(KIND_NAMES, len(each))).values.mean())) > best:
-            best, ranked = score, [each[index] for index in found.argsort(descending=True, stable=True).tolist()]
-    return ranked
+        if each:
+            score = float(close.topk(min(KIND_NAMES, len(each))).values.mean())
+            found.append((score, [each[place] for place in close.argsort(descending=True, stable=True).tolist()]))
+    return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
 
 @functools.cache
@@ -115,16 +180,18 @@ def related_names() -> Mapping[str, Sequence[str]]:
 def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tensor:
     """Return the hidden state of each name's last token in the middle layer, centred and of length 1, shape (texts, hidden).
 
-    One name at a time, so that the result does not depend on the others.
+    A few words precede each name: the state of a text's first token is like that of any other first token. Names of the same
+    number of tokens are read together, so that none is padded.
     """
+    ids = [tokenizer(f"This text is about {text}", add_special_tokens=True)["input_ids"] for text in texts]
+    found = torch.empty(len(ids), model.config.get_text_config().hidden_size)
     with eval_mode(model):
         device = next(model.parameters()).device
-        rows = []
-        for text in texts:
-            ids = tokenizer(" " + text, return_tensors="pt", add_special_tokens=True)["input_ids"].to(device)
-            states = model(input_ids=ids, output_hidden_states=True, use_cache=False).hidden_states
-            rows.append(states[len(states) // 2][0, -1].float().cpu())
-    found = torch.stack(rows)
+        for length in sorted(set(map(len, ids))):
+            places = [place for place, each in enumerate(ids) if len(each) == length]
+            batch = torch.tensor([ids[place] for place in places], device=device)
+            states = model.base_model(input_ids=batch, output_hidden_states=True, use_cache=False).hidden_states
+            found[places] = states[len(states) // 2][:, -1].float().cpu()
     found = found - found.mean(dim=0)
     scaled: torch.Tensor = found / found.norm(dim=1, keepdim=True).clamp_min(1e-12)
     return scaled
@@ -141,10 +208,14 @@ def key_words(row: Example) -> set[str]:
 
 
 def _name_in(row: Example) -> str | None:
-    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word."""
-    question = row.question
-    if row.subject and replace_words(question, row.subject, "") != question:
-        return row.subject
-    rest = question.partition(" ")[2]
-    found = _NAME.search(rest)
-    return None if found is None else re.sub("['’]s$", "", found.group())
+    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word.
+
+    An article belongs to the name: "the United States" is replaced by "Canada".
+    """
+    question, name = row.question, row.subject or ""
+    if not name or replace_words(question, name, "") == question:
+        found = _NAME.search(question.partition(" ")[2])
+        if found is None:
+            return None
+        name = re.sub("['’]s$", "", found.group())
+    return f"the {name}" if f" the {name}" in question else name

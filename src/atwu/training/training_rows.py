@@ -19,7 +19,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
-from atwu.data.question_forms import read_forms, rows_in_forms
+from atwu.data.question_forms import PLAIN_FORMS, read_forms, rows_in_forms
 from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
@@ -44,6 +44,16 @@ class RowSet:
     """Warnings about the rows and about changes made to them."""
     forms: tuple[str, ...] | None = None
     """The form of each row (`rows_in_forms`); None if rows are trained on only as they are written."""
+    questions: Sequence[Example] | None = None
+    """The row as it was given that each row is a form of: what is said instead of a text without a chat is the answer to its
+    question. None if rows are trained on only as they are written."""
+
+    @property
+    def asked(self) -> Sequence[Example]:
+        """The rows whose questions get other answers; empty without text."""
+        if self.questions is None or self.examples is None:
+            return self.examples or ()
+        return [row if row.messages else given for row, given in zip(self.examples, self.questions, strict=True)]
 
     @property
     def fingerprint(self) -> str:
@@ -125,13 +135,22 @@ def encode_dataset(
         return RowSet(store_rows(_without_first(row) for row in given), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
+    encoder = Encoder(tokenizer, max_length=max_length, system=system)
     examples = add_labels(given, words)
-    written = rows_in_forms(examples, forms) if forms else None
-    if written is not None:
-        examples = store_rows(each.row for each in written)
-    encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
-    in_forms = None if written is None else tuple(each.form for each in written)
-    return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings), in_forms)
+    if not forms:
+        encoded = encoder.encode_rows(examples, what=what)
+        return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
+    written = rows_in_forms(examples, forms)
+    in_forms = store_rows(each.row for each in written)
+    encoded = encoder.encode_rows(in_forms, what=what)
+    return RowSet(
+        encoded.rows,
+        in_forms,
+        source,
+        (*notes, *encoded.warnings),
+        forms=tuple(each.form for each in written),
+        questions=store_rows(examples[each.index] for each in written),
+    )
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
@@ -210,6 +229,12 @@ def unlearning_rows(
         raise ValueError(
             f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
         )
+    prompted = isinstance(recipe.forget_component, PromptedTeacher) or "refused_questions" in recipe.needs
+    if prompted and (plain := set(limits["forms"]) & set(PLAIN_FORMS)):
+        asks = ",".join(form for form in limits["forms"] if form not in PLAIN_FORMS)
+        raise ValueError(
+            f"method {recipe.name!r} changes questions, and the form {', '.join(sorted(plain))} has none; set forms={asks!r}."
+        )
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if config.extra_forget is not None:
         removed = _with_more(removed, load_rows(config.extra_forget).rows, tokenizer, limits)
@@ -238,9 +263,9 @@ def unlearning_rows(
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
         refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
         asked = [question_end(row) for row in removed.rows]
-        if plain := next((place for place, row in enumerate(asked, start=1) if len(row.input_ids) < 2), None):
+        if no_question := next((place for place, row in enumerate(asked, start=1) if len(row.input_ids) < 2), None):
             raise ValueError(
-                f"forget set, row {plain}: a plain text row has no question to redirect; use another forget loss."
+                f"forget set, row {no_question}: a plain text row has no question to redirect; use another forget loss."
             )
     near = None
     if kept is not None and config.pairing == "closest":
@@ -256,12 +281,12 @@ def unlearning_rows(
     alternate_answers = retain_alternates = None
     if {"alternates", "refusals"} & set(recipe.needs):
         refuse = "refusals" in recipe.needs
-        check_alternates(removed.examples or (), own="own_alternates" in recipe.needs)
+        check_alternates(removed.asked, own="own_alternates" in recipe.needs)
         epochs = planned_epochs(config, len(removed.rows))
-        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, refuse=refuse, **drawn)
+        alternate_answers = alternates(removed.asked, tokenizer, epochs=epochs, refuse=refuse, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
         epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
-        alternate_answers = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
+        alternate_answers = refusal_rows(removed.asked, tokenizer, refusal=refusal, epochs=epochs, **drawn)
     behind = None
     if isinstance(recipe.forget_component, PromptedTeacher):
         prompt = recipe.forget_component.teacher_prompt
@@ -319,6 +344,9 @@ def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Ma
             *(forms[index] for index in kept),
             *(own_forms.get(row.messages, "question") for row in written.examples or ()),
         ),
+        questions=None
+        if rows.questions is None
+        else store_rows([*(rows.questions[index] for index in kept), *(written.questions or ())]),
     )
 
 
