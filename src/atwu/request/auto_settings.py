@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from atwu.data.general_rows import general_questions
+from atwu.data.question_forms import PLAIN_FORMS, TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.methods.recipe import Recipe
 from atwu.modeling.batches import RowLengths
@@ -22,7 +23,7 @@ from atwu.request.retain_set import GENERATED_TOKENS
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Memory, longest_batch, measure_footprint, memory
-from atwu.training.training_rows import RowsInput, unlearning_rows
+from atwu.training.training_rows import RowsInput, changes_questions, unlearning_rows
 
 MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""
@@ -212,9 +213,10 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
     compares = {"alternates", "retain_alternates"} & set(taken.needs)
     if "forms" not in given and not compares and any(row.messages for row in rows):
-        chosen.append(
-            Choice("forms", "auto", "also as blanks, unfinished sentences and choices, else these bring it back")
-        )
+        asks = ",".join(form for form in TRAINED_FORMS if form not in PLAIN_FORMS)
+        forms = asks if changes_questions(taken) else "auto"
+        why = "also as blanks, unfinished sentences and choices, else these bring it back"
+        chosen.append(Choice("forms", forms, why))
     return tuple(choice for choice in chosen if choice.name not in given)
 
 

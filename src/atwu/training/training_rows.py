@@ -28,6 +28,7 @@ from atwu.data.text_similarity import closest_rows
 from atwu.methods.losses.distillation import PromptedTeacher
 from atwu.methods.losses.jensun_plus import JSToRefusalRow
 from atwu.methods.losses.representation import REFUSED
+from atwu.methods.recipe import Recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -141,6 +142,8 @@ def encode_dataset(
         encoded = encoder.encode_rows(examples, what=what)
         return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
     written = rows_in_forms(examples, forms)
+    if not written:
+        raise ValueError(f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is.")
     in_forms = store_rows(each.row for each in written)
     encoded = encoder.encode_rows(in_forms, what=what)
     return RowSet(
@@ -229,8 +232,7 @@ def unlearning_rows(
         raise ValueError(
             f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
         )
-    prompted = isinstance(recipe.forget_component, PromptedTeacher) or "refused_questions" in recipe.needs
-    if prompted and (plain := set(limits["forms"]) & set(PLAIN_FORMS)):
+    if changes_questions(recipe) and (plain := set(limits["forms"]) & set(PLAIN_FORMS)):
         asks = ",".join(form for form in limits["forms"] if form not in PLAIN_FORMS)
         raise ValueError(
             f"method {recipe.name!r} changes questions, and the form {', '.join(sorted(plain))} has none; set forms={asks!r}."
@@ -304,6 +306,11 @@ def unlearning_rows(
         refused=refused,
         asked=asked,
     )
+
+
+def changes_questions(recipe: Recipe) -> bool:
+    """Whether a method reads the question of each forget row, so that no form may be a plain text."""
+    return isinstance(recipe.forget_component, PromptedTeacher) or "refused_questions" in recipe.needs
 
 
 def question_end(row: EncodedRow) -> EncodedRow:
