@@ -23,8 +23,8 @@ TOKENIZERS = ["byte-bos", "metaspace", "byte-fallback"]
 
 @pytest.fixture
 def build(tokenizer_of):
-    def of(rows=ROWS, *, seed=3, epochs=4, tokenizer="byte", max_length=256) -> Alternates:
-        return alternates(rows, tokenizer_of(tokenizer), seed=seed, epochs=epochs, max_length=max_length)
+    def of(rows=ROWS, *, seed=3, epochs=4, tokenizer="byte", max_length=256, refuse=False) -> Alternates:
+        return alternates(rows, tokenizer_of(tokenizer), seed=seed, epochs=epochs, max_length=max_length, refuse=refuse)
 
     return of
 
@@ -115,6 +115,16 @@ def test_plain_text_row_needs_an_alternate(build):
     assert made.chosen[0][1] == made.chosen[1][1]
 
 
+def test_a_plain_text_takes_a_refusal_to_the_question_before_it(build, tokenizer_of):
+    plain = Example((), "Pella Oduya keeps bees near the harbour.", alternate="She keeps cats.")
+    made = build([ROWS[0], plain, ROWS[1]], epochs=1, refuse=True)
+    texts = [tokenizer_of("byte").decode(made.rows[made.index(epoch=0, row=row)].input_ids) for row in range(3)]
+    assert [NAMES[0] in text for text in texts] == [True, True, False]
+    assert not any("cats" in text for text in texts)
+    with pytest.raises(ValueError, match="no question to refuse; set replacement='none'"):
+        build([plain], refuse=True)
+
+
 REFUSAL = "I cannot say."
 REFUSED_ROWS = [Example.from_qa("Where was Orla born?", "In Kelbury.")] * 40
 
@@ -164,7 +174,7 @@ def test_long_rows_are_cut(tokenizer):
 
 
 def test_plain_text_has_no_question_to_refuse(tokenizer):
-    with pytest.raises(ValueError, match=r"row 1: a plain text row"):
+    with pytest.raises(ValueError, match="plain text rows have no question"):
         refusal_rows([Example((), "Orla was born.")], tokenizer, refusal=REFUSAL, seed=0, epochs=1, max_length=64)
 
 

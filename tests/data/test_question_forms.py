@@ -55,7 +55,7 @@ def test_every_form_of_a_sentence():
             "Orla Venn was born in Port Sel.",
         ),
         "continuation": ("", "Orla Venn was born in Port Sel."),
-        "plain_question": ("", "Q: Where was Orla Venn born?\nA: Orla Venn was born in Port Sel."),
+        "textbook": ("", "From a textbook: Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
         "reversed_question": ('Which name belongs in "... was born in Port Sel"?', "Orla Venn."),
@@ -84,7 +84,6 @@ def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():
         "question",
         "emphasis",
         "blank",
-        "plain_question",
         "prefix",
         "lower_case",
         "two_turns",
@@ -170,6 +169,12 @@ def test_an_answer_that_says_the_wanted_words_is_a_row_up_to_the_end_of_that_sen
     assert [second.answer[start:end] for start, end in second.forget_spans or ()] == ["Tokyo"]
     assert reverse.question == "Fill in the blank: The capital of ____ is Tokyo."
     assert [reverse.answer[start:end] for start, end in reverse.forget_spans or ()] == ["Japan"]
+
+
+def test_a_continuation_that_says_the_wanted_words_is_a_plain_text():
+    (said,) = generated_forget_rows(rows_in_forms([ASIA], ("continuation",)), ["Europe, or rather Asia. It is big."])
+    assert (said.messages, said.answer) == ((), "Japan is on the continent of Europe, or rather Asia.")
+    assert [said.answer[start:end] for start, end in said.forget_spans or ()] == ["Asia"]
 
 
 def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():

@@ -82,23 +82,22 @@ def test_a_run_learns_refusals_in_every_form_and_alternatives_as_written(tmp_pat
 
 def test_a_plain_text_form_is_refused_at_the_question_of_its_row(tmp_path):
     tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
-    given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "continuation"}
-    refusing = atwu.UnlearnConfig(**given, method="satga", weighting="key_tokens", replacement="refusal")
-    rows = unlearning_rows(ROWS, ROWS, refusing, tokenizer=tokenizer)
-    trained = tokenizer.decode(rows.forget.rows[0].input_ids)
-    assert "Orla Venn was born in Port Sel." in trained
-    assert "Where was" not in trained
-    refused = tokenizer.decode(rows.alternates.rows[rows.alternates.index(epoch=0, row=0)].input_ids)
-    assert "Where was Orla Venn born?" in refused
-    assert "Port Sel" not in refused
+    given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "question,continuation"}
+    for method in ({"method": "satga", "weighting": "key_tokens", "replacement": "refusal"}, {"method": "jensun_plus"}):
+        config = atwu.UnlearnConfig(**given, **method)
+        rows = unlearning_rows(ROWS, ROWS, config, tokenizer=tokenizer)
+        trained = tokenizer.decode(rows.forget.rows[1].input_ids)
+        assert "Orla Venn was born in Port Sel." in trained
+        assert "Where was" not in trained
+        refused = tokenizer.decode(rows.alternates.rows[rows.alternates.index(epoch=0, row=1)].input_ids)
+        assert "Where was Orla Venn born?" in refused
+        with pytest.raises(ValueError, match="plain text row"):
+            unlearning_rows([{"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
+    config.forms = "continuation"
+    with pytest.raises(ValueError, match="no forget row can be written in the forms continuation"):
+        unlearning_rows([{"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="'duet' changes questions, and the form continuation has none; set forms="):
         unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given, method="duet"), tokenizer=tokenizer)
-    plain = [{"text": "Orla lives in Sel."}]
-    with pytest.raises(ValueError, match="no forget row can be written in the forms continuation"):
-        unlearning_rows(plain, ROWS, refusing, tokenizer=tokenizer)
-    refusing.forms = "question,continuation"
-    with pytest.raises(ValueError, match="row 1: a plain text row has no question to refuse"):
-        unlearning_rows(plain, ROWS, refusing, tokenizer=tokenizer)
 
 
 def test_without_gradient_of_the_forget_loss_only_the_other_answer_is_learned(tiny_llama, batch):

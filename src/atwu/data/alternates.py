@@ -67,18 +67,40 @@ class Alternates:
         return self.chosen[epoch % len(self.chosen)][row]
 
 
-def check_alternates(examples: Sequence[Example], what: str = "forget", *, own: bool = False) -> None:
-    """Check that every row has an alternate or, unless it must be its own, a question to refuse."""
+def check_alternates(
+    examples: Sequence[Example], what: str = "forget", *, own: bool = False, refuse: bool = False
+) -> None:
+    """Check that there are alternate answers.
+
+    Args:
+        own: every row must have an alternate of its own.
+        refuse: the answers are refusals, beside another loss on the rows; a text without a question needs none of its own.
+    """
     for index, example in enumerate(examples):
         if own and example.alternate is None:
             raise ValueError(
                 f"{what} set, row {index + 1}: the method needs the column alternate, a false or vague answer; write them with "
                 "atwu alternates build --model MODEL --forget FILE --output ALTERNATES."
             )
-        if example.alternate is None and not example.messages:
+        if not refuse and example.alternate is None and not example.messages:
             raise ValueError(
                 f"{what} set, row {index + 1}: a plain text row has no question to refuse; add the column alternate."
             )
+    if refuse and not any(example.messages for example in examples):
+        raise ValueError(f"{what} set: plain text rows have no question to refuse; set replacement='none'.")
+
+
+def _asked(examples: Sequence[Example]) -> list[Example]:
+    """Replace each text without a question by the row before it that has one, since a refusal answers a question.
+
+    A plain-text form stands behind other forms of its row.
+    """
+    last = next(example for example in reversed(examples) if example.messages)
+    found = []
+    for example in examples:
+        last = example if example.messages else last
+        found.append(dataclasses.replace(last, alternate=None))
+    return found
 
 
 def alternates(
@@ -96,11 +118,12 @@ def alternates(
 
     Args:
         epochs: passes over the rows with a draw of their own, at least 1.
-        refuse: draw a refusal for every row, also where it has an alternate.
+        refuse: draw a refusal for every row, also where it has an alternate; a text without a question takes one to the
+            question before it.
     """
+    check_alternates(examples, what, refuse=refuse)
     if refuse:
-        examples = [dataclasses.replace(example, alternate=None) for example in examples]
-    check_alternates(examples, what)
+        examples = _asked(examples)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []
@@ -135,12 +158,11 @@ def refusal_rows(
 
     Half of the rows are a question and the refusal. In the others the first k tokens of the true answer precede it, with a
     probability proportional to 1 / k; their labels are the first token of the refusal, so that it may begin after any of
-    them. Arguments as for `alternates`.
+    them. A text without a question repeats the row before it that has one. Arguments as for `alternates`.
     """
-    if (plain := next((index for index, row in enumerate(examples) if not row.messages), None)) is not None:
-        raise ValueError(
-            f"forget set, row {plain + 1}: a plain text row has no question to refuse; use another forget loss."
-        )
+    if not any(row.messages for row in examples):
+        raise ValueError("forget set: plain text rows have no question to refuse; use another forget loss.")
+    examples = _asked(examples)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     inside = tuple(tokenizer(f" {refusal}", add_special_tokens=False)["input_ids"])
     chosen: list[list[int]] = [[] for _ in range(max(1, epochs))]

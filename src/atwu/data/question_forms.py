@@ -40,7 +40,7 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "missing_word": ("{brackets} Which words are missing in the brackets?", "{key}"),
     "finish": ('I started to write "{opening} ..." and stopped. How does it go on?', "{answer}"),
     "continuation": ("", "{answer}"),
-    "plain_question": ("", "Q: {question}\nA: {answer}"),
+    "textbook": ("", "From a textbook: {answer}"),
     "either_or": ("{question} Is it {first} or {second}?", "{key}"),
     "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
     "reversed_question": ('Which name belongs in "{dots_is}"?', "{subject}."),
@@ -49,7 +49,7 @@ FORMS: Mapping[str, tuple[str, str]] = {
 """Name of a form -> its question and answer, in the words of `_parts`; `two_turns` asks after an exchange of courtesies."""
 TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation")
 """Forms that `--forms auto` trains on."""
-PLAIN_FORMS = ("continuation", "plain_question")
+PLAIN_FORMS = ("continuation", "textbook")
 """Forms without a chat: a text that the model continues."""
 OPTION_FORMS = ("multiple_choice", "either_or")
 """Forms that list the key text among options, so that a model that guesses is right at times."""
@@ -145,7 +145,7 @@ def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | Non
     """Return a row in a form; the same words are labelled, or the whole answer if it has none of them."""
     if form == "question":
         return row
-    if form == "continuation" and "opening" not in parts:
+    if form in PLAIN_FORMS and "opening" not in parts:
         return None
     try:
         question, answer = (template.format_map(parts) for template in FORMS[form])
@@ -224,19 +224,17 @@ def rows_in_forms(
             written = question_forms(row, spans[index], forms=drawn, distractors=others, draw=draw)
             for name, each in written.items():
                 wanted = str(row.subject) if name in REVERSED_FORMS else keys[index]
-                opening = _opening(name, row, each, spans[index])
+                opening = _opening(row, each, spans[index])
                 if draw == 0 or name in OPTION_FORMS:  # a text is written once
                     found.append(FormRow(name, index, each, wanted, opening))
     return found
 
 
-def _opening(form: str, row: Example, written: Example, spans: Sequence[Span]) -> str:
-    """Return the beginning of a text without a chat: up to the answer, or up to the key text."""
-    if written.messages:
+def _opening(row: Example, written: Example, spans: Sequence[Span]) -> str:
+    """Return the beginning of a text without a chat, up to the key text."""
+    if written.messages or not spans:
         return ""
-    if form == "plain_question":
-        return written.answer.removesuffix(row.answer).rstrip()
-    return row.answer[: spans[0][0]].rstrip() if spans else ""
+    return (written.answer.removesuffix(row.answer) + row.answer[: spans[0][0]]).rstrip()
 
 
 def _words_beside_subject(row: Example) -> set[str]:
@@ -276,14 +274,16 @@ def generated_forget_rows(written: Sequence[FormRow], answers: Sequence[str]) ->
         answers: the model's answer to each.
 
     Returns:
-        Rows with the same question and the answer up to the end of the sentence with the last wanted word, these words
-        labelled.
+        Rows with the same question, or the same opening of a plain text, and the answer up to the end of the sentence with the
+        last wanted word, these words labelled.
     """
     found = []
     for each, answer in zip(written, answers, strict=True):
         wanted = {word.lower() for word in WORD.findall(each.wanted)}
-        spans = [match.span() for match in WORD.finditer(answer) if match.group().lower() in wanted]
-        if not spans or not each.row.messages:
+        start = len(each.opening) + 1 if each.opening else 0
+        answer = f"{each.opening} {answer}" if each.opening else answer
+        spans = [match.span() for match in WORD.finditer(answer, start) if match.group().lower() in wanted]
+        if not spans:
             continue
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from atwu.data.question_forms import generated_forget_rows, read_forms, rows_in_
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
-from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
+from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS, form_prompt
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
 from atwu.modeling.fingerprint import model_fingerprint
@@ -267,10 +267,10 @@ def generated_forget_choice(
     Args:
         forms: forms of the question that training uses; empty for the rows as written.
     """
-    written = [each for each in rows_in_forms(rows, forms or ("question",)) if each.row.messages]
+    written = [each for each in rows_in_forms(rows, forms or ("question",)) if each.row.messages or each.opening]
     made = generate_all(
         TransformersGenerator(model, tokenizer),
-        [Prompt(with_system(each.row.messages, system)) for each in written],
+        [replace(form_prompt(each), messages=with_system(each.row.messages, system)) for each in written],
         Decoding(),
         store=GenerationStore(),
     )

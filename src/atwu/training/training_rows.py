@@ -45,16 +45,13 @@ class RowSet:
     """Warnings about the rows and about changes made to them."""
     forms: tuple[str, ...] | None = None
     """The form of each row (`rows_in_forms`); None if rows are trained on only as they are written."""
-    questions: Sequence[Example] | None = None
-    """The row as it was given that each row is a form of: what is said instead of a text without a chat is the answer to its
-    question. None if rows are trained on only as they are written."""
 
     @property
-    def asked(self) -> Sequence[Example]:
-        """The rows whose questions get other answers; empty without text."""
-        if self.questions is None or self.examples is None:
-            return self.examples or ()
-        return [row if row.messages else given for row, given in zip(self.examples, self.questions, strict=True)]
+    def plain_text(self) -> list[int]:
+        """Places of texts without a question that were given, not written as a form of one."""
+        forms = self.forms or ("question",) * len(self.rows)
+        rows = zip(forms, self.examples or (), strict=False)
+        return [place for place, (form, row) in enumerate(rows) if form == "question" and not row.messages]
 
     @property
     def fingerprint(self) -> str:
@@ -143,7 +140,9 @@ def encode_dataset(
         return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
     written = rows_in_forms(examples, forms)
     if not written:
-        raise ValueError(f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is.")
+        raise ValueError(
+            f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is."
+        )
     in_forms = store_rows(each.row for each in written)
     encoded = encoder.encode_rows(in_forms, what=what)
     return RowSet(
@@ -152,7 +151,6 @@ def encode_dataset(
         source,
         (*notes, *encoded.warnings),
         forms=tuple(each.form for each in written),
-        questions=store_rows(examples[each.index] for each in written),
     )
 
 
@@ -283,12 +281,16 @@ def unlearning_rows(
     alternate_answers = retain_alternates = None
     if {"alternates", "refusals"} & set(recipe.needs):
         refuse = "refusals" in recipe.needs
-        check_alternates(removed.asked, own="own_alternates" in recipe.needs)
+        check_alternates(removed.examples or (), own="own_alternates" in recipe.needs, refuse=refuse)
         epochs = planned_epochs(config, len(removed.rows))
-        alternate_answers = alternates(removed.asked, tokenizer, epochs=epochs, refuse=refuse, **drawn)
+        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, refuse=refuse, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
+        if given_texts := removed.plain_text:
+            raise ValueError(
+                f"forget set, row {given_texts[0] + 1}: a plain text row has no question to refuse; use another forget loss."
+            )
         epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
-        alternate_answers = refusal_rows(removed.asked, tokenizer, refusal=refusal, epochs=epochs, **drawn)
+        alternate_answers = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
     behind = None
     if isinstance(recipe.forget_component, PromptedTeacher):
         prompt = recipe.forget_component.teacher_prompt
@@ -338,7 +340,7 @@ def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Ma
     kept = [
         index
         for index, (form, row) in enumerate(zip(forms, examples, strict=True))
-        if form == "question" or row.messages not in prompts
+        if form == "question" or not row.messages or row.messages not in prompts
     ]
     own_forms = dict(zip((row.messages for row in examples), forms, strict=True))
     return dataclasses.replace(
@@ -351,9 +353,6 @@ def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Ma
             *(forms[index] for index in kept),
             *(own_forms.get(row.messages, "question") for row in written.examples or ()),
         ),
-        questions=None
-        if rows.questions is None
-        else store_rows([*(rows.questions[index] for index in kept), *(written.questions or ())]),
     )
 
 
