@@ -69,7 +69,7 @@ def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     monkeypatch.setattr(related, "KNOWN_FORMS", ())
     trained, measured = related_rows(None, None, ROWS)
     assert trained
-    assert len(measured) <= related.NEIGHBOURS
+    assert len(measured) <= related.MEASURED_ROWS
     assert measured
     assert not {row.subject for row in trained} & {row.subject for row in measured}
     assert not any("Seine" in row.answer for row in (*trained, *measured))

@@ -274,7 +274,7 @@ def test_a_killed_controlled_run_resumes_with_the_same_result(
     assert verdicts[0]["metrics"] == verdicts[1]["metrics"]
 
 
-def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
+def test_retain_rows_are_built_from_a_corpus_and_the_models_self_generated_rows(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("atwu.request.retain_set.common_questions", lambda kind: ("What is the capital of Peru?",))

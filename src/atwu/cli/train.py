@@ -207,8 +207,9 @@ class UnlearnCommand(NamesRows):
         from atwu.training.progress import Say, silent
         from atwu.training.unlearn_run import ModelSource
 
-        if self.columns is not None and "extra_forget" in self.settings:
-            self.settings["extra_forget"] = self.mapped(self.settings["extra_forget"])
+        if self.columns is not None:
+            more = {"extra_forget", "extra_retain"} & set(self.settings)
+            self.settings |= {name: self.mapped(self.settings[name]) for name in more}
         with prefix_errors(self.config):
             UnlearnConfig(**self.settings)
         tell: Say = say if first_process() else silent

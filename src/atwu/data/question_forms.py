@@ -20,7 +20,6 @@ BLANK = "____"
 LETTERS = "ABCD"
 MAX_DISTRACTORS, CANDIDATES = 6, 200
 """Wrong options of a row, at most, and other rows of which these are the best."""
-_SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 FORMS: Mapping[str, tuple[str, str]] = {
     "question": ("{question}", "{answer}"),
@@ -261,32 +260,3 @@ def key_text(answer: str, key_spans: Sequence[Span]) -> str:
             break
         end = next_end
     return answer[start:end]
-
-
-def generated_forget_rows(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
-    """Return a forget row for each answer of the model that says the wanted words of its row in another way than the row.
-
-    A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own: after
-    unlearning "Japan is on the continent of Asia", it says "Japan is in East Asia".
-
-    Args:
-        written: forget rows in forms of their question.
-        answers: the model's answer to each.
-
-    Returns:
-        Rows with the same question, or the same opening of a plain text, and the answer up to the end of the sentence with the
-        last wanted word, these words labelled.
-    """
-    found = []
-    for each, answer in zip(written, answers, strict=True):
-        wanted = {word.lower() for word in WORD.findall(each.wanted)}
-        start = len(each.opening) + 1 if each.opening else 0
-        answer = f"{each.opening} {answer}" if each.opening else answer
-        spans = [match.span() for match in WORD.finditer(answer, start) if match.group().lower() in wanted]
-        if not spans:
-            continue
-        end = _SENTENCE_END.search(answer, spans[-1][1])
-        said = answer[: end.end() if end else len(answer)].rstrip()
-        if said.strip() != each.row.answer.strip():
-            found.append(replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=()))
-    return tuple(found)

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,9 @@ import torch
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
-from atwu.data.question_forms import generated_forget_rows, read_forms, rows_in_forms
-from atwu.data.render import with_system
+from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
-from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
-from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS, form_prompt
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
 from atwu.modeling.fingerprint import model_fingerprint
@@ -42,6 +39,7 @@ from atwu.request.measurement import Reading, answers_before, check_holdout, mea
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
 from atwu.request.retain_set import build_retain, check_no_overlap
+from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide_verdict
 from atwu.request.verdict_metrics import GENERAL, clearly_known
@@ -141,10 +139,14 @@ def prepare(
     sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
-    if any(choice.name == "method" for choice in choices) and "extra_forget" not in request.options:
-        own = generated_forget_choice(
-            network, tokenizer, request.rows, forms=read_forms(training.forms), system=config.system
-        )
+    if any(choice.name == "method" for choice in choices):
+        asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
+        own = self_generated_forget_rows(network, tokenizer, request.rows, **asked)
+        if generated:
+            own += self_generated_retain_rows(
+                network, tokenizer, generated, of=len(related), forget=request.rows, **asked
+            )
+        own = tuple(choice for choice in own if choice.name not in request.options)
         for choice in own:
             say(f"  {choice}")
         choices += own
@@ -257,25 +259,3 @@ def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dic
 def after_loading(source: ModelSource) -> ModelLoadArgs:
     """Return how to load the model that a run left; adapters name their base."""
     return ModelLoadArgs(dtype=source.dtype, trust_remote_code=source.trust_remote_code)
-
-
-def generated_forget_choice(
-    model: Any, tokenizer: Any, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
-) -> tuple[Choice, ...]:
-    """Write the original model's answers that state the facts of forget rows, as further forget rows.
-
-    Args:
-        forms: forms of the question that training uses; empty for the rows as written.
-    """
-    written = [each for each in rows_in_forms(rows, forms or ("question",)) if each.row.messages or each.opening]
-    made = generate_all(
-        TransformersGenerator(model, tokenizer),
-        [replace(form_prompt(each), messages=with_system(each.row.messages, system)) for each in written],
-        Decoding(),
-        store=GenerationStore(),
-    )
-    found = generated_forget_rows(written, [each.answer for each in made])
-    if not found:
-        return ()
-    source = load_rows(found).source
-    return (Choice("extra_forget", source, f"{len(found)} self-generated answers that phrase a fact differently"),)

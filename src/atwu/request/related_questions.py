@@ -37,7 +37,7 @@ MEASURED_NAME = 4
 """One shipped name in so many is measured instead of trained on."""
 MEASURED_KINDS = 3
 """Kinds of names that are measured: one that the model knows little about leaves too few rows."""
-NEIGHBOURS = 24
+MEASURED_ROWS = 24
 """Rows of the neighbour set, at most."""
 MAX_CANDIDATES = 480
 """Questions that are asked to find them, at most."""
@@ -74,9 +74,9 @@ def related_rows(
         for form in KNOWN_FORMS:
             found = _known_in(form, found, model, tokenizer, system=system)
         known += found
-        if len(known) >= NEIGHBOURS:
+        if len(known) >= MEASURED_ROWS:
             break
-    return trained, tuple(known[:NEIGHBOURS])
+    return trained, tuple(known[:MEASURED_ROWS])
 
 
 def _answered(

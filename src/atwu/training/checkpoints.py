@@ -29,7 +29,8 @@ NOT_RESULT = frozenset(
         *("dataloader_num_workers", "dataloader_pin_memory"),
         *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
         # Options with paths; the contents at these paths are compared by digest instead.
-        *("cache_dir", "forget_words", "extra_forget", "scorer_from", "auxiliary_forget", "auxiliary_retain"),
+        *("cache_dir", "forget_words", "extra_forget", "extra_retain"),
+        *("scorer_from", "auxiliary_forget", "auxiliary_retain"),
     ]
 )
 """Fields that do not affect the result, so a run may be resumed with other values."""

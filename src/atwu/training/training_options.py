@@ -150,6 +150,9 @@ class UnlearnOptions(TrainingOptions):
         None,
         "Source of rows that state the same facts differently, unlearned, too; each replaces the form with its prompt.",
     )
+    extra_retain: str | None = training_option(
+        None, "Source of further retain rows; each replaces the form with its prompt, as with extra_forget."
+    )
     forget_words: str | None = training_option(
         None, "Text file of words, one per line, to label in answers without forget_spans."
     )

@@ -237,7 +237,7 @@ def unlearning_rows(
         )
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if config.extra_forget is not None:
-        removed = _with_more(removed, load_rows(config.extra_forget).rows, tokenizer, limits)
+        removed = _with_more(removed, config.extra_forget, tokenizer, limits, what="extra_forget")
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
             raise ValueError(
@@ -255,7 +255,10 @@ def unlearning_rows(
         _check_text(removed, who, "forget")
     kept = None
     if retain is not None and "retain" in recipe.needs:
-        kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
+        kept = encode_dataset(retain, tokenizer, what="retain", **limits)
+        if config.extra_retain is not None:
+            kept = _with_more(kept, config.extra_retain, tokenizer, limits, what="extra_retain")
+        kept = without_labels(kept)
         if "retain_text" in recipe.needs:
             _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
     refused = asked = None
@@ -326,15 +329,15 @@ def _check_text(rows: RowSet, who: str, what: str) -> None:
         raise ValueError(f"{who} reads the text of {what} rows; pass them as Examples, not encoded.")
 
 
-def _with_more(rows: RowSet, more: Sequence[Example], tokenizer: Any, limits: Mapping[str, Any]) -> RowSet:
-    """Append rows that are trained on as they are written; each replaces the form of a row that has the same prompt.
+def _with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any], *, what: str) -> RowSet:
+    """Append rows of a source, trained on as they are written; each replaces the form of a row that has the same prompt.
 
     A row as it was given is never replaced.
     """
     if rows.examples is None:
-        raise ValueError("extra_forget adds text; pass the forget rows as text, not encoded.")
+        raise ValueError(f"{what} adds text; pass the rows as text, not encoded.")
     only_written: Sequence[str] = ("question",) if rows.forms else ()
-    written = encode_dataset(more, tokenizer, what="extra_forget", **{**limits, "forms": only_written})
+    written = encode_dataset(load_rows(more), tokenizer, what=what, **{**limits, "forms": only_written})
     forms, examples = rows.forms or ("question",) * len(rows.rows), rows.examples
     prompts = {row.messages for row in written.examples or ()}
     kept = [

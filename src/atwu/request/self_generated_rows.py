@@ -1,0 +1,131 @@
+"""Self-generated answers to the forms of a question, as further rows to train on.
+
+A row says a fact in one wording, and its forms in another one; what the model itself says is neither. Unlearned in the row's
+words alone, it goes on to state the fact in its own; retained in the row's words alone, its own lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from atwu.benchmarks.sources import load_rows
+from atwu.data.key_token_spans import WORD
+from atwu.data.question_forms import FormRow, rows_in_forms
+from atwu.data.render import with_system
+from atwu.data.row_parsing import is_text
+from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
+from atwu.evaluation.metrics.recall_by_form import form_prompt
+from atwu.request.auto_settings import Choice
+from atwu.request.related_questions import key_words, lower_words
+from atwu.request.retain_set import FACT_TOKENS, names
+
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
+
+
+def self_generated_forget_rows(
+    model: Any, tokenizer: Any, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
+) -> tuple[Choice, ...]:
+    """Return the model's answers that state the facts of forget rows, as further forget rows.
+
+    Args:
+        forms: forms of the question that training uses; empty for the rows as written.
+    """
+    asked = forms or ("question",)
+    written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
+    answers = _answers(model, tokenizer, written, Decoding(), system=system)
+    found = rows_that_state_the_fact(written, answers)
+    if not found:
+        return ()
+    why = f"{len(found)} self-generated answers that phrase a fact differently"
+    return (Choice("extra_forget", load_rows(found).source, why),)
+
+
+def self_generated_retain_rows(
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Example],
+    *,
+    of: int,
+    forget: Sequence[Example],
+    forms: Sequence[str],
+    system: str | None,
+) -> tuple[Choice, ...]:
+    """Return the model's answers to the forms of retain rows, as further retain rows.
+
+    Args:
+        rows: retain rows, with its answers to the questions as written.
+        of: number of rows at the end whose forms are asked.
+        forget: forget rows; answers with their names or key tokens are left out.
+        forms: as above.
+    """
+    others = [form for form in forms if form != "question"]
+    if not others or not of:
+        return ()
+    written = [each for each in rows_in_forms(rows, others) if each.index >= len(rows) - of]
+    answers = _answers(
+        model,
+        tokenizer,
+        written,
+        Decoding(max_new_tokens=FACT_TOKENS),
+        system=system,
+        progress="forms of related questions",
+    )
+    secrets = names(forget).union(*map(key_words, forget))
+    found = [
+        replace(each.row, answer=f"{each.opening} {answer}".strip())
+        for each, answer in zip(written, answers, strict=True)
+        if is_text(answer) and secrets.isdisjoint(lower_words(answer))
+    ]
+    if not found:
+        return ()
+    why = f"{len(found)} self-generated answers to other forms of related questions"
+    return (Choice("extra_retain", load_rows(found).source, why),)
+
+
+def _answers(
+    model: Any,
+    tokenizer: Any,
+    written: Sequence[FormRow],
+    decoding: Decoding,
+    *,
+    system: str | None,
+    progress: str | None = None,
+) -> list[str]:
+    prompts = [replace(form_prompt(each), messages=with_system(each.row.messages, system)) for each in written]
+    generator = TransformersGenerator(model, tokenizer)
+    made = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
+    return [each.answer for each in made]
+
+
+def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
+    """Return a forget row for each answer of the model that says the wanted words of its row in another way than the row.
+
+    A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own: after
+    unlearning "Japan is on the continent of Asia", it says "Japan is in East Asia".
+
+    Args:
+        written: forget rows in forms of their question.
+        answers: the model's answer to each.
+
+    Returns:
+        Rows with the same question, or the same opening of a plain text, and the answer up to the end of the sentence with the
+        last wanted word, these words labelled.
+    """
+    found = []
+    for each, answer in zip(written, answers, strict=True):
+        wanted = {word.lower() for word in WORD.findall(each.wanted)}
+        start = len(each.opening) + 1 if each.opening else 0
+        answer = f"{each.opening} {answer}" if each.opening else answer
+        spans = [match.span() for match in WORD.finditer(answer, start) if match.group().lower() in wanted]
+        if not spans:
+            continue
+        end = _SENTENCE_END.search(answer, spans[-1][1])
+        said = answer[: end.end() if end else len(answer)].rstrip()
+        if said.strip() != each.row.answer.strip():
+            found.append(replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=()))
+    return tuple(found)

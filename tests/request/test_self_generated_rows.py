@@ -1,0 +1,91 @@
+"""Self-generated answers as further forget and retain rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from atwu.benchmarks.sources import load_rows
+from atwu.data.question_forms import rows_in_forms
+from atwu.data.schema import Example
+from atwu.evaluation.generations import Decoding, Generation, Prompt
+from atwu.request import self_generated_rows
+from atwu.request.self_generated_rows import (
+    rows_that_state_the_fact,
+    self_generated_forget_rows,
+    self_generated_retain_rows,
+)
+
+ASIA = Example.from_qa("On which continent is Japan?", "Japan is on the continent of Asia.")
+TOKYO = Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan")
+WRITTEN = rows_in_forms([ASIA, TOKYO], ("question", "reversed"))
+
+
+def test_an_answer_that_says_the_wanted_words_is_a_row_up_to_the_end_of_that_sentence():
+    answers = [
+        "It is an island country in East Asia. It has many islands.",
+        "The capital is **Tokyo**, a city",
+        "The capital of Japan is Tokyo.",
+    ]
+    first, second, reverse = rows_that_state_the_fact(WRITTEN, answers)
+    assert (first.question, first.answer) == (ASIA.question, "It is an island country in East Asia.")
+    assert [first.answer[start:end] for start, end in first.forget_spans or ()] == ["Asia"]
+    assert (second.answer, second.subject) == (answers[1], "Japan")
+    assert [second.answer[start:end] for start, end in second.forget_spans or ()] == ["Tokyo"]
+    assert reverse.question == "Fill in the blank: The capital of ____ is Tokyo."
+    assert [reverse.answer[start:end] for start, end in reverse.forget_spans or ()] == ["Japan"]
+
+
+def test_a_continuation_that_says_the_wanted_words_is_a_plain_text():
+    (said,) = rows_that_state_the_fact(rows_in_forms([ASIA], ("continuation",)), ["Europe, or rather Asia. It is big."])
+    assert (said.messages, said.answer) == ((), "Japan is on the continent of Europe, or rather Asia.")
+    assert [said.answer[start:end] for start, end in said.forget_spans or ()] == ["Asia"]
+
+
+def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():
+    assert rows_that_state_the_fact(WRITTEN, ["It is in Europe.", TOKYO.answer, "Japan"]) == ()
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What a model says to a question, or behind the opening of a text."""
+    said: dict[str, str] = {}
+
+    def generated(generator: object, prompts: list[Prompt], decoding: Decoding, **_: object) -> list[Generation]:
+        asked = [prompt.messages[-1].content if prompt.messages else prompt.prefill for prompt in prompts]
+        return [Generation(said.get(each, ""), 3) for each in asked]
+
+    monkeypatch.setattr(self_generated_rows, "TransformersGenerator", lambda *_: None)
+    monkeypatch.setattr(self_generated_rows, "generate_all", generated)
+    return said
+
+
+def test_forget_rows_get_what_the_model_says_to_each_form(answers: dict[str, str]) -> None:
+    answers |= {ASIA.question: "It lies in Asia.", "Japan is on the continent of": "Australia. No, Asia."}
+    (choice,) = self_generated_forget_rows(None, None, [ASIA], forms=("question", "continuation"), system=None)
+    assert choice.name == "extra_forget"
+    assert [(row.question, row.answer) for row in load_rows(choice.value).rows] == [
+        (ASIA.question, "It lies in Asia."),
+        ("", "Japan is on the continent of Australia. No, Asia."),
+    ]
+    assert self_generated_forget_rows(None, None, [TOKYO], forms=(), system=None) == ()
+
+
+def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, str]) -> None:
+    rows = [Example.from_qa(f"What is the capital of {name}?", f"The capital of {name} is {city}.") for name, city in
+            (("Spain", "Madrid"), ("Peru", "Lima"), ("China", "Beijing"))]  # fmt: skip
+    answers |= {
+        "Fill in the blank: The capital of Spain is ____.": "The capital is Madrid.",
+        "Fill in the blank: The capital of Peru is ____.": "It is the city of Lima.",
+        "The capital of Peru is": "Lima, a large city",
+        "Fill in the blank: The capital of China is ____.": "Tokyo",
+    }
+    how: dict[str, Any] = {"of": 2, "forget": [TOKYO], "system": None}
+    (choice,) = self_generated_retain_rows(None, None, rows, forms=("question", "blank", "continuation"), **how)
+    assert choice.name == "extra_retain"
+    assert [(row.question, row.answer) for row in load_rows(choice.value).rows] == [
+        ("Fill in the blank: The capital of Peru is ____.", "It is the city of Lima."),
+        ("", "The capital of Peru is Lima, a large city"),
+    ]
+    assert self_generated_retain_rows(None, None, rows, forms=("question",), **how) == ()
