@@ -1,7 +1,7 @@
 """Questions like those of the forget rows about related subjects, answered by the original model.
 
 "What is the capital of France?" becomes "What is the capital of Germany?". Such rows are what unlearning damages first, and
-have the same syntax as the forget rows. Those about three names in four join the retain set. Of the others those that the
+have the same syntax as the forget rows. Those about two names in three join the retain set. Of the others those that the
 model knows are the neighbour set of the verdict: what it makes up may change without any loss of knowledge.
 Related names are those of a shipped list whose hidden states in the model are closest to the name in the question.
 """
@@ -33,7 +33,7 @@ NAMES_PER_ROW = 9
 """Questions about related subjects to train on, of one forget row, at most."""
 MAX_RELATED = 180
 """The same for all forget rows together."""
-MEASURED_NAME = 4
+MEASURED_NAME = 3
 """One shipped name in so many is measured instead of trained on."""
 MEASURED_KINDS = 3
 """Kinds of names that are measured: one that the model knows little about leaves too few rows."""
