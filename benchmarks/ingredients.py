@@ -1,0 +1,128 @@
+"""What each part of the default of `atwu unlearn` does, alone and with the others, at a fixed number of steps.
+
+    python benchmarks/ingredients.py --forget examples/france.jsonl --output ingredients.jsonl
+
+The four parts are the preserve loss, forms of the question (with self-generated answers to them), the choice of similar
+retain rows, and refusals. Each variant is measured as in a verdict; a line per variant, printed and appended to the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atwu.benchmarks.sources import load_rows
+from atwu.data.question_forms import TRAINED_FORMS
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
+from atwu.evaluation.result import EvalResult
+from atwu.evaluation.unlearn_trainer import UnlearnTrainer
+from atwu.modeling.device import multiplies_bfloat16
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.measurement import Reading, measure_model, measured_sets
+from atwu.request.related_questions import related_rows
+from atwu.request.retain_set import build_retain
+from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
+from atwu.training.config import UnlearnConfig
+
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "preserve": {"preserve": "kl"},
+    "forms": {"forms": "auto"},
+    "similar": {"pairing": "closest", "retain_per_forget": 2},
+    "refusal": {"replacement": "refusal", "retain_loss": "kl_first", "retain_weight": 2.0},
+}
+"""Part of the default -> the options that it sets."""
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    **{part: (part,) for part in PARTS},
+    "all": tuple(PARTS),
+    **{f"all but {part}": tuple(each for each in PARTS if each != part) for part in PARTS},
+}
+
+
+def summary(result: EvalResult) -> dict[str, float | None]:
+    """Return the values of a verdict: recall by form, gibberish, refusals, neighbours, retain probability."""
+    found: dict[str, float | None] = {}
+    for split, names in {
+        "forget": ("key_token_prob", *(f"form_{form}" for form in MEASURED_FORMS), "form_gibberish", "refusal"),
+        NEIGHBOURS: ("form_question", "form_mean", "refusal"),
+        "general": ("prob", "refusal"),
+    }.items():
+        values = result.sets.get(split, {})
+        found |= {f"{split} {name}": values[name].value for name in names if name in values}
+    untrained = [found.get(f"forget form_{form}") for form in MEASURED_FORMS if form not in TRAINED_FORMS]
+    found["worst untrained form"] = max(value for value in untrained if value is not None)
+    return found
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--forget", required=True)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--only", nargs="*", default=list(VARIANTS))
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args()
+    rows = load_rows(given.forget).rows
+    model, tokenizer = open_model(given.model, ModelLoadArgs(), device=torch.device("cpu"))
+    related, neighbours = related_rows(model, tokenizer, rows)
+    general, _ = build_retain(model, tokenizer, rows, whole=False)
+    retain = (*general, *related)
+    asked: dict[str, Any] = {"forms": TRAINED_FORMS, "system": None}
+    own = self_generated_forget_rows(model, tokenizer, rows, **asked)
+    own += self_generated_retain_rows(model, tokenizer, retain, of=len(related), forget=rows, **asked)
+    sets = {
+        name: each
+        for name, each in measured_sets(model, tokenizer, rows, retain, (), neighbours, system=None).items()
+        if name in ("forget", NEIGHBOURS, "general")
+    }
+    reading = Reading(None, 512)
+    lines = [{"variant": "before", **summary(measure_model(model, tokenizer, sets, reading, name="before"))}]
+    for name in (None, *given.only):
+        if name is not None:
+            options = {"retain_loss": "kl"}
+            options |= {key: value for part in VARIANTS[name] for key, value in PARTS[part].items()}
+            if "forms" in VARIANTS[name]:
+                options |= {choice.name: choice.value for choice in own}
+            with tempfile.TemporaryDirectory() as folder:
+                config = UnlearnConfig(
+                    output_dir=folder,
+                    method="satga",
+                    weighting="key_tokens",
+                    beta=0.5,
+                    max_steps=given.steps,
+                    learning_rate=5e-5,
+                    warmup_steps=5,
+                    lr_scheduler_type="constant_with_warmup",
+                    per_device_train_batch_size=min(8, len(rows)),
+                    save_strategy="no",
+                    seed=given.seed,
+                    bf16=multiplies_bfloat16(torch.device("cpu")),
+                    use_cpu=True,
+                    **options,
+                )
+                trainer = UnlearnTrainer(
+                    copy.deepcopy(model),
+                    config,
+                    forget_dataset=rows,
+                    retain_dataset=retain,
+                    processing_class=tokenizer,
+                )
+                trainer.train()
+            after = measure_model(trainer.model, tokenizer, sets, reading, name=name)
+            lines.append({"variant": name, "steps": given.steps, "seed": given.seed, **summary(after)})
+        with given.output.open("a", encoding="utf-8") as file:
+            print(json.dumps(lines[-1]), file=file)
+        print({key: value if isinstance(value, str) else round(value or 0.0, 3) for key, value in lines[-1].items()})
+
+
+if __name__ == "__main__":
+    main()
