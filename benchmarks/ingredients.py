@@ -88,7 +88,7 @@ def main() -> None:
     lines = [{"variant": "before", **summary(measure_model(model, tokenizer, sets, reading, name="before"))}]
     for name in (None, *given.only):
         if name is not None:
-            options = {"retain_loss": "kl"}
+            options: dict[str, Any] = {"retain_loss": "kl"}
             options |= {key: value for part in VARIANTS[name] for key, value in PARTS[part].items()}
             if "forms" in VARIANTS[name]:
                 options |= {choice.name: choice.value for choice in own}

@@ -223,6 +223,22 @@ def test_rows_are_trained_in_several_forms_and_paired_by_form(model_folder, tmp_
     assert trainer.rows.forget.rows[0].token_labels is not None
 
 
+def test_further_retain_rows_replace_the_form_with_their_prompt(model_folder, tmp_path):
+    written = make_trainer(model_folder, tmp_path, forget=4, forms="question,blank", max_steps=1).rows.retain
+    blank = written.examples[written.forms.index("blank")]
+    more = tmp_path / "more.jsonl"
+    more.write_text(
+        json.dumps({"question": blank.question, "answer": "Its own words."}) + '\n{"text": "Its own text."}\n'
+    )
+    found = make_trainer(
+        model_folder, tmp_path, forget=4, forms="question,blank", extra_retain=str(more), max_steps=1
+    ).rows.retain
+    assert len(found.rows) == len(written.rows) + 1
+    said = [row.answer for row in found.examples if row.question == blank.question]
+    assert said == ["Its own words."]
+    assert found.forms[-2:] == ("blank", "question")
+
+
 def test_forms_need_rows_as_text(model_folder, tmp_path):
     encoded = make_trainer(model_folder, tmp_path, forget=4).rows.forget.rows
     with pytest.raises(ValueError, match=r"forms.*forget rows as text"):
