@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from atwu._cache import cached_tensors
-from atwu._disk_errors import cannot_write, explain_full_disk, format_bytes
-from atwu._files import write_json
+from atwu._files import cannot_write, explain_full_disk, format_bytes, write_json
 from atwu.errors import DiskFullError
 from atwu.evaluation.generations import Generation, GenerationStore
 from tests.damage import disk

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._disk_errors import cannot_write
-from atwu._files import atomic_sibling, move
+from atwu._files import atomic_sibling, cannot_write, move
 
 if TYPE_CHECKING:
     from torch import Tensor

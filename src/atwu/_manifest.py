@@ -29,14 +29,12 @@ def write_manifest(folder: Path) -> None:
     files = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in inside
-        if path.is_file() and path.name != "README.md" and not _of_checkpoint(path.relative_to(folder))
+        # Checkpoints have their own manifests and are removed one by one.
+        if path.is_file()
+        and path.name != "README.md"
+        and not path.relative_to(folder).parts[0].startswith("checkpoint-")
     }
     write_json(folder / MANIFEST_NAME, {"files": files})
-
-
-def _of_checkpoint(path: Path) -> bool:
-    """Whether a path belongs to a checkpoint; checkpoints have their own manifests and are removed one by one."""
-    return path.parts[0].startswith("checkpoint-")
 
 
 def damage(folder: Path, *, weights: bool = True) -> str | None:

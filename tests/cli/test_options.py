@@ -33,6 +33,7 @@ class Hive:
     brush: bool = cli_option("Paint them.", False)
     frames: int | None = cli_option("Frames.", None, alias=("-f",), excludes="kilos")
     kilos: int | None = cli_option("Kilos.", None, excludes="frames")
+    empty: bool = cli_option("Without bees.", False, excludes="frames")
 
 
 @dataclass(kw_only=True)
@@ -74,6 +75,10 @@ def test_arguments_become_fields_of_the_dataclass():
 )
 def test_settings_contain_only_options_that_were_given(words, settings):
     assert keep("a", "--name", "Orla", *words).settings == settings
+
+
+def test_a_switch_that_is_off_excludes_nothing():
+    assert keep("a", "--name", "Orla", "-f", "1", "--no-empty").hive == Hive(frames=1)
 
 
 def test_flags_win_over_yaml(tmp_path):
@@ -121,6 +126,7 @@ def test_the_error_of_a_wrong_yaml_names_it(text, message, tmp_path):
         (["a", "--name", "Orla", "-x"], "-x"),
         (["a", "--name", "Orla", "--paint", "red"], "--paint has no effect without --brush"),
         (["a", "--name", "Orla", "-f", "1", "--kilos", "2"], "--frames/-f and --kilos exclude each other"),
+        (["a", "--name", "Orla", "-f", "1", "--empty"], "--empty and --frames/-f exclude each other"),
         (["a", "--name", "Orla", "--s", "1", "--b", "2"], "--b .*--b"),
     ],
 )

@@ -71,7 +71,7 @@ def with_original(records: Records, *names: str) -> Records:
 
 def test_the_headline_table_includes_utility_and_one_membership_attack(records) -> None:
     more = with_original(records, "model_utility", "mia_auc_min_k", "N_delta_official")
-    assert r"N\_Δ (official) ↑" in to_markdown(more, [("overall", "N_delta_official")])
+    assert r"N\_Δ (official) ↑" in to_markdown(more)
     lines = headline_metrics(more)
     assert lines[-4:] == [
         ("overall", "model_utility"),
@@ -162,14 +162,15 @@ def test_exported_tables_come_with_their_caption(records, text) -> None:
 
 def test_the_caption_explains_only_shown_metrics(build_records) -> None:
     single = build_records(labels=["atwu"], seeds=[0])
-    text = to_markdown(single, intervals=False)
-    assert "means over seeds" not in text
-    assert "[" not in text
-    assert "Bold" not in text
-    assert "seeds: 1" in text
-    rows = markdown_rows(to_markdown(single, [("overall", "UQ")], intervals=False))
-    assert rows["method"] == ["UQ ↑"]
-    assert all(len(row) == 1 for row in rows.values())
+    for text in (to_markdown(single), to_latex(single), printed(single)):
+        assert "means over seeds" not in text
+        assert "old: best" not in text
+        assert "seeds: 1" in text
+    assert "[" not in printed(single)
+    assert "In brackets" not in printed(single)
+    heads = markdown_rows(to_markdown(single))["method"]
+    assert heads[0] == "UQ ↑"
+    assert len(heads) == len(headline_metrics(single))
 
 
 def test_latex_is_well_formed(build_records) -> None:
@@ -196,10 +197,11 @@ def test_values_of_only_some_seeds_are_marked_and_not_ranked(records) -> None:
     less = {name: cell for name, cell in first.result.overall.items() if name != "UQ"}
     first = dataclasses.replace(first, result=dataclasses.replace(first.result, overall=less))
     found = dataclasses.replace(records, runs=(first, *others))
-    assert to_markdown(found, [("overall", "UQ")]).count("(1 of 2 seeds)") == 1
-    cells = markdown_rows(to_markdown(found, [("overall", "UQ")], intervals=False))
-    assert re.fullmatch(r"\d+\.\d \(1 of 2 seeds\)", cells["atwu"][0])
-    assert cells["wga"][0].startswith("**")
+    cells = markdown_rows(to_markdown(found))
+    place = headline_metrics(found).index(("overall", "UQ"))
+    assert [name for name, row in cells.items() if "(1 of 2 seeds)" in row[place]] == ["atwu"]
+    assert re.fullmatch(r"\d+\.\d \[[\d., ]+\] \(1 of 2 seeds\)", cells["atwu"][place])
+    assert cells["wga"][place].startswith("**")
     assert r" {\tiny (1 of 2 seeds)}" in to_latex(found)
     assert "(1 of 2 seeds)" in printed(found)
 

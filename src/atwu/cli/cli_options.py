@@ -97,16 +97,17 @@ def built(source: type, given: Mapping[str, Any]) -> Any:
     hints = hints_of(source)
     values: dict[str, Any] = {}
     left = dict(given)
-    last = [each for each in dataclasses.fields(source) if "options" in each.metadata]
     for each in dataclasses.fields(source):
         name, hint = each.metadata.get("flag", each.name), hints[each.name]
         if dataclasses.is_dataclass(hint):
             nested = typing.cast(type, hint)
-            names = [cli_option.name for cli_option in cli_options_of(nested)]
+            names = [option.name for option in cli_options_of(nested)]
             values[each.name] = built(nested, {name: left.pop(name) for name in names if name in left})
-        elif name in left and each not in last:
+        elif "options" in each.metadata:
+            values[each.name] = left  # what no other field takes, once the loop is over
+        elif name in left:
             values[each.name] = left.pop(name)
-    return source(**values, **{each.name: left for each in last})
+    return source(**values)
 
 
 def values_of(command: Any, *names: str) -> dict[str, Any]:
@@ -132,12 +133,13 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
         except ValueError as error:
             raise UsageError(str(error)) from None
     given = _from_yaml(command, options, given) | given
-    for option in (by_name[name] for name in given):
-        if given[option.name] and option.needs and not given.get(option.needs):
+    chosen = {key: value for key, value in given.items() if value is not False}
+    for option in (by_name[name] for name in chosen):
+        if option.needs and not chosen.get(option.needs):
             raise UsageError(
                 f"{option.shown} has no effect without {by_name[option.needs].flag}; give both or neither."
             )
-        if option.excludes in given:
+        if option.excludes in chosen:
             flags = ("/".join((each.flag, *each.alias)) for each in (option, by_name[option.excludes]))
             raise UsageError(f"{' and '.join(flags)} exclude each other; give one of them.")
     missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
@@ -261,7 +263,7 @@ def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]
     fields = {each.name: each for each in dataclasses.fields(command)}
     read = fields["config"].metadata.get("read", read_config)
     overridden = {each.excludes for each in options if each.name in given}
-    found = typed_options(read(path), command, options, where=path)
+    found = typed_options(read(path), command, where=path)
     return {name: value for name, value in found.items() if name not in overridden}
 
 
@@ -276,11 +278,9 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
-def typed_options(
-    values: Mapping[str, Any], command: type, options: Sequence[CliOption] = (), *, where: Path
-) -> dict[str, Any]:
+def typed_options(values: Mapping[str, Any], command: type, *, where: Path) -> dict[str, Any]:
     """Check and convert the options of a command that were read from a file."""
-    known = {option.name: option for option in options or cli_options_of(command) if option.name != "config"}
+    known = {option.name: option for option in cli_options_of(command) if option.name != "config"}
     for key in values:
         if key not in known:
             hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")

@@ -34,11 +34,12 @@ class CompareCommand:
     )
     baseline: str | None = cli_option("Show paired differences to this model (its name in the table).", None)
     metrics: str | None = cli_option("Metrics to show, comma-separated, such as forget:J_W,UQ.", None)
-    everything: bool = cli_option("Show every metric instead of the main ones.", False, flag="all")
+    everything: bool = cli_option("Show every metric instead of the main ones.", False, flag="all", excludes="metrics")
 
     def run(self) -> None:
         from atwu.evaluation.result import read_result
         from atwu.report.metric_table import PANEL, table_of
+        from atwu.report.report_records import models_by_warning
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
 
@@ -58,8 +59,6 @@ class CompareCommand:
         else:
             loaded = _named([(path, read_result(path)) for path in self.results])
             _same_settings(loaded)
-        if self.metrics and self.everything:
-            raise UsageError("--metrics and --all exclude each other; give one of them.")
         known = table_of(loaded).keys
         if self.metrics:
             lines = _lines(self.metrics, known)
@@ -80,11 +79,8 @@ class CompareCommand:
                 )
         else:
             terminal().print(panel_table(loaded, keys=None if self.everything else lines))
-        models_by_warning: dict[str, list[str]] = {}
-        for name, result in loaded.items():
-            for warning in result.warnings:
-                models_by_warning.setdefault(warning, []).append(name)
-        warn(f"{', '.join(names)}: {warning}" for warning, names in models_by_warning.items())
+        said = models_by_warning(loaded.items())
+        warn(f"{', '.join(names)}: {warning}" for warning, names in said.items())
 
     def _studies(self) -> None:
         """Show the differences in each of several studies, and their mean."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,12 +84,14 @@ class EvaluateCommand(NamesRows):
         "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, common=False
     )
     probes: str | None = cli_option(
-        "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).", None
+        "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).", None, excludes="rwku"
     )
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
-    everything: bool = cli_option("Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION)
+    everything: bool = cli_option(
+        "Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION, excludes="metrics"
+    )
     listing: bool = cli_option("List the metrics and exit.", False, flag="list", group=EVALUATION)
     limit: int | None = cli_option(
         "Maximum number of rows per set, evenly spaced. Default: all rows.", None, least=1, group=EVALUATION
@@ -177,10 +180,6 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--model is missing; give a folder, a Hub name, or the name of a model at --model-url.")
         if not (self.forget or self.retain or self.rwku or self.probes or self.settings.get("task")):
             raise UsageError("no rows are given; give --forget, --retain or both, or --probes, --rwku or --task.")
-        if self.probes and self.rwku:
-            raise UsageError("--probes and --rwku exclude each other; give one of them.")
-        if self.everything and self.metrics:
-            raise UsageError("--all and --metrics exclude each other; give one of them.")
         if self.gpu_memory_utilization is not None and self.backend != "vllm":
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.model_url is not None and (self.loading.revision or self.loading.base):
@@ -229,7 +228,6 @@ class EvaluateCommand(NamesRows):
         Returns:
             The model's result (None for an estimate), and the results of the reference models by role.
         """
-        from atwu.evaluation.backends import EndpointGenerator
         from atwu.evaluation.result import read_result
         from atwu.evaluation.weighting_scores import find_auxiliary_models
         from atwu.methods.weightings.token_scorer import find_scorer
@@ -241,7 +239,7 @@ class EvaluateCommand(NamesRows):
                 continue
             note(f"evaluating the {role} model {name}")
             plain = replace(self.loading, revision=None, base=None)
-            result = self._evaluate_here(name, plain, found, options | {"name": role, "reference": True})
+            result = self._evaluate(name, plain, found, options | {"name": role, "reference": True})
             if result is not None:
                 found[role] = result
                 if (path := self._reference_path(role)) is not None:
@@ -252,35 +250,56 @@ class EvaluateCommand(NamesRows):
         if self.model_url is None:
             options |= {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
             options["reference_models"] = self._reference_models(references)
-            result = self._evaluate_here(model, self.loading, found, options)
-        else:
-            from atwu.judge.client import OpenAIChat
-
-            concurrency = self.judging.judge_concurrency
-            chat = OpenAIChat(model, base_url=self.model_url, api_key_env=self.model_key, concurrency=concurrency)
-            result = _evaluate(None, None, EndpointGenerator(chat), found, options)
+        result = self._evaluate(model, self.loading if self.model_url is None else None, found, options)
         if result is not None and self.result.output is not None:
             result.write(self.result.output)
         return result, found
 
-    def _evaluate_here(
-        self, model: str, loading: ModelLoadArgs, references: Mapping[str, EvalResult], options: dict[str, Any]
+    def _evaluate(
+        self,
+        model: str,
+        loading: ModelLoadArgs | None,
+        references: Mapping[str, EvalResult],
+        options: Mapping[str, Any],
     ) -> EvalResult | None:
-        """Load and evaluate one model."""
+        """Evaluate one model, which is served if `loading` is None; returns None for an estimate."""
+        from atwu.evaluation.backends import GPU_MEMORY_UTILIZATION, EndpointGenerator, VllmGenerator
+        from atwu.evaluation.evaluate import evaluate
+        from atwu.evaluation.generations import GenerationStore
         from atwu.modeling.open_model import open_model
 
-        if self.backend != "vllm":
-            return _evaluate(*open_model(model, loading, device=self.device), None, references, options)
-        from atwu.evaluation.backends import GPU_MEMORY_UTILIZATION, VllmGenerator
+        network = tokenizer = store = None
+        generator: Any = None
+        with contextlib.ExitStack() as opened, contextlib.suppress(_EstimateOnlyError):
+            if loading is None:  # without a store: a served model may change under its name
+                from atwu.judge.client import OpenAIChat
 
-        share = GPU_MEMORY_UTILIZATION if self.gpu_memory_utilization is None else self.gpu_memory_utilization
-        generator = VllmGenerator(model, loading, max_length=options["config"].max_length, memory_share=share)
-        network, tokenizer = open_model(model, loading, device=self.device)
-        generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
-        try:
-            return _evaluate(network, tokenizer, generator, references, options)
-        finally:
-            generator.close()
+                concurrency = self.judging.judge_concurrency
+                chat = OpenAIChat(model, base_url=self.model_url, api_key_env=self.model_key, concurrency=concurrency)
+                generator = EndpointGenerator(chat)
+            else:
+                store = GenerationStore()
+                if self.backend == "vllm":
+                    share, length = self.gpu_memory_utilization, options["config"].max_length
+                    generator = VllmGenerator(
+                        model,
+                        loading,
+                        max_length=length,
+                        memory_share=GPU_MEMORY_UTILIZATION if share is None else share,
+                    )
+                    opened.callback(generator.close)
+                network, tokenizer = open_model(model, loading, device=self.device)
+                if generator is not None:
+                    generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
+            return evaluate(
+                *(network, tokenizer),
+                generator=generator,
+                store=store,
+                original=references.get("original"),
+                retain_only=references.get("retain-only"),
+                **options,
+            )
+        return None
 
     def _rows(self, sources: dict[str, str | None]) -> dict[str, Any]:
         """Load the rows of all sets, as arguments of `evaluate`."""
@@ -341,28 +360,6 @@ class JudgeCost:
             return f"{self._offline} answers, judged offline at no cost"
         total = sum(self._estimates[1:], start=self._estimates[0])
         return f"{total} (all models; comparisons with answers not yet generated are not included)"
-
-
-def _evaluate(
-    model: Any, tokenizer: Any, generator: Any, references: Mapping[str, EvalResult], options: Mapping[str, Any]
-) -> EvalResult | None:
-    """Evaluate a loaded or served model; None for an estimate."""
-    from atwu.evaluation.evaluate import evaluate
-    from atwu.evaluation.generations import GenerationStore
-
-    original, retain_only = references.get("original"), references.get("retain-only")
-    store = None if model is None else GenerationStore()  # a served model may change under its name
-    try:
-        return evaluate(
-            *(model, tokenizer),
-            generator=generator,
-            store=store,
-            original=original,
-            retain_only=retain_only,
-            **options,
-        )
-    except _EstimateOnlyError:
-        return None
 
 
 def named_sets(texts: Sequence[str]) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from atwu._files import check_writable, sha256_of
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import DEVICE, note, say, warn
+from atwu.cli.shared import DEVICE, note, plain_table, say, terminal, warn
 from atwu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,23 +74,20 @@ class EvidenceCommand:
 
 
 def _print(evidence: Evidence) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from atwu.request.evidence import between, format_figure, shown_limit, summary_text, threshold_outcome
 
     report = evidence.thresholds
     say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("metric", "limit", "measured", "result"):
-        table.add_column(name, no_wrap=name != "result")
+    table = plain_table("metric", "limit", "measured", "result")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     for each in report.results:
         name = each.name.replace(".", ".\n", 1).replace("@", "\n@")
         limit = shown_limit(each, "\n(holdout)")
         table.add_row(
             name, limit, f"{format_figure(each.value)} {between(each.low, each.high)}".strip(), threshold_outcome(each)
         )
-    Console(soft_wrap=False).print(table)
+    terminal().print(table)
     for each in report.results:
         if each.passed is None:
             say(f"not measured: {each.name}: {each.missing_reason}")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, rows_option, say
+from atwu.exporting import EXPORT_FORMATS
 from atwu.modeling.open_model import ModelLoadArgs
 
-FORMAT_NAMES = ("safetensors", "adapter", "4bit", "8bit", "gguf")
-"""Same as in `atwu.exporting.model_formats`, which is slow to import."""
 MEASURED_GROUP = "Verification"
 
 
@@ -30,7 +29,7 @@ class ExportCommand(NamesRows):
     form: str = cli_option(
         "Output format: safetensors (adapters merged), adapter, 4bit or 8bit (bitsandbytes), gguf (llama.cpp).",
         flag="format",
-        choices=FORMAT_NAMES,
+        choices=EXPORT_FORMATS,
     )
     output: str | None = cli_option(
         "Folder to create. Default: RUN-FORMAT in the same folder as the run.", None, alias=("-o",)

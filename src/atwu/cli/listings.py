@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
 
 from atwu._names import lookup, source_location
 from atwu.cli.cli_options import cli_option
@@ -110,9 +109,8 @@ def _print_table(
     while kept > len(head) - optional and sum(widths[:kept]) > console.width:
         kept -= 1
     console.print(title, style="italic")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column, text in enumerate(head[:kept]):
-        table.add_column(text, no_wrap=column == 0, style="bold" if column == 0 else "")
+    table = plain_table(*head[:kept])
+    table.columns[0].no_wrap, table.columns[0].style = True, "bold"
     for row in body:
         table.add_row(*row[:kept])
     console.print(table)
@@ -168,8 +166,8 @@ def explain_method(console: Console, name: str) -> None:
     }
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True, style="bold")
+    facts = plain_table("", "")
+    facts.show_header, facts.columns[0].no_wrap, facts.columns[0].style = False, True, "bold"
     weights = [weighting.formula for weighting in decided.weighting_components]
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retain_component is None else "γ forget + α retain"

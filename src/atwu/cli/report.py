@@ -52,15 +52,7 @@ class ReportCommand:
             raise UsageError("the given runs contain reference models only, and no unlearned model.")
         if self.focus not in records.labels and self.focus != "atwu":
             raise UsageError(f"--focus must be one of {', '.join(records.labels)}; got {self.focus!r}.")
-        if self.output is None:
-            if forms or self.figures is None:
-                for form in forms:
-                    say(self._text(records, form).rstrip("\n"))
-                if not forms:
-                    from atwu.report.terminal_tables import headline_table
-
-                    terminal().print(headline_table(records))
-        else:
+        if self.output is not None:
             several = len(forms) > 1
             paths = {form: self.output.with_suffix(_ENDINGS[form]) if several else self.output for form in forms}
             for path in paths.values():
@@ -70,6 +62,13 @@ class ReportCommand:
             for form, path in paths.items():
                 write_text(path, self._text(records, form))
                 say(f"wrote {path}")
+        elif forms:
+            for form in forms:
+                say(self._text(records, form).rstrip("\n"))
+        elif self.figures is None:
+            from atwu.report.terminal_tables import headline_table
+
+            terminal().print(headline_table(records))
         if self.figures is not None:
             from atwu.report.figures import save_figures
 

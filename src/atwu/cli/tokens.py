@@ -106,13 +106,11 @@ class TokensCommand(ReadsRows):
         scorer = find_scorer(self.model)
         auxiliary = find_auxiliary_models(self.model)
         # Whether the rows have labels is known only after loading them.
-        inputs = met_needs(scorer=True, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None)
+        inputs = met_needs(
+            scorer=scorer is not None, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None
+        )
         check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
-        if "scorer" in (self.score or ()) and scorer is None:
-            raise ValueError(
-                f"{self.model} has no learned scorer; unlearn with an atwu method, or choose another --score."
-            )
         rows = self.load_rows(self.limit if self.html is not None else max(self.rows, 1)).rows
         network, tokenizer = self.open()
         scored = score_rows(

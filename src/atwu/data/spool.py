@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from atwu._cache import cache_folder, writable_folder
-from atwu._disk_errors import explain_full_disk
+from atwu._files import explain_full_disk
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -11,17 +11,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._disk_errors import explain_full_disk, format_bytes
-from atwu._files import atomic_sibling, clear_atomic_siblings, plain_modes, sha256_of, versions, write_json
+from atwu._files import (
+    atomic_sibling,
+    clear_atomic_siblings,
+    explain_full_disk,
+    format_bytes,
+    plain_modes,
+    sha256_of,
+    versions,
+    write_json,
+)
 from atwu._program import program
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
 from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase, run_limits
-from atwu.exporting.model_formats import EXPORT_FORMATS, check_format, same_tokens, write_export
+from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.gguf_write import GGUF_TYPES
@@ -85,7 +94,7 @@ def export(
 
     Args:
         run: folder of a run, with full weights or adapters, or of any model.
-        format: one of `atwu.exporting.model_formats.EXPORT_FORMATS`.
+        format: one of `atwu.exporting.EXPORT_FORMATS`.
         output: folder to create; by default `RUN-FORMAT` in the same folder as the run.
         forget: source of the forget rows; by default those of the run.
         retain: source of the retain rows, likewise.

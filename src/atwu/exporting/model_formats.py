@@ -35,7 +35,6 @@ SCRIPT = "convert_hf_to_gguf.py"
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
 """Types that the script writes; `llama-quantize` makes all others from F32."""
 _PLACES = ("build/bin", "bin", ".")
-EXPORT_FORMATS = ("safetensors", "adapter", *BIT_WIDTHS, "gguf")
 
 
 def check_format(

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
-from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_json
-from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
+from atwu._files import atomic_sibling, explain_full_disk, file_digest, file_lock, move, sha256_of, write_json
 from atwu._manifest import damage, is_intact, write_manifest
 from atwu.errors import ModelFileError
 from atwu.modeling.loading_report import check_complete

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -47,12 +47,12 @@ _TEX = str.maketrans(
 )
 
 
-def to_markdown(records: Records, keys: Sequence[MetricKey] | None = None, *, intervals: bool = True) -> str:
+def to_markdown(records: Records) -> str:
     """Format the table in GitHub Markdown: best **bold**, second *italic*, degraded (!); followed by its caption."""
-    table = report_table(records, keys)
-    caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND, intervals=intervals))
+    table = report_table(records)
+    caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND))
     notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(table))
-    return f"{models_markdown(table, intervals=intervals)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
+    return f"{models_markdown(table, intervals=True)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
 
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:

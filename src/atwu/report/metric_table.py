@@ -263,11 +263,16 @@ class Table:
         )
         return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
 
-    def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
-        """Notes needed to read the table, one sentence each without full stop; `marks` describes the marks."""
+    def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
+        """Notes needed to read the table, one sentence each without full stop.
+
+        Args:
+            marks: what the marks look like.
+            intervals: whether the cells show intervals and standard deviations.
+        """
         said = []
         if (self.frame.spread != "").any():
-            said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))
+            said.append("Numbers are means over seeds" + (", ± their standard deviation" if intervals else ""))
         bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
         if any(split != TASKS for split in bracketed):
             said.append("In brackets: 95 % bootstrap intervals, resampled by subject")

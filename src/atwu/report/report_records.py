@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,10 +92,15 @@ class Records:
             return None
 
     @property
+    def single_results(self) -> list[tuple[str, EvalResult]]:
+        """Name and result of every reference and of every run."""
+        return [*self.references.items(), *((run.label, run.result) for run in self.runs)]
+
+    @property
     def prompts(self) -> str:
         """Number of prompts per forget question, as a range; empty if not recorded."""
-        results = [*self.references.values(), *(run.result for run in self.runs)]
-        asked = [n for each in results for n in each.settings.get("questions_per_row", {}).get("forget", ())]
+        settings = [result.settings.get("questions_per_row", {}) for _, result in self.single_results]
+        asked = [number for each in settings for number in each.get("forget", ())]
         return format_range(asked) if asked else ""
 
     @cached_property
@@ -132,9 +137,9 @@ _LONGEST = 100
 """Maximum number of characters of a reason in a caption."""
 
 
-def report_table(records: Records, keys: Sequence[MetricKey] | None = None) -> Table:
-    """Return some metrics of a report; those of `headline_metrics` by default."""
-    return records.table.only(headline_metrics(records) if keys is None else keys)
+def report_table(records: Records) -> Table:
+    """Return the headline table of a report."""
+    return records.table.only(headline_metrics(records))
 
 
 def headline_metrics(records: Records) -> list[MetricKey]:
@@ -152,7 +157,7 @@ def leading_metric(records: Records) -> MetricKey | None:
     return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in there), None)
 
 
-def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], **shown: bool) -> list[str]:
+def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
     """Caption of a report's table: `Table.caption` with its title, rows, missing runs, and the tuning budget."""
     counts = {split: part.n for split, part in table.frame.groupby("set")}
     sets = dict.fromkeys(split for split, _ in table.keys if split in counts and split != OVERALL)
@@ -163,7 +168,7 @@ def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], **
     return [
         records.title.rstrip("."),
         f"Rows: {', '.join(rows)}",
-        *table.caption(marks, **shown),
+        *table.caption(marks, intervals=intervals),
         *([str(records.study["progress"])] if records.study.get("progress") else []),
         *([f"Left out: {format_reasons(left.items())}"] if left else []),
         f"Tuning budget: {str(records.study.get('budget') or NO_BUDGET).rstrip('.')}",
@@ -174,6 +179,15 @@ def degradation_notes(table: Table) -> list[str]:
     """One sentence per degraded general ability of a method in the table."""
     lost = table.frame[table.frame.lost != ""]
     return [f"{label}: {sentence}" for label, sentence in zip(lost.label, lost.lost, strict=True)]
+
+
+def models_by_warning(results: Iterable[tuple[str, EvalResult]]) -> dict[str, list[str]]:
+    """Return each warning once, with the models it applies to."""
+    found: dict[str, dict[str, None]] = {}
+    for name, result in results:
+        for warning in result.warnings:
+            found.setdefault(warning, {})[name] = None
+    return {warning: list(names) for warning, names in found.items()}
 
 
 def left_out(records: Records) -> dict[str, str]:

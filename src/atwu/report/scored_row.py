@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from atwu._file_reading import printable
 from atwu.evaluation.auroc import auroc
 from atwu.evaluation.word_scores import WordScore, word_labels
@@ -89,10 +91,8 @@ _INKS: tuple[Rgb, Rgb] = ((0, 0, 0), (255, 255, 255))
 def background(score: float, *, dark: bool) -> Rgb:
     """Return the colour of a score; on dark pages and terminals high scores are light."""
     stops = _DARK if dark else _LIGHT
-    position = level(score) / (LEVELS - 1) * (len(stops) - 1)
-    left = min(int(position), len(stops) - 2)
-    share = position - left
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(stops[left], stops[left + 1], strict=True))
+    places = np.linspace(0, LEVELS - 1, len(stops))
+    red, green, blue = (round(np.interp(level(score), places, channel)) for channel in zip(*stops, strict=True))
     return red, green, blue
 
 

@@ -104,7 +104,7 @@ def _text(cell: Any, *, intervals: bool) -> Text:
 def headline_table(records: Records) -> SplitTable:
     """Headline table of a report for `rich.console.Console.print`; other formats include intervals."""
     table = report_table(records)
-    said = report_caption(records, table, _MARKS, intervals=False, spreads=False)[1:]
+    said = report_caption(records, table, _MARKS, intervals=False)[1:]
     said += [note.rstrip(".") for note in degradation_notes(table)]
     if (table.frame.interval != "").any():
         said.append("Intervals: atwu report FOLDER --format md, or --output report.html")

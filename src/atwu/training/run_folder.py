@@ -23,9 +23,8 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from atwu._disk_errors import format_bytes
 from atwu._file_reading import printable, read_upgraded_json
-from atwu._files import atomic_sibling, clear_atomic_siblings, move, write_json
+from atwu._files import atomic_sibling, clear_atomic_siblings, format_bytes, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.training.checkpoints import key_differences, last_checkpoint
 

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
-from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_object
-from atwu._files import plain_modes, write_json, write_text
+from atwu._files import explain_full_disk, plain_modes, write_json, write_text
 from atwu._manifest import RECORD_NAME, write_manifest
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.modeling.adapters import adapters_of, merge_adapters, quiet_peft

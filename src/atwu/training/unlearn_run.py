@@ -12,9 +12,8 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder, short_hash, writable_folder
-from atwu._disk_errors import explain_full_disk
 from atwu._file_reading import read_upgraded_json
-from atwu._files import versions
+from atwu._files import explain_full_disk, versions
 from atwu._manifest import RECORD_NAME, is_intact
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows

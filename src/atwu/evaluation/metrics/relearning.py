@@ -97,7 +97,7 @@ def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
 
 def check_memory(model: nn.Module) -> None:
     """Check that full fine-tuning fits into memory, counting only gradients and optimizer state."""
-    from atwu._disk_errors import format_bytes
+    from atwu._files import format_bytes
     from atwu.modeling.device import free_memory
 
     weights = [weight for weight in model.parameters() if weight.is_floating_point()]

@@ -9,13 +9,12 @@ import pandas as pd
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
-from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
 from atwu.report.metric_table import MEANING, REFERENCE_MODELS, MetricKey, Table, is_attack, metric_label
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, reproduce, summary
-from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out
+from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out, models_by_warning
 
 _NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
 SORT = "Click a column header to sort."
@@ -57,14 +56,9 @@ def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[
 
 def _warnings(records: Records) -> dict[str, str]:
     """Each warning once, with the models it applies to."""
-    said: dict[str, dict[str, None]] = {}
-    every: list[tuple[str, EvalResult]] = list(records.references.items())
-    every += [(run.label, run.result) for run in records.runs]
-    for name, result in every:
-        for sentence in result.warnings:
-            said.setdefault(sentence, {})[name] = None
-    whole = {name for name, _ in every}
-    return {sentence: "all models" if names.keys() == whole else ", ".join(names) for sentence, names in said.items()}
+    every = {name for name, _ in records.single_results}
+    said = models_by_warning(records.single_results)
+    return {sentence: "all models" if set(names) == every else ", ".join(names) for sentence, names in said.items()}
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:

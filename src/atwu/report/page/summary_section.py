@@ -218,7 +218,7 @@ def _recipe_text(run: Mapping[str, Any]) -> str:
 
 def _versions(records: Records) -> str:
     found: dict[str, dict[str, None]] = {}
-    for result in (*records.references.values(), *(run.result for run in records.runs)):
+    for _, result in records.single_results:
         for package, version in result.versions.items():
             found.setdefault(package, {})[version] = None
     return ", ".join(f"{package} {' and '.join(versions)}" for package, versions in found.items())
