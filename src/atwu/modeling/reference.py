@@ -45,10 +45,6 @@ class ReferenceSpec:
     attention_temperature: float = 1.0
     """Divisor of attention scores; other than 1, the model is a teacher that recalls less."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.logps or self.states or self.layer is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -206,10 +202,8 @@ def reference_of_batch(
     deep = any(spec.logps or spec.states for spec in specs.values())
     found: dict[str, TokenOutputs] = {}
     teachers: dict[str, Teacher] = {}
-    for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values() if not spec.is_empty):
-        names = [
-            name for name, spec in specs.items() if not spec.is_empty and spec.attention_temperature == temperature
-        ]
+    for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values()):
+        names = [name for name, spec in specs.items() if spec.attention_temperature == temperature]
         with eval_mode(model), attention_temperature(model, temperature):
             outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
             found |= zip(names, outs, strict=True)

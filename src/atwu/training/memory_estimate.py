@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from atwu.modeling.batches import RowLengths, shared_prefix
 from atwu.modeling.fast_paths import can_pack, switch_to_packing
-from atwu.modeling.layers import block_list
+from atwu.modeling.layers import block_list, text_config
 from atwu.modeling.packed_attention import Packing, no_mask
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
@@ -191,7 +191,7 @@ def footprint(
         _materialize(model.train())
         inner: Any = unwrap(model)
         plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
-        parameters, blocks = list(model.parameters()), block_list(plain) or ()
+        parameters, blocks, shape = list(model.parameters()), block_list(plain) or (), text_config(plain)
         before, marks, inputs = live.bytes, list[int](), list[int]()
 
         def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -210,14 +210,12 @@ def footprint(
                 layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
             except Exception as error:  # architectures fail in many ways on fake tensors
                 logger.info("activations of %s are estimated by rule: %s", type(plain).__name__, error)
-                shape = plain.config.get_text_config()
                 tokens = sum(lengths.rows) * shape.hidden_size * parameters[0].element_size()
                 inputs = [tokens] * shape.num_hidden_layers
                 layers = [RULE * size for size in inputs]
                 kept = sum(layers)
         head = plain.get_output_embeddings().weight
         linear = [each for layer in blocks for each in layer.modules() if isinstance(each, nn.Linear)]
-        shape = plain.config.get_text_config()
         heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)
         width = (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads) if heads else 0
         return Footprint(

@@ -184,7 +184,6 @@ def prepare_references(
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
         prompted: forget rows that the original model reads instead of those in `sets` (`prompted_rows`).
     """
-    wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:
         return References({})
     if not equals_base(start.model):

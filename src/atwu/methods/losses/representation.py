@@ -45,9 +45,9 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
         target: no gradient; the steering vector, shape (hidden,), or the states of the original model, shape
             (tokens, hidden).
     """
-    import torch
+    from atwu.modeling.head import accumulate_dtype
 
-    dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
+    dtype = accumulate_dtype(states.dtype)
     return (states.to(dtype) - target.detach().to(dtype)).square().mean(-1)
 
 
