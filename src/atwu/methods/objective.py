@@ -203,13 +203,13 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
     if "reference_logps" in loss.needs:
-        if reference.forget_logps is None:
+        if "forget" not in reference.logps:
             raise ValueError(
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
             )
-        ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
-    if alternate is not None and reference.alternate_logps is not None:
-        ratio = alternate.logps - alternate.to_grid(reference.alternate_logps.to(alternate.logps))
+        ref_logps = out.to_grid(reference.logps["forget"].to(out.logps))
+    if alternate is not None and "alternate" in reference.logps:
+        ratio = alternate.logps - alternate.to_grid(reference.logps["alternate"].to(alternate.logps))
         preferred = ratio.sum(dim=1)
     return LossTerms(
         out.logps,

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,24 +48,21 @@ class ReferenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Outputs of the original model on one micro-batch, at the counted tokens in row-major order of the mask."""
+    """Outputs of the original model on one micro-batch, by set of rows: `forget`, `retain` or `alternate`.
 
-    forget_logps: Tensor | None = None
-    """(tokens,)"""
-    alternate_logps: Tensor | None = None
-    """(tokens,)"""
-    forget: Teacher | None = None
-    retain: Teacher | None = None
-    retain_layer: Tensor | None = None
-    """(tokens, hidden)"""
-    forget_layer: Tensor | None = None
-    """(tokens, hidden)"""
+    Tensors hold the counted tokens in row-major order of the mask.
+    """
 
-    def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        teacher = self.forget if rows == "forget" else self.retain
-        if teacher is None:
+    logps: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """(tokens,)"""
+    teachers: Mapping[str, Teacher] = dataclasses.field(default_factory=dict)
+    layers: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """Output of one decoder layer, (tokens, hidden)."""
+
+    def teacher(self, rows: str) -> Teacher:
+        if rows not in self.teachers:
             raise ValueError("the method needs the reference of the original model, which is missing.")
-        return teacher
+        return self.teachers[rows]
 
 
 class TokenTable:
@@ -217,14 +214,7 @@ def reference_of_batch(
             }
     logps = {name: out.logps[out.mask] for name, out in found.items() if specs[name].logps}
     states = {name: out.layer_states for name, out in found.items() if specs[name].layer is not None}
-    return Reference(
-        logps.get("forget"),
-        logps.get("alternate"),
-        teachers.get("forget"),
-        teachers.get("retain"),
-        states.get("retain"),
-        states.get("forget"),
-    )
+    return Reference(logps, teachers, {name: each for name, each in states.items() if each is not None})
 
 
 def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:

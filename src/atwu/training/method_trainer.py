@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._cache import cache_folder
 from atwu.data.collate import collate_pairs
 from atwu.data.pairing import PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
@@ -42,7 +43,7 @@ from atwu.training.precompute import (
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
-from atwu.training.reference_tables import OriginalModel, reference_folder
+from atwu.training.reference_tables import OriginalModel
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
@@ -181,7 +182,7 @@ class MethodTrainer(TokenTrainer):
         args = self.args
         start = OriginalModel(
             unwrap(self.loaded.model),
-            reference_folder(args.cache_dir),
+            cache_folder(args.cache_dir) / "references",
             self.accelerator.autocast,
             "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
             progress=not args.disable_tqdm and args.process_index == 0,

@@ -21,7 +21,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
+from atwu._cache import cached_tensors, hash_of_list, is_cached
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
@@ -144,27 +144,15 @@ class References:
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
-        def look_up(name: str, what: str) -> Tensor | None:
-            table = self.tables.get(name, {}).get(what)
-            if table is None:
-                return None
+        found: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
+        for name, tables in self.tables.items():
             rows = inputs[_ROWS[name]].tolist()
             if name == "retain" and self.places is not None:
                 rows = [self.places[row] for row in rows]
-            return table.rows(rows).to(inputs["rows"].device)
-
-        def teacher(name: str) -> Teacher | None:
-            states = look_up(name, "states")
-            return None if states is None else Teacher(states, self.head)
-
-        return Reference(
-            look_up("forget", "logps"),
-            look_up("alternate", "logps"),
-            teacher("forget"),
-            teacher("retain"),
-            look_up("retain", "layer"),
-            look_up("forget", "layer"),
-        )
+            for what, table in tables.items():
+                found[what][name] = table.rows(rows).to(inputs["rows"].device)
+        teachers = {name: Teacher(states, self.head) for name, states in found["states"].items()}
+        return Reference(found["logps"], teachers, found["layer"])
 
 
 def prepare_references(
@@ -261,7 +249,3 @@ def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapp
 def _free(folder: Path) -> int:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return shutil.disk_usage(existing).free
-
-
-def reference_folder(config_folder: str | None) -> Path:
-    return (Path(config_folder) if config_folder else cache_folder()) / "references"

@@ -103,9 +103,9 @@ class Activation(RetainLoss):
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.layer_states is not None
-        if reference.retain_layer is None:
+        if "retain" not in reference.layers:
             raise ValueError("retain loss 'activation' needs the reference of the original model, which is missing.")
-        return out.to_grid(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))
+        return out.to_grid(squared_distance(out.layer_states, reference.layers["retain"].to(out.layer_states.device)))
 
 
 REFUSED = (
@@ -151,7 +151,7 @@ class Redirection(WeightedDistance):
         return (self.reads_layer(layers),)
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor:
-        states, start = out.layer_states, inputs.reference.forget_layer
+        states, start = out.layer_states, inputs.reference.layers.get("forget")
         if states is None or start is None or inputs.refusal_direction is None:
             raise ValueError("forget loss 'redirection' needs the states of the original model and refusal_direction.")
         target = start.to(states) + self.redirect_coeff * inputs.refusal_direction.to(states)
