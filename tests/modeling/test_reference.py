@@ -204,7 +204,9 @@ def test_distributions_are_exact_with_a_plain_output_layer_and_from_logits_witho
     model, rows = model_with_head(kind, tiny_llama), make_rows()
     live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
     assert (live.teachers["retain"].head is None) == (plain_head(model) is None) == (kind not in ("plain", "tied"))
-    torch.testing.assert_close(teacher_logps(live.teachers["retain"]), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        teacher_logps(live.teachers["retain"]), row_distributions(model, rows), atol=1e-9, rtol=1e-9
+    )
 
 
 def test_frozen_head_does_not_change_with_the_model(tiny_llama):

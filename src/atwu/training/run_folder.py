@@ -157,8 +157,7 @@ class RunFolder:
         return (self._state() or {}).get("stage") == "trained"
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Create or reopen the work folder; existing files in it belong to a run with the same key."""
-        key = json.loads(json.dumps(dict(key), default=str))
+        """Create or reopen the work folder; existing files in it belong to a run with the same key, plain JSON."""
         self._hold()
         if not self.overwrite and (known := self._known()) is not None:
             if known == key:

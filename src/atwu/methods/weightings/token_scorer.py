@@ -7,7 +7,7 @@ regularizers make scores close to 0 or 1, limit their mean and shrink the parame
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -100,13 +100,9 @@ class TokenScorer(nn.Module):
         if self.prior is not None:
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / SCORER_WEIGHTS_NAME)
-        config = {
-            "hidden_size": self.linear.in_features,
-            "bias": self.linear.bias is not None,
-            "hidden_position": self.hidden_position,
-            "prior_strength": self.prior_strength if self.prior is not None else None,
-        }
-        (folder / SCORER_CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        strength = None if self.prior is None else self.prior_strength
+        config = _ScorerConfig(self.linear.in_features, self.linear.bias is not None, self.hidden_position, strength)
+        (folder / SCORER_CONFIG_NAME).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> TokenScorer:
