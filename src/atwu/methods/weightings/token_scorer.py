@@ -177,9 +177,9 @@ def scorer_objective(
     lambda_budget: float,
     budget: str,
     rho: float,
-    tokens: float | None = None,
-    sequences: float | None = None,
-    score_total: Tensor | None = None,
+    tokens: float,
+    sequences: float,
+    score_total: Tensor,
 ) -> Tensor:
     """Objective of one scorer step, without the L2 penalty.
 
@@ -188,21 +188,18 @@ def scorer_objective(
         forget: the forget loss as a function of the scores, averaged and weighted, a scalar; values of the model are
             constants.
         budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
-        tokens: token count over all processes; default: this process.
-        sequences: sequence count over all processes; default: this process.
+        tokens: token count over all processes.
+        sequences: sequence count over all processes.
         score_total: sum of the scores over all processes, without gradient.
     """
-    count = float(scores.numel() if tokens is None else tokens)
-    entropy = lambda_entropy * score_entropy(scores).sum() / count
+    entropy = lambda_entropy * score_entropy(scores).sum() / tokens
     if budget == "soft":
         own = scores.sum()
-        all_processes = own if score_total is None else own - own.detach() + score_total
-        whole = soft_budget(all_processes / count, rho=rho)
+        whole = soft_budget((own - own.detach() + score_total) / tokens, rho=rho)
         # Each process has the gradient of its own scores and its share of the value, so that the sum is correct.
-        penalty = whole - whole.detach() * (1 - scores.numel() / count)
+        penalty = whole - whole.detach() * (1 - scores.numel() / tokens)
     else:
-        each = straight_through_budget(scores, sequence, rho=rho)
-        penalty = each.sum() / float(each.numel() if sequences is None else sequences)
+        penalty = straight_through_budget(scores, sequence, rho=rho).sum() / sequences
     return forget + entropy + lambda_budget * penalty
 
 
