@@ -186,12 +186,9 @@ def prepare_references(
     head = plain_head(start.model) if states else None
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"reference model: {why}")
-    if chosen == "adapters":
-        return References(wanted, "adapters", autocast=start.autocast, prompted=prompted)
-    if chosen == "model":
-        second = copy.deepcopy(start.model)
-        second.requires_grad_(False)
-        return References(wanted, "model", second=second.eval(), autocast=start.autocast, prompted=prompted)
+    if chosen != "cache":
+        second = copy.deepcopy(start.model).requires_grad_(False).eval() if chosen == "model" else None
+        return References(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
     # A layer that is neither trained nor sharded serves as its own reference.
     trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
