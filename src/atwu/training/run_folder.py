@@ -123,11 +123,7 @@ class RunFolder:
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder."""
-        parent = self.path.parent
-        while not parent.exists():
-            parent = parent.parent
-        if not os.access(parent, os.W_OK):
-            raise PermissionError(f"cannot write to {parent}; choose another output.")
+        parent = next(each for each in self.path.parents if each.exists())
         free = shutil.disk_usage(parent).free
         there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
         if free + there < needed:
