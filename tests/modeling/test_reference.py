@@ -122,7 +122,7 @@ def test_autocast_is_that_of_training(tiny_llama):
     half = compute_reference(model, rows, EVERYTHING, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         live = reference_of_batch(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
-    torch.testing.assert_close(half["logps"], live.forget_logps, atol=1e-2, rtol=1e-2)
+    torch.testing.assert_close(half["logps"], live.logps["forget"], atol=1e-2, rtol=1e-2)
     assert not torch.equal(half["logps"], compute_reference(model, rows, EVERYTHING)["logps"])
 
 
@@ -146,11 +146,11 @@ def test_live_reference_equals_tables(tiny_llama):
         model, {name: batch_of([sets[name][i] for i in rows]) for name, rows in chosen.items()}, wanted
     )
     pairs = [
-        (live.forget_logps, tables["forget"]["logps"].rows(chosen["forget"])),
-        (live.alternate_logps, tables["alternate"]["logps"].rows(chosen["alternate"])),
-        (live.forget.states, tables["forget"]["states"].rows(chosen["forget"])),
-        (live.retain.states, tables["retain"]["states"].rows(chosen["retain"])),
-        (live.retain_layer, tables["retain"]["layer"].rows(chosen["retain"])),
+        (live.logps["forget"], tables["forget"]["logps"].rows(chosen["forget"])),
+        (live.logps["alternate"], tables["alternate"]["logps"].rows(chosen["alternate"])),
+        (live.teachers["forget"].states, tables["forget"]["states"].rows(chosen["forget"])),
+        (live.teachers["retain"].states, tables["retain"]["states"].rows(chosen["retain"])),
+        (live.layers["retain"], tables["retain"]["layer"].rows(chosen["retain"])),
     ]
     for left, right in pairs:
         torch.testing.assert_close(left, right, atol=1e-9, rtol=1e-9)
@@ -203,8 +203,10 @@ def model_with_head(kind, tiny_llama):
 def test_distributions_are_exact_with_a_plain_output_layer_and_from_logits_without(kind, tiny_llama):
     model, rows = model_with_head(kind, tiny_llama), make_rows()
     live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
-    assert (live.retain.head is None) == (plain_head(model) is None) == (kind not in ("plain", "tied"))
-    torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
+    assert (live.teachers["retain"].head is None) == (plain_head(model) is None) == (kind not in ("plain", "tied"))
+    torch.testing.assert_close(
+        teacher_logps(live.teachers["retain"]), row_distributions(model, rows), atol=1e-9, rtol=1e-9
+    )
 
 
 def test_frozen_head_does_not_change_with_the_model(tiny_llama):

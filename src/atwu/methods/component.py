@@ -149,6 +149,8 @@ class Component:
     """Formula in one line, with the symbols of the hyperparameters."""
     needs: ClassVar[Sequence[str]] = ()
     """Inputs besides forget rows: keys of `NEEDS`."""
+    reads_head: ClassVar[bool] = False
+    """Whether it uses log-probabilities or final hidden states of the model."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -178,8 +180,7 @@ class Weighting(Component):
 
     entropy_temperature: ClassVar[float | None] = None
     """Temperature of the next-token entropy that the weighting uses; None if it uses none."""
-    reads_head: ClassVar[bool] = True
-    """Whether it uses log-probabilities or final hidden states."""
+    reads_head = True
     is_score: ClassVar[bool] = True
     """Whether `atwu.evaluation.weighting_scores` can evaluate its weights as token scores; needs no hidden states."""
 
@@ -205,8 +206,7 @@ class Loss(Component):
     """Base class of forget, retain, preserve and replacement losses."""
 
     reduction: ClassVar[Reduction] = "tokens"
-    reads_head: ClassVar[bool] = True
-    """Whether it uses log-probabilities."""
+    reads_head = True
     of_logits: ClassVar[bool] = False
     """Whether `from_distributions` takes logits instead of log-probabilities."""
 

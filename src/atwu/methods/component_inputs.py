@@ -48,9 +48,8 @@ class LossTerms:
     def constant(self) -> LossTerms:
         """Return a copy without gradient."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return LossTerms(
-            **{name: value.detach() if hasattr(value, "detach") else value for name, value in values.items()}
-        )
+        tensors = {name: value.detach() for name, value in values.items() if hasattr(value, "detach")}
+        return dataclasses.replace(self, **tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class UnlearningLoss:
     """Weights combined with the learned scores, one per token; None unless two weightings are combined and one is learned."""
     outputs: TokenOutputs
     """Output of the forward pass for the forget rows."""
+    kept: Tensor | None = None
+    """`loss` without its first term, a scalar; None if there is no other."""
 
     @property
     def logps(self) -> Tensor:
@@ -125,7 +127,8 @@ def micro_batch_loss(
         rows=counts.forget_rows,
         selected=counts.selected,
     )
-    total, retain_term = recipe.factors.forget_weight * forget_term, None
+    weighted, kept = recipe.factors.forget_weight * forget_term, list[Tensor]()
+    retain_term = preserve_term = replacement_term = None
     if retain_loss is not None:
         retain, against = outs["retain"], outs.get("retain_alternate")
         values = (
@@ -142,22 +145,31 @@ def micro_batch_loss(
             rows=counts.retain_rows,
         )
         if forget_loss.balanced and torch.is_grad_enabled():
-            total = total * _norm_ratio((retain_term, retain), (forget_term, out))
-        total = total + recipe.factors.retain_weight * retain_term
-    preserve_term = None
+            weighted = weighted * _norm_ratio((retain_term, retain), (forget_term, out))
+        kept.append(recipe.factors.retain_weight * retain_term)
     if preserve_loss is not None:
         forget_weights = weights.detach()
         largest = forget_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(forget_weights.dtype).tiny)
         preserve_term = token_mean(
             (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
         )
-        total = total + preserve_loss.preserve_weight * preserve_term
-    replacement_term = None
+        kept.append(preserve_loss.preserve_weight * preserve_term)
     if (replacement_loss := recipe.replacement_component) is not None:
         other = outs["alternate"]
         replacement_term = sequence_mean(replacement_loss.values(other.logps, other.mask), count=counts.forget_rows)
-        total = total + replacement_loss.replacement_weight * replacement_term
-    return UnlearningLoss(total, forget_term, retain_term, preserve_term, replacement_term, weights, terms, factor, out)
+        kept.append(replacement_loss.replacement_weight * replacement_term)
+    return UnlearningLoss(
+        sum(kept, start=weighted),
+        forget_term,
+        retain_term,
+        preserve_term,
+        replacement_term,
+        weights,
+        terms,
+        factor,
+        out,
+        sum(kept[1:], start=kept[0]) if kept else None,
+    )
 
 
 def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
@@ -191,13 +203,13 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
     if "reference_logps" in loss.needs:
-        if reference.forget_logps is None:
+        if "forget" not in reference.logps:
             raise ValueError(
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
             )
-        ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
-    if alternate is not None and reference.alternate_logps is not None:
-        ratio = alternate.logps - alternate.to_grid(reference.alternate_logps.to(alternate.logps))
+        ref_logps = out.to_grid(reference.logps["forget"].to(out.logps))
+    if alternate is not None and "alternate" in reference.logps:
+        ratio = alternate.logps - alternate.to_grid(reference.logps["alternate"].to(alternate.logps))
         preferred = ratio.sum(dim=1)
     return LossTerms(
         out.logps,

@@ -175,14 +175,7 @@ class Recipe:
     @property
     def reads_head(self) -> bool:
         """Whether a component uses log-probabilities or final hidden states of the model."""
-        others = (self.preserve_component or self.replacement_component) is not None or (
-            self.retain_component is not None and self.retain_component.reads_head
-        )
-        return (
-            others
-            or self.forget_component.reads_head
-            or any(weighting.reads_head for weighting in self.weighting_components)
-        )
+        return any(component.reads_head for component in self.components)
 
     def layer(self, layers: int) -> int | None:
         """Return the index of the decoder layer whose output is used, or None.
@@ -248,27 +241,20 @@ def recipe(
     """
     load_plugins()
     row: Method = lookup("method", method, METHODS)
-    named = (
+    chosen = (
         named_component("weighting", weighting or row.weighting),
         named_component("forget loss", forget_loss or row.forget_loss),
+        retain_loss or row.retain_loss,
     )
-    chosen = (*named, retain_loss or row.retain_loss)
-    names, combination = split_weighting(chosen[0])
+    names, _ = split_weighting(chosen[0])
     if len(names) > 2 or not all(names):
         raise ValueError(f"weighting must be one name, or a*b or a+b with two names, got {chosen[0]!r}.")
+    preserve, replacement = preserve or "none", replacement or "none"
     weighting_classes: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
     forget_class: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
     retain_class: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
-    preserve_class: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
-    said = replacement or "none"
-    replacement_class: type[ReplacementLoss] | None = lookup("replacement loss", said, REPLACEMENT_LOSSES)
-    _check_components(chosen, weighting_classes, combination, forget_class)
-    if forget_class.balanced and not (retain_class is None or issubclass(retain_class, FirstTokenJS)):
-        raise ValueError(f"forget loss {chosen[1]!r} compares gradients with retain loss js_first; got {chosen[2]!r}.")
-    if preserve_class is not None:
-        _check_preserve(preserve_class, chosen, forget_class)
-    if replacement_class is not None and {"alternates", "refusal_rows", "own_samples"} & set(forget_class.needs):
-        raise ValueError(f"forget loss {chosen[1]!r} has other answers of its own; use it without replacement.")
+    preserve_class: type[PreserveLoss] | None = lookup("preserve loss", preserve, PRESERVE_LOSSES)
+    replacement_class: type[ReplacementLoss] | None = lookup("replacement loss", replacement, REPLACEMENT_LOSSES)
     classes: list[type[Component]] = [
         TermWeights,
         *weighting_classes,
@@ -282,7 +268,7 @@ def recipe(
     values = {name: value for name, value in start.items() if name in taken}
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     name = " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method
-    name += (f" + preserve {preserve}" if preserve_class else "") + (f" + {said}" if replacement_class else "")
+    name += (f" + preserve {preserve}" if preserve_class else "") + (f" + {replacement}" if replacement_class else "")
     made = Recipe(
         name,
         *chosen,
@@ -290,17 +276,13 @@ def recipe(
         weighting_components=tuple(_make(each, values) for each in weighting_classes),
         forget_component=_make(forget_class, values),
         retain_component=None if retain_class is None else _make(retain_class, values),
-        preserve=preserve or "none",
+        preserve=preserve,
         preserve_component=None if preserve_class is None else _make(preserve_class, values),
-        replacement=said,
+        replacement=replacement,
         replacement_component=None if replacement_class is None else _make(replacement_class, values),
         user_options=frozenset(given) & frozenset(taken),
     )
-    if made.all_positions and "labels" in made.needs:
-        raise ValueError(
-            f"{made.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
-            "(jensun: or set legacy=False)."
-        )
+    _check_combination(made)
     return made
 
 
@@ -353,49 +335,52 @@ def _make(component: type[P], values: Mapping[str, Any]) -> P:
     return component(**{option.name: option.value(values.get(option.name, option.default)) for option in own})
 
 
-def _check_components(
-    names: tuple[str, str, str],
-    weighting_classes: list[type[Weighting]],
-    combination: Combination | None,
-    forget_class: type[ForgetLoss],
-) -> None:
-    learned = sum(issubclass(weighting, LearnedScores) for weighting in weighting_classes)
+def _check_combination(made: Recipe) -> None:
+    """Refuse components that do not work together."""
+    forget, preserve = made.forget_component, made.preserve_component
+    learned = sum(isinstance(weighting, LearnedScores) for weighting in made.weighting_components)
     if learned == 2:
-        raise ValueError(f"a run has one scorer, but weighting {names[0]!r} names it twice.")
-    if combination == "mean_of_ranks" and learned:
+        raise ValueError(f"a run has one scorer, but weighting {made.weighting!r} names it twice.")
+    if made.combination == "mean_of_ranks" and learned:
         raise ValueError(
-            f"weighting {names[0]!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
+            f"weighting {made.weighting!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
         )
-    if forget_class.reduction == "selected" and not all(
-        issubclass(weighting, FixedWeighting) for weighting in weighting_classes
+    if forget.reduction == "selected" and not all(
+        isinstance(each, FixedWeighting) for each in made.weighting_components
     ):
         raise ValueError(
-            f"forget loss {names[1]!r} averages over a fixed selection of tokens, but weighting {names[0]!r} selects none; "
-            "use a precomputed weighting."
+            f"forget loss {made.forget_loss!r} averages over a fixed selection of tokens, but weighting "
+            f"{made.weighting!r} selects none; use a precomputed weighting."
         )
-    if forget_class.trained_answer == "alternate" and names[0] != "uniform":
+    if forget.trained_answer == "alternate" and made.weighting != "uniform":
         raise ValueError(
-            f"forget loss {names[1]!r} trains on alternate answers, which weighting {names[0]!r} does not weight; "
-            "use uniform."
+            f"forget loss {made.forget_loss!r} trains on alternate answers, which weighting {made.weighting!r} does not "
+            "weight; use uniform."
         )
-
-
-def _check_preserve(
-    preserve_class: type[PreserveLoss], chosen: tuple[str, str, str], forget_class: type[ForgetLoss]
-) -> None:
-    """Refuse a preserve loss if the weighting spares no token or the forget loss does not read the forget answers."""
-    if chosen[0] == "uniform":
+    if forget.balanced and not isinstance(made.retain_component, FirstTokenJS | None):
+        raise ValueError(
+            f"forget loss {made.forget_loss!r} compares gradients with retain loss js_first; got {made.retain_loss!r}."
+        )
+    if preserve is not None and made.weighting == "uniform":
         raise ValueError(
             "preserve needs a token weighting: 'uniform' gives every token weight 1 and spares none; set weighting, "
             "such as rare_nouns or scorer."
         )
-    if forget_class.trained_answer == "alternate" or not forget_class.reads_head:
-        raise ValueError(f"preserve reads the tokens of the forget answers, but forget loss {chosen[1]!r} does not.")
-    if (
-        "reference_distributions" in preserve_class.needs
-        and forget_class.from_distributions is not Loss.from_distributions
-    ):
+    if preserve is not None and (forget.trained_answer == "alternate" or not forget.reads_head):
         raise ValueError(
-            f"forget loss {chosen[1]!r} compares distributions on forget rows itself; use preserve='nll', or another "
-            "forget loss such as satga."
+            f"preserve reads the tokens of the forget answers, but forget loss {made.forget_loss!r} does not."
+        )
+    compares = type(forget).from_distributions is not Loss.from_distributions
+    if preserve is not None and compares and "reference_distributions" in preserve.needs:
+        raise ValueError(
+            f"forget loss {made.forget_loss!r} compares distributions on forget rows itself; use preserve='nll', or "
+            "another forget loss such as satga."
+        )
+    own_answers = {"alternates", "refusal_rows", "own_samples"} & set(forget.needs)
+    if made.replacement_component is not None and own_answers:
+        raise ValueError(f"forget loss {made.forget_loss!r} has other answers of its own; use it without replacement.")
+    if made.all_positions and "labels" in made.needs:
+        raise ValueError(
+            f"{made.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
+            "(jensun: or set legacy=False)."
         )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from atwu.modeling.head import OutputHead, blocks
+from atwu.modeling.head import OutputHead, accumulate_dtype, blocks, widened
 
 DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 """Logits per block by device type (8 MiB and 64 MiB in float32; a distance allocates about ten such tensors). Smaller blocks
@@ -66,9 +66,9 @@ class Comparison:
         reference = None
         if self.teacher is not None:
             with torch.no_grad():
-                reference = _wide(self.teacher.logits(span, logits.device, dtype))
+                reference = widened(self.teacher.logits(span, logits.device, dtype))
                 reference = reference if self.of_logits else reference.log_softmax(dim=-1)
-        own = _wide(logits) if self.of_logits else logps
+        own = widened(logits) if self.of_logits else logps
         ids = None if self.ids is None else self.ids[span].to(logits.device)
         distance = self.distance(own, reference, ids)
         slope = torch.zeros_like(distance) if self.slope is None else self.slope(own.detach(), reference, ids)
@@ -86,7 +86,7 @@ class Comparisons:
 
     def of(self, logits: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
         """Compute the result of `compare` for the tokens in `span` from their logits."""
-        logps = _wide(logits).log_softmax(dim=-1)
+        logps = widened(logits).log_softmax(dim=-1)
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
         pieces = []
         for place, comparison in self.segments:
@@ -149,7 +149,7 @@ class _Compare(torch.autograd.Function):
         values = [ready.of(head.logits(hidden[span], dtype), span, dtype) for span in blocks(hidden.shape[0], block)]
         ctx.save_for_backward(hidden, weight, bias)
         ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
-        return torch.cat(values) if values else hidden.new_zeros(0, 3, dtype=_accumulate(hidden.dtype))
+        return torch.cat(values) if values else hidden.new_zeros(0, 3, dtype=accumulate_dtype(hidden.dtype))
 
     @staticmethod
     @once_differentiable
@@ -158,7 +158,7 @@ class _Compare(torch.autograd.Function):
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         head = OutputHead(weight.to(ctx.dtype), bias, ctx.scale, ctx.softcap)
         comparisons = ctx.comparisons.ready(ctx.dtype)
-        wide = _accumulate(hidden.dtype)
+        wide = accumulate_dtype(hidden.dtype)
         d_hidden = torch.empty_like(hidden) if need_hidden else None
         d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
         d_bias = torch.zeros_like(bias, dtype=wide) if need_bias else None
@@ -179,11 +179,3 @@ class _Compare(torch.autograd.Function):
         d_weight = None if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
         return (d_hidden, d_weight, d_bias, *(None,) * 5)
-
-
-def _accumulate(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype == torch.float64 else torch.float32
-
-
-def _wide(logits: Tensor) -> Tensor:
-    return logits.to(_accumulate(logits.dtype))

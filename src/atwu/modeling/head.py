@@ -19,6 +19,16 @@ HEAD_BLOCK_ELEMENTS = 1 << 23
 """Logits per block (32 MiB in float32); on a CPU, half as many cost 1 % of a training step."""
 
 
+def accumulate_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums and exponentials: float64 for float64, otherwise float32."""
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def widened(logits: Tensor) -> Tensor:
+    """Return logits in the dtype of sums and exponentials."""
+    return logits.to(accumulate_dtype(logits.dtype))
+
+
 @dataclass(frozen=True, slots=True)
 class OutputHead:
     """The map from final hidden states to logits: `softcap(scale * (W h + b))`."""
@@ -35,8 +45,7 @@ class OutputHead:
     def product(self, states: Tensor, dtype: torch.dtype) -> Tensor:
         """Compute `W h` in `dtype`, returned in float32 or wider; shape (tokens, vocabulary)."""
         with torch.autocast(states.device.type, enabled=False):
-            raw = states.to(dtype) @ self.weight.to(dtype).T
-        return raw if raw.dtype == torch.float64 else raw.float()
+            return widened(states.to(dtype) @ self.weight.to(dtype).T)
 
     def finish(self, product: Tensor) -> Tensor:
         """Compute logits from `W h`."""
@@ -161,7 +170,7 @@ class _TargetLogps(torch.autograd.Function):
         n, head = hidden.shape[0], OutputHead(weight, bias, scale, softcap)
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(dtype)
-            acc_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+            acc_dtype = accumulate_dtype(dtype)
             chosen = hidden.new_zeros(n, dtype=acc_dtype)
             peak = hidden.new_full((n,), -torch.inf, dtype=acc_dtype)
             total = hidden.new_zeros(n, dtype=acc_dtype)

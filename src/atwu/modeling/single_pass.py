@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from atwu.modeling.batches import Layout
 from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
-from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
+from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps, widened
 from atwu.modeling.layers import last_mlp, replaced_forward, tap
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
 
@@ -187,8 +187,7 @@ def _with_logits(
     inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
     outputs = model(**inputs, **({"output_hidden_states": True} if has_config else {}))
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
-    logits, dtype = outputs.logits.flatten(0, 1)[predicting], outputs.logits.dtype
-    logits = logits if logits.dtype == torch.float64 else logits.float()
+    logits, dtype = widened(outputs.logits.flatten(0, 1)[predicting]), outputs.logits.dtype
     states = getattr(outputs, "hidden_states", None)
     hidden = states[-1].flatten(0, 1).detach() if states else logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
     entropy = variance = None

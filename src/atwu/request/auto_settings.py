@@ -16,13 +16,12 @@ from atwu.data.schema import Example
 from atwu.methods.recipe import Recipe
 from atwu.modeling.batches import RowLengths
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.footprint import Footprint
 from atwu.modeling.load import is_adapter
 from atwu.request.controller import MAX_EVALUATIONS
 from atwu.request.retain_set import GENERATED_TOKENS
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
-from atwu.training.memory_estimate import Memory, longest_batch, measure_footprint, memory
+from atwu.training.memory_estimate import Footprint, Memory, longest_batch, measure_footprint, memory
 from atwu.training.training_rows import RowsInput, changes_questions, unlearning_rows
 
 MEMORY_MARGIN = 0.1

@@ -107,15 +107,17 @@ def unlearn_in_ledger(
     say = say if first else silent
     with book.alone() if first else contextlib.nullcontext():
         entries = broadcast_from_main(config, book.entries)
-        if not entries and model is None:
-            raise ValueError(f"the first request of a ledger ({ledger}) needs a model; give --model.")
         number, last = len(entries) + 1, entries[-1] if entries else None
+        if not model:
+            if last is None:
+                raise ValueError(f"the first request of a ledger ({ledger}) needs a model; give --model.")
+            model = book.model(last.model_after)
         book.general_rows(recorded=any(entry.utility_drift is not None for entry in entries))
         loaded = load_rows(forget)
         rows = loaded.rows
         request = UnlearningRequest(
             **options,
-            source=ModelSource(model=model or book.model(last.model_after), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
+            source=ModelSource(model=model, **asdict(loading or ModelLoadArgs())),
             forget_set=replace(loaded, source=str(rows_file(book.folder, loaded.fingerprint))),
             output=Path(output) if output is not None else book.folder / "models" / f"{number:04d}",
             ledger_context=LedgerContext(

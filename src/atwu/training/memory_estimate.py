@@ -1,19 +1,34 @@
-"""Estimate the memory of a training run, item by item, before any weights are read."""
+"""Estimate the memory of a training run, item by item, before any weights are read.
+
+What the model and one batch hold (`Footprint`) is measured by a forward pass of fake tensors; `memory` adds what the
+configuration makes of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import heapq
 import itertools
+import logging
+import weakref
 from array import array
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from atwu.modeling.batches import RowLengths, shared_prefix
-from atwu.modeling.footprint import Footprint, footprint
+from atwu.modeling.fast_paths import can_pack, switch_to_packing
+from atwu.modeling.layers import block_list, text_config
+from atwu.modeling.packed_attention import Packing, no_mask
+from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights, with_adapters
 from atwu.training.training_rows import UnlearningRows
+
+logger = logging.getLogger(__name__)
 
 PROCESS = {"cpu": 0.6e9, "cuda": 0.5e9}
 """Base memory of Python and its libraries; on a GPU, of the driver's context."""
@@ -23,6 +38,8 @@ DECODED_TOKENS = 4096
 """Tokens generated or evaluated at once."""
 _BITS = {"4bit": 0.516, "8bit": 1.0}
 """Bytes per weight including its scales (NF4 with double quantization: Dettmers et al. 2023)."""
+RULE = 17
+"""Activations of a layer per token, in multiples of the hidden size (Korthikanti et al. 2022, with fused attention)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +65,29 @@ class Memory:
         return held + max(self.turning, self.evaluation)
 
 
-def measure_footprint(
-    source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths, *, device: str
-) -> Footprint:
-    """Measure a model's footprint on a kind of device, with its adapters and the rows of one batch
-    (`longest_batch`)."""
-    plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
-    plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
-    autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
-    return footprint(with_adapters(plain, config), lengths, autocast=autocast, device=device)
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory of a model, and of the activations that one forward pass stores, in bytes."""
+
+    trained_parameters: int
+    weights: int
+    trained: int
+    """Bytes of the weights with gradients."""
+    layers_only: int
+    """Bytes of the frozen linear layers in the decoder, which can be quantized."""
+    embedding: int
+    tied: bool
+    """Whether the output layer shares its weights with the input embeddings."""
+    kept: int
+    """Activations of the whole pass, without the output layer."""
+    of_layers: int
+    """Activations inside decoder layers."""
+    largest_layer: int
+    """Activations of the largest decoder layer."""
+    inputs: int
+    """Inputs of all decoder layers, which are what activation checkpointing stores."""
+    cache_per_token: int
+    """Key-value cache per token in generation; 0 for a recurrent model, whose state has a fixed size."""
 
 
 def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
@@ -123,7 +154,134 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengt
     return RowLengths(tuple(longest), shared_prefix(len(begun or ()), shortest))
 
 
+def measure_footprint(
+    source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths, *, device: str
+) -> Footprint:
+    """Measure a model's footprint on a kind of device, with its adapters and the rows of one batch
+    (`longest_batch`)."""
+    plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
+    plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
+    autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
+    return footprint(with_adapters(plain, config), lengths, autocast=autocast, device=device)
+
+
 def _dtype(source: ModelSource) -> torch.dtype:
     stored = source.dtype if source.dtype != "auto" else getattr(source.architecture(), "dtype", None)
     found: torch.dtype = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
     return found
+
+
+def footprint(
+    model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | None = None, device: str = "cpu"
+) -> Footprint:
+    """Compute the memory needs of a model.
+
+    Args:
+        model: on the meta device, changed in place; trained parameters require gradients.
+        lengths: tokens of each row of one forward pass.
+        autocast: dtype of matrix products, if not that of the weights.
+
+    If the pass depends on data, as in most mixtures of experts, activations are estimated by `RULE`.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    # Failures are reported by the exception.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    with FakeTensorMode(), _LiveStorage() as live:
+        _materialize(model.train())
+        inner: Any = unwrap(model)
+        plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
+        parameters, blocks, shape = list(model.parameters()), block_list(plain) or (), text_config(plain)
+        before, marks, inputs = live.bytes, list[int](), list[int]()
+
+        def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            marks.append(live.bytes)
+            inputs.append((args[0] if args else kwargs["hidden_states"]).nbytes)
+
+        with contextlib.ExitStack() as stack:
+            for layer in blocks:
+                stack.callback(layer.register_forward_pre_hook(begins, with_kwargs=True).remove)
+                stack.callback(layer.register_forward_hook(lambda *_: marks.append(live.bytes)).remove)
+            stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
+            try:
+                out = plain.get_decoder()(**_rows(plain, lengths, device), use_cache=False)
+                kept = live.bytes - before
+                del out
+                layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
+            except Exception as error:  # architectures fail in many ways on fake tensors
+                logger.info("activations of %s are estimated by rule: %s", type(plain).__name__, error)
+                tokens = sum(lengths.rows) * shape.hidden_size * parameters[0].element_size()
+                inputs = [tokens] * shape.num_hidden_layers
+                layers = [RULE * size for size in inputs]
+                kept = sum(layers)
+        head = plain.get_output_embeddings().weight
+        linear = [each for layer in blocks for each in layer.modules() if isinstance(each, nn.Linear)]
+        heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)
+        width = (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads) if heads else 0
+        return Footprint(
+            trained_parameters=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+            weights=sum(parameter.nbytes for parameter in parameters),
+            trained=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
+            layers_only=sum(each.weight.nbytes for each in linear if not each.weight.requires_grad),
+            embedding=head.nbytes,
+            tied=head is plain.get_input_embeddings().weight,
+            kept=kept,
+            of_layers=sum(layers),
+            largest_layer=max(layers, default=0),
+            inputs=sum(inputs),
+            cache_per_token=2 * shape.num_hidden_layers * heads * width * head.element_size() if heads else 0,
+        )
+
+
+def _rows(model: nn.Module, lengths: RowLengths, kind: str) -> dict[str, Any]:
+    lengths = RowLengths(tuple(sorted(lengths.rows, reverse=True)), lengths.shared)
+    if not can_pack(model):
+        return {"input_ids": torch.zeros(len(lengths.rows), lengths.rows[0], dtype=torch.long)}
+    switch_to_packing(model)
+    device = torch.device("cpu")
+    return {
+        "input_ids": torch.zeros(1, lengths.tokens, dtype=torch.long),
+        "position_ids": torch.arange(lengths.tokens)[None],
+        "attention_mask": no_mask(device),
+        "packing": dataclasses.replace(Packing.of(lengths, device), float32=kind == "cpu"),
+    }
+
+
+class _LiveStorage(torch.utils._python_dispatch.TorchDispatchMode):
+    """Count the bytes of all live storages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                storage: Any = tensor.untyped_storage()
+                key, size = storage._cdata, storage.nbytes()
+                if key not in self._known:
+                    self._known.add(key)
+                    self.bytes += size
+                    weakref.finalize(storage, self._remove, key, size)
+        return out
+
+    def _remove(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.bytes -= size
+
+
+def _materialize(model: nn.Module) -> None:
+    """Allocate every parameter and buffer in the current mode; shared tensors stay shared."""
+    made: dict[int, Tensor] = {}
+    for module in model.modules():
+        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for tensors in held:
+            for name, old in tensors.items():
+                if old is None:
+                    continue
+                if id(old) not in made:
+                    new = torch.empty(old.shape, dtype=old.dtype)
+                    made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+                tensors[name] = made[id(old)]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._cache import cache_folder
 from atwu.data.collate import collate_pairs
 from atwu.data.pairing import PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
@@ -42,7 +43,7 @@ from atwu.training.precompute import (
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
-from atwu.training.reference_tables import OriginalModel, reference_folder
+from atwu.training.reference_tables import OriginalModel
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
@@ -181,7 +182,7 @@ class MethodTrainer(TokenTrainer):
         args = self.args
         start = OriginalModel(
             unwrap(self.loaded.model),
-            reference_folder(args.cache_dir),
+            cache_folder(args.cache_dir) / "references",
             self.accelerator.autocast,
             "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
             progress=not args.disable_tqdm and args.process_index == 0,
@@ -276,13 +277,9 @@ class MethodTrainer(TokenTrainer):
             recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
-        self.add_part("forget_loss", result.forget)
-        if result.retain is not None:
-            self.add_part("retain_loss", result.retain)
-        if result.preserve is not None:
-            self.add_part("preserve_loss", result.preserve)
-        if result.replacement is not None:
-            self.add_part("replacement_loss", result.replacement)
+        for name in ("forget", "retain", "preserve", "replacement"):
+            if (term := getattr(result, name)) is not None:
+                self.add_part(f"{name}_loss", term)
         self.add_part("mean_score", result.token_weights.sum() / tokens)
         self.add_part("selected", (result.token_weights > 0.5).sum() / tokens)
         if self._scores_tokens and batch_counts.labelled_rows:
@@ -321,14 +318,8 @@ class MethodTrainer(TokenTrainer):
             drawn = (self.args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=self.args.weight_noise, seed=drawn)
         alone = recipe.forget_only()
-        kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
-        if result.preserve is not None and recipe.preserve_component is not None:
-            kept = (0 if kept is None else kept) + recipe.preserve_component.preserve_weight * result.preserve
-        if result.replacement is not None and recipe.replacement_component is not None:
-            said = recipe.replacement_component.replacement_weight * result.replacement
-            kept = said if kept is None else kept + said
         return loss_at_perturbed_weights(
-            kept,
+            result.kept,
             lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, batch_counts).forget,
             trained,
             moves,

@@ -192,7 +192,7 @@ def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel)
     model = load_model(name).to(next(start.model.parameters()).device)
     vocabulary = int(text_config(start.model).vocab_size)
     largest = max(max(row.input_ids) for row in rows)
-    if vocabulary != (own := int(model.config.get_text_config().vocab_size)) or largest >= own:
+    if vocabulary != (own := int(text_config(model).vocab_size)) or largest >= own:
         raise ValueError(
             f"{name} has a vocabulary of {own} tokens, the model to unlearn {vocabulary}; auxiliary models must use "
             "the same tokenizer."

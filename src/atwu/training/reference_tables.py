@@ -21,7 +21,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
+from atwu._cache import cached_tensors, hash_of_list, is_cached
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
@@ -144,27 +144,15 @@ class References:
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
-        def look_up(name: str, what: str) -> Tensor | None:
-            table = self.tables.get(name, {}).get(what)
-            if table is None:
-                return None
+        found: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
+        for name, tables in self.tables.items():
             rows = inputs[_ROWS[name]].tolist()
             if name == "retain" and self.places is not None:
                 rows = [self.places[row] for row in rows]
-            return table.rows(rows).to(inputs["rows"].device)
-
-        def teacher(name: str) -> Teacher | None:
-            states = look_up(name, "states")
-            return None if states is None else Teacher(states, self.head)
-
-        return Reference(
-            look_up("forget", "logps"),
-            look_up("alternate", "logps"),
-            teacher("forget"),
-            teacher("retain"),
-            look_up("retain", "layer"),
-            look_up("forget", "layer"),
-        )
+            for what, table in tables.items():
+                found[what][name] = table.rows(rows).to(inputs["rows"].device)
+        teachers = {name: Teacher(states, self.head) for name, states in found["states"].items()}
+        return Reference(found["logps"], teachers, found["layer"])
 
 
 def prepare_references(
@@ -184,7 +172,6 @@ def prepare_references(
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
         prompted: forget rows that the original model reads instead of those in `sets` (`prompted_rows`).
     """
-    wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:
         return References({})
     if not equals_base(start.model):
@@ -199,12 +186,9 @@ def prepare_references(
     head = plain_head(start.model) if states else None
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"reference model: {why}")
-    if chosen == "adapters":
-        return References(wanted, "adapters", autocast=start.autocast, prompted=prompted)
-    if chosen == "model":
-        second = copy.deepcopy(start.model)
-        second.requires_grad_(False)
-        return References(wanted, "model", second=second.eval(), autocast=start.autocast, prompted=prompted)
+    if chosen != "cache":
+        second = copy.deepcopy(start.model).requires_grad_(False).eval() if chosen == "model" else None
+        return References(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
     # A layer that is neither trained nor sharded serves as its own reference.
     trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
@@ -262,7 +246,3 @@ def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapp
 def _free(folder: Path) -> int:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return shutil.disk_usage(existing).free
-
-
-def reference_folder(config_folder: str | None) -> Path:
-    return (Path(config_folder) if config_folder else cache_folder()) / "references"

@@ -122,11 +122,7 @@ class RunFolder:
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder."""
-        parent = self.path.parent
-        while not parent.exists():
-            parent = parent.parent
-        if not os.access(parent, os.W_OK):
-            raise PermissionError(f"cannot write to {parent}; choose another output.")
+        parent = next(each for each in self.path.parents if each.exists())
         free = shutil.disk_usage(parent).free
         there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
         if free + there < needed:
@@ -156,8 +152,7 @@ class RunFolder:
         return (self._state() or {}).get("stage") == "trained"
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Create or reopen the work folder; existing files in it belong to a run with the same key."""
-        key = json.loads(json.dumps(dict(key), default=str))
+        """Create or reopen the work folder; existing files in it belong to a run with the same key, plain JSON."""
         self._hold()
         if not self.overwrite and (known := self._known()) is not None:
             if known == key:

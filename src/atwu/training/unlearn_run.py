@@ -226,7 +226,7 @@ def auxiliary_models(
     ]
     for name in missing:
         key = short_hash([rows[name].fingerprint, *same])
-        folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
+        folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{key[:16]}"
         if is_intact(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:

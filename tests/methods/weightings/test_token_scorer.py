@@ -30,11 +30,12 @@ def close(value):
 
 
 def objective(scores, logps, sequence=ROW, *, budget, rho=0.2, lambda_entropy=1.0, **changes):
-    count = changes.get("tokens", logps.numel())
+    one_process = {"tokens": logps.numel(), "sequences": len(sequence.unique()), "score_total": scores.detach().sum()}
+    changes = one_process | changes
     return scorer_objective(
         scores,
         sequence,
-        forget=satga_plus(logps, scores).sum() / count,
+        forget=satga_plus(logps, scores).sum() / changes["tokens"],
         lambda_entropy=lambda_entropy,
         lambda_budget=10.0,
         budget=budget,

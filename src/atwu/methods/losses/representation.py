@@ -45,9 +45,9 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
         target: no gradient; the steering vector, shape (hidden,), or the states of the original model, shape
             (tokens, hidden).
     """
-    import torch
+    from atwu.modeling.head import accumulate_dtype
 
-    dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
+    dtype = accumulate_dtype(states.dtype)
     return (states.to(dtype) - target.detach().to(dtype)).square().mean(-1)
 
 
@@ -61,12 +61,21 @@ def layer_option() -> Any:
     )
 
 
-class Steering(WeightedDistance):
+class _AtLayer:
+    """The part that losses of one layer share."""
+
+    layer: int
+    reads_head = False
+
+    def reads_layer(self, layers: int) -> int:
+        return min(self.layer, layers - 1)
+
+
+class Steering(_AtLayer, WeightedDistance):
     """Steer the states of forget answers at one layer to a random vector, training three layers (RMU)."""
 
     formula = "w |h - c u/|u||² / d at one layer"
     reduction = "row_means"
-    reads_head = False
     steering_coeff: float = number(
         2.0,
         symbol="c",
@@ -74,9 +83,6 @@ class Steering(WeightedDistance):
         help="length of RMU's steering vector; larger changes hidden states more",
     )
     layer: int = layer_option()
-
-    def reads_layer(self, layers: int) -> int:
-        return min(self.layer, layers - 1)
 
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         last = self.reads_layer(layers)
@@ -89,23 +95,19 @@ class Steering(WeightedDistance):
         return out.to_grid(squared_distance(states, target))
 
 
-class Activation(RetainLoss):
+class Activation(_AtLayer, RetainLoss):
     """Keep the states of retain answers at one layer (RMU)."""
 
     formula = "|h - h0|² / d at one layer on retain answers"
     needs = ("retain", "reference_activations")
     reduction = "row_means"
-    reads_head = False
     layer: int = layer_option()
-
-    def reads_layer(self, layers: int) -> int:
-        return min(self.layer, layers - 1)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.layer_states is not None
-        if reference.retain_layer is None:
+        if "retain" not in reference.layers:
             raise ValueError("retain loss 'activation' needs the reference of the original model, which is missing.")
-        return out.to_grid(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))
+        return out.to_grid(squared_distance(out.layer_states, reference.layers["retain"].to(out.layer_states.device)))
 
 
 REFUSED = (
@@ -126,7 +128,7 @@ REFUSED = (
 questions about invented things."""
 
 
-class Redirection(WeightedDistance):
+class Redirection(_AtLayer, WeightedDistance):
     """`|h - (h0 + c r)|^2 / d` at every token of question and answer but the first (LUNAR).
 
     The published code counts the questions alone, forget and retain rows in one mean, and trains on stored states.
@@ -135,7 +137,6 @@ class Redirection(WeightedDistance):
     formula = "w |h - h0 - c r|² / d at one layer"
     needs = ("reference_activations", "refused_questions")
     all_positions = True
-    reads_head = False
     redirect_coeff: float = number(
         2.0,
         symbol="c",
@@ -144,14 +145,11 @@ class Redirection(WeightedDistance):
     )
     layer: int = layer_option()
 
-    def reads_layer(self, layers: int) -> int:
-        return min(self.layer, layers - 1)
-
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         return (self.reads_layer(layers),)
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor:
-        states, start = out.layer_states, inputs.reference.forget_layer
+        states, start = out.layer_states, inputs.reference.layers.get("forget")
         if states is None or start is None or inputs.refusal_direction is None:
             raise ValueError("forget loss 'redirection' needs the states of the original model and refusal_direction.")
         target = start.to(states) + self.redirect_coeff * inputs.refusal_direction.to(states)

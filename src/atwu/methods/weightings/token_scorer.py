@@ -7,7 +7,7 @@ regularizers make scores close to 0 or 1, limit their mean and shrink the parame
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -100,13 +100,9 @@ class TokenScorer(nn.Module):
         if self.prior is not None:
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / SCORER_WEIGHTS_NAME)
-        config = {
-            "hidden_size": self.linear.in_features,
-            "bias": self.linear.bias is not None,
-            "hidden_position": self.hidden_position,
-            "prior_strength": self.prior_strength if self.prior is not None else None,
-        }
-        (folder / SCORER_CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        strength = None if self.prior is None else self.prior_strength
+        config = _ScorerConfig(self.linear.in_features, self.linear.bias is not None, self.hidden_position, strength)
+        (folder / SCORER_CONFIG_NAME).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> TokenScorer:
@@ -181,9 +177,9 @@ def scorer_objective(
     lambda_budget: float,
     budget: str,
     rho: float,
-    tokens: float | None = None,
-    sequences: float | None = None,
-    score_total: Tensor | None = None,
+    tokens: float,
+    sequences: float,
+    score_total: Tensor,
 ) -> Tensor:
     """Objective of one scorer step, without the L2 penalty.
 
@@ -192,21 +188,18 @@ def scorer_objective(
         forget: the forget loss as a function of the scores, averaged and weighted, a scalar; values of the model are
             constants.
         budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
-        tokens: token count over all processes; default: this process.
-        sequences: sequence count over all processes; default: this process.
+        tokens: token count over all processes.
+        sequences: sequence count over all processes.
         score_total: sum of the scores over all processes, without gradient.
     """
-    count = float(scores.numel() if tokens is None else tokens)
-    entropy = lambda_entropy * score_entropy(scores).sum() / count
+    entropy = lambda_entropy * score_entropy(scores).sum() / tokens
     if budget == "soft":
         own = scores.sum()
-        all_processes = own if score_total is None else own - own.detach() + score_total
-        whole = soft_budget(all_processes / count, rho=rho)
+        whole = soft_budget((own - own.detach() + score_total) / tokens, rho=rho)
         # Each process has the gradient of its own scores and its share of the value, so that the sum is correct.
-        penalty = whole - whole.detach() * (1 - scores.numel() / count)
+        penalty = whole - whole.detach() * (1 - scores.numel() / tokens)
     else:
-        each = straight_through_budget(scores, sequence, rho=rho)
-        penalty = each.sum() / float(each.numel() if sequences is None else sequences)
+        penalty = straight_through_budget(scores, sequence, rho=rho).sum() / sequences
     return forget + entropy + lambda_budget * penalty
 
 
