@@ -158,6 +158,12 @@ def test_wrong_input_ends_with_a_one_line_error_before_anything_is_written(atwu,
     assert not output.with_name("out.incomplete").exists()
 
 
+def test_options_of_finetuning_without_effect_are_refused(atwu, tmp_path):
+    given = ("finetune", "--scratch", "people-tiny", "--data", "people:tiny:full", "--output", tmp_path / "out")
+    assert "--scratch loads no weights; leave out --dtype." in atwu(*given, "--dtype", "float16", code=2)
+    assert "--save-steps has no effect without --save-strategy steps" in atwu(*given, "--save-steps", "5", code=2)
+
+
 def test_unfit_tokenizers_and_unsafe_weights_are_rejected(atwu, target, tmp_path):
     from atwu.modeling.scratch import train_tokenizer
 

@@ -259,6 +259,11 @@ class FinetuneCommand(NamesRows):
 
         if (self.model is None) == (self.scratch is None):
             raise UsageError("give exactly one of --model (fine-tune it) and --scratch (train a new model).")
+        unused = [name for name in ("dtype", "base") if getattr(self.loading, name) != getattr(ModelLoadArgs(), name)]
+        if self.scratch is not None and unused:
+            raise UsageError(f"--scratch loads no weights; leave out {' and '.join(f'--{name}' for name in unused)}.")
+        if "save_steps" in self.settings and self.settings.get("save_strategy") != "steps":
+            raise UsageError("--save-steps has no effect without --save-strategy steps; give both or neither.")
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
         with prefix_errors(self.config):
             config = FinetuneConfig(**self.settings)
