@@ -213,10 +213,6 @@ class Session:
         """Return whether an answer is correct; None without an answer or a readable verdict."""
         return None if claim is None else self._verdicts[claim].correct
 
-    def verdicts(self, claims: Iterable[Iterable[Claim | None]]) -> list[list[bool | None]]:
-        """Return the verdicts of all answers of every row."""
-        return [[self.verdict(claim) for claim in row] for row in claims]
-
     def preference(self, pair: Pair | None) -> Preference:
         """Return the ratings of a pair of answers; none without an answer."""
         return Preference(None, None) if pair is None else self._preferences[pair]
