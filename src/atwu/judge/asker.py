@@ -69,14 +69,14 @@ class Asker:
         self.progress = progress
         self.attempts = attempts
         self.max_tokens = max_tokens
-        self.usage = Usage(self.budget)
+        self.usage = Usage(self.budget.prices)
         self._answered = threading.Event()
         """Whether any request was ever answered; also for copies with new counters."""
 
     def with_new_counters(self) -> Asker:
         """Return an asker with the same model, cache and budget, and new counters."""
         fresh = copy.copy(self)
-        fresh.usage = Usage(self.budget)
+        fresh.usage = Usage(self.budget.prices)
         return fresh
 
     @property
@@ -185,7 +185,7 @@ class _Call(Generic[_T]):
         values = self._asker.cache.get_many(keys.values())
         for request, key in keys.items():
             if key in values:
-                self._learn(request, values[key], stored=True)
+                self._learn(request, values[key])
         return [request for request in unknown if request not in self._known]
 
     def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> None:
@@ -193,7 +193,6 @@ class _Call(Generic[_T]):
         asker = self._asker
 
         def on_reply(index: int, reply: Reply) -> None:
-            asker.usage.sent += 1
             if reply.text is None and not reply.cut:
                 self._known[requests[index]] = replace(reply, error=reply.error or "the model returned no text")
             else:
@@ -221,7 +220,7 @@ class _Call(Generic[_T]):
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
         value |= {"cut": True} if reply.cut else {}
         key = self._key(request)
-        answer = self._learn(request, self._asker.cache.put_many({key: value})[key], stored=False)
+        answer = self._learn(request, self._asker.cache.put_many({key: value})[key])
         self._received += 1
         self._any_readable |= not isinstance(answer, Unscored)
         if self._received >= FIRST_REPLIES and not self._any_readable:
@@ -230,11 +229,11 @@ class _Call(Generic[_T]):
                 f"none of the first {self._received} replies could be read; the last one: {answer.reason}. {_ADVICE}"
             )
 
-    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:
+    def _learn(self, request: ChatRequest, value: Mapping[str, Any]) -> _T | Unscored:
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
         text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
         self._known[request] = reply = Reply(text, error, prompt, completion)
-        self._asker.usage.add_reply(self._key(request), prompt, completion, stored=stored)
+        self._asker.usage.add_reply(self._key(request), prompt, completion)
         return self._read(reply)
 
     def _key(self, request: ChatRequest) -> str:
