@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,8 +51,7 @@ class BenchmarkEntry:
             return f"not in {DATA_VARIABLE}"
         if not any(table.on_hub for table in self.published.tables.values()):
             return f"{DATA_VARIABLE} is not set"
-        installed = importlib.util.find_spec("datasets")
-        return f"Hub: {self.published.hub}" if installed else "Hub: pip install 'atwu[hub]'"
+        return f"Hub: {self.published.hub}"
 
 
 CATALOG = (

@@ -71,10 +71,10 @@ class LumeRow:
         return Probe(kind, Example((), self.answer, subject=self.document), opening=self.given)
 
 
-def lume_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
+def lume_rows(name: str) -> LoadedRows:
     """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
-    tables = open_tables(LUME_DATA) if tables is None else tables
+    tables = open_tables(LUME_DATA)
     rows = _rows(tables, split, documents=None if count is None else whole_number(name, "documents", count))
     documents = len({row.document for row in rows})
     checked = f"{split}: {len(rows)} rows of {documents} documents"

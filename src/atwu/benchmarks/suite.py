@@ -67,12 +67,15 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
         folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
             folder itself), or the Hub's when that is not set.
     """
-    roots = _roots() if folder is None else (Path(folder).expanduser(),)
-    if not roots:
-        if topic not in SUITE_TOPICS:
-            raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
+    given = os.environ.get(DATA_VARIABLE)
+    if folder is not None:
+        tried = [Path(folder).expanduser() / topic]
+    elif given:
+        tried = [root / topic for root in (Path(given).expanduser() / "suite", Path(given).expanduser())]
+    elif topic in SUITE_TOPICS:
         return _tables(topic, None)
-    tried = [root / topic for root in roots]
+    else:
+        raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
     for place in tried:
         if (place / "forget_train.jsonl").is_file():
             return _tables(topic, place)
@@ -80,12 +83,6 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
         f"no forget_train.jsonl in {' or '.join(map(str, tried))}; topics of SUITE are {', '.join(SUITE_TOPICS)}. Put the "
         f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_DATA.hub})."
     )
-
-
-def _roots() -> tuple[Path, ...]:
-    """Folders that ATWU_DATA may mean; empty if it is not set."""
-    given = os.environ.get(DATA_VARIABLE)
-    return (Path(given).expanduser() / "suite", Path(given).expanduser()) if given else ()
 
 
 Modality = Literal["direct", "indirect", "reverse"]
@@ -196,7 +193,7 @@ def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
 
 
-def suite_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
+def suite_benchmark(name: str) -> Benchmark:
     """Load and check one topic: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
 
     Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
@@ -205,7 +202,7 @@ def suite_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:
         raise ValueError(f"{name!r} is not suite:TOPIC; topics of SUITE are {', '.join(SUITE_TOPICS)}.")
-    tables = suite_tables(topic) if tables is None else tables
+    tables = suite_tables(topic)
     sources = {
         split: f"suite:{topic}:{split}" for split in ("forget_train", "forget_direct", "retain_train", "retain_eval")
     }
