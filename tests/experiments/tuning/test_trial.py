@@ -32,7 +32,7 @@ from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run
 
-SEARCH = Search("grad_diff", find_setting("people-tiny"), trials=2).decided()
+SEARCH = Search.of("grad_diff", find_setting("people-tiny"), trials=2)
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
 
 
@@ -188,6 +188,6 @@ def test_a_search_with_an_unavailable_objective_is_rejected_before_it_starts():
     models = SimpleNamespace(benchmark=SimpleNamespace(probes=None))
     with pytest.raises(ValueError, match=r"N_delta .*RWKU.*people-tiny"):
         check_search(dataclasses.replace(SEARCH, objective="N_delta"), models)
-    atwu = Search("atwu", SEARCH.setting).decided()
+    atwu = Search.of("atwu", SEARCH.setting)
     with pytest.raises(ValueError, match="rho"):
         check_search(dataclasses.replace(atwu, options={"rho": 3.0}), models)

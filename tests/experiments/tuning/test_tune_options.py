@@ -30,7 +30,6 @@ class Searches:
         self.pruned: set[str] = set()
 
     def run(self, search: Search, models: Models, *given: object, folder: Path, **options: object) -> SearchResult:
-        search = search.decided()
         check_search(search, models)
         self.seen.append(search)
         if search.method in self.errors:
@@ -64,6 +63,7 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
     found = Searches()
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.search_setting", found.run)
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_models", models)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.layer_count", lambda models: 4)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")

@@ -36,12 +36,7 @@ from atwu.experiments.experiment_run import (
     reference_result,
 )
 from atwu.experiments.study_models import Models, missing_requirement, models_identity, needs_preferred_answers
-from atwu.experiments.tuning.search import (
-    OBJECTIVES,
-    FinishedTrial,
-    Search,
-    SearchPoint,
-)
+from atwu.experiments.tuning.search import OBJECTIVES, FinishedTrial, Search, SearchPoint
 from atwu.report.metric_table import cell_of
 from atwu.training.run_folder import LOG_NAME, unfinished
 
@@ -79,7 +74,6 @@ def original_result(
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
     """Return everything that determines the points and their values, except the number of trials."""
-    assert search.space is not None
     identity = _identity(models, paired=needs_preferred_answers(search.config()))
     plain: dict[str, Any] = {
         "method": search.method,
@@ -87,7 +81,7 @@ def search_definition(search: Search, models: Models) -> dict[str, Any]:
         "objective": search.objective,
         "seed": search.seed,
         "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
-        "first": [dict(point) for point in search.first or ()],
+        "first": [dict(point) for point in search.first],
         "setting": _result_fields(search.setting),
         **identity,
         "versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")},
@@ -107,13 +101,13 @@ def _identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
 
 def check_search(search: Search, models: Models) -> None:
     """Check whether a search can run, before any work; NotPossibleError if the rows lack what the method needs."""
-    if RWKU in OBJECTIVES[str(search.objective)].groups and (
+    if RWKU in OBJECTIVES[search.objective].groups and (
         models.benchmark.probes is None or models.benchmark.probes.name != RWKU
     ):
         raise ValueError(
             f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
         )
-    for point in search.first or ():
+    for point in search.first:
         search.config(point)
     if reason := missing_requirement(search.config(), models.benchmark):
         raise NotPossibleError(f"at {search.setting.name} it {reason}")
@@ -153,7 +147,7 @@ def compute_objective(
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
         raise ValueError(f"trial {number} of {search.label} cannot run ({format_options(point)}): {error}") from error
-    objective = OBJECTIVES[str(search.objective)]
+    objective = OBJECTIVES[search.objective]
     cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined

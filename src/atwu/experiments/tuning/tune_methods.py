@@ -70,7 +70,7 @@ def second_stage(
     assert first.best is not None
     options = first.search.run_options(first.best.point)
     # A larger first stage may find another best point, which gives another second-stage search.
-    name = f"{first.search.label}/to-{setting.name}-{short_hash(options)[:8]}"
+    label = f"{first.search.label}/to-{setting.name}-{short_hash(options)[:8]}"
     if "learning_rate" not in first.best.point:
         raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
     rate = float(options.pop("learning_rate"))
@@ -79,8 +79,8 @@ def second_stage(
         setting=setting,
         options=options,
         trials=trials,
-        objective=objective,
-        name=name,
+        objective=objective_name(objective, setting),
+        label=label,
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
@@ -110,17 +110,17 @@ class Tuning:
     objective: str | None = None
     seed: int = 0
 
-    def search(self, variant: Variant, setting: BenchmarkSetting) -> Search:
-        named = None if variant.label == variant.method else f"{setting.name}/{variant_name(variant.label)}"
-        return Search(
+    def search(self, variant: Variant, setting: BenchmarkSetting, layers: int | None = None) -> Search:
+        return Search.of(
             variant.method,
             setting,
             variant.options,
-            self.trials,
-            self.seed,
-            self.objective,
+            objective=self.objective,
+            label=f"{setting.name}/{variant_name(variant.label)}",
+            layers=layers,
+            trials=self.trials,
+            seed=self.seed,
             storage=self.storage,
-            name=named,
         )
 
     def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
@@ -239,7 +239,7 @@ def tune_methods(
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
         try:
-            check_search(tuning.search(variant, setting).decided(), models[setting.name])
+            check_search(tuning.search(variant, setting), models[setting.name])
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
@@ -250,14 +250,15 @@ def tune_methods(
         for name, setting in settings.items()
         if variants
     }
+
+    def run(search: Search) -> SearchResult:
+        name = search.setting.name
+        return search_setting(search, models[name], originals[name], executor, folder=folder, say=say)
+
+    layers = layer_count(models[here.name])
     found: dict[str, list[SearchResult]] = {}
     for variant in variants:
-
-        def run(search: Search) -> SearchResult:
-            name = search.setting.name
-            return search_setting(search, models[name], originals[name], executor, folder=folder, say=say)
-
-        name, results = variant_name(variant.label), [run(tuning.search(variant, here))]
+        name, results = variant_name(variant.label), [run(tuning.search(variant, here, layers))]
         if tuning.transfer_to is not None:
             if results[0].best is None:  # its budget is used up; other methods continue
                 label = results[0].search.label
@@ -271,6 +272,11 @@ def tune_methods(
     return TuningResult(found, left_out, failed, models[there.name])
 
 
+def layer_count(models: Models) -> int:
+    """Number of decoder layers of the original model."""
+    return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
+
+
 def search_setting(
     search: Search,
     models: Models,
@@ -281,9 +287,7 @@ def search_setting(
     say: Say,
 ) -> SearchResult:
     """Run a checked search on the rows and models of its setting."""
-    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
-    search = search.decided(int(layers))
-    setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)
+    setup = RunContext(models, search.setting, OBJECTIVES[search.objective].groups, watch=stop_if_destroyed)
     return run_search(
         search,
         partial(compute_objective, search, setup, references),
@@ -306,7 +310,7 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "options": dict(each.search.options),
             "objective": each.search.objective,
             "seed": each.search.seed,
-            "space": {name: dataclasses.asdict(where) for name, where in (each.search.space or {}).items()},
+            "space": {name: dataclasses.asdict(where) for name, where in each.search.space.items()},
             "budget": {"trials": len(each.trials), "pruned": each.pruned, "seconds": round(each.seconds, 1)},
             "best": None if each.best is None else each.best.number,
             "trials": [dataclasses.asdict(trial) for trial in each.trials],
@@ -323,10 +327,10 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
     # The text is the same for all methods with the same budget, because study tables compare it.
     budgets = []
     for each in results:
-        what = " of the learning rate" if list(each.search.space or {}) == ["learning_rate"] else ""
+        what = " of the learning rate" if list(each.search.space) == ["learning_rate"] else ""
         count = f"{len(each.trials)} trial{'s' if len(each.trials) != 1 else ''}"
         budgets.append(f"{count}{what} at {each.search.setting.name}")
-    names = (str(search.objective), *OBJECTIVES[str(search.objective)].names)
+    names = (search.objective, *OBJECTIVES[search.objective].names)
     terms = zip(names, (best.value, best.forget, best.retain), strict=True)
     about = {
         "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
