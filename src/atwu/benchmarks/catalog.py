@@ -20,8 +20,6 @@ from atwu.benchmarks.wmdp import WMDP_DATA, wmdp_benchmark, wmdp_rows
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkEntry:
-    """One benchmark of the list."""
-
     names: tuple[str, ...]
     """Names for `load_benchmark`; capital letters stand for a choice of the user."""
     load: Callable[[str], Benchmark]

@@ -36,8 +36,6 @@ class PublishedFile:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A published data set."""
-
     name: str
     hub: str
     """Repository name on the Hub, or where to get the files if no table is on the Hub."""

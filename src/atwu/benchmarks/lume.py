@@ -47,8 +47,6 @@ _ID = re.compile(r'"?(?P<document>.+?)"?(?P<form>sc|qa)\d+')
 
 @dataclass(frozen=True, slots=True)
 class LumeRow:
-    """One row of a split."""
-
     task: str
     form: LumeForm
     document: str

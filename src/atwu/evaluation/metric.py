@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MetricSetting(Option):
-    """One setting."""
-
     compared: bool = True
     """Whether it changes the metric's values, so that results with different values are not comparable."""
     flag: str = ""
@@ -116,7 +114,6 @@ class Metric:
     """Metrics required in the reference result; empty: this metric."""
 
     def __init__(self, session: Session) -> None:
-        """Store the session."""
         self.session = session
 
     @classmethod

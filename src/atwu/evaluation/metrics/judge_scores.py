@@ -19,7 +19,7 @@ from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, P
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, in_percent
 from atwu.evaluation.metric import JudgedMetric, MetricSetting
-from atwu.evaluation.questions import InContextExamples, claim, question_and_paraphrases, question_prompt
+from atwu.evaluation.questions import InContextExamples, after_examples, claim, question_prompts
 
 if TYPE_CHECKING:
     from atwu.evaluation.metric import Claims, JudgedColumn, Verdicts
@@ -151,34 +151,28 @@ class JudgeScores(JudgedMetric):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        count = session.config.paraphrases
-        self._plain: dict[str, list[list[Prompt]]] = {
-            split: [
-                [question_prompt(row, question) for question in question_and_paraphrases(row, count)] for row in rows
-            ]
+        config, forget = session.config, session.sets.get(FORGET, ())
+        self._plain = {
+            split: [question_prompts(row, config.paraphrases) for row in rows]
             for split, rows in session.forget_and_retain_sets.items()
         }
-        forget = session.sets.get(FORGET, ())
-        self._in_context: list[list[Prompt]] = [[] for _ in forget]
-        examples = InContextExamples(session.pool, forget, count=session.config.icr_examples, seed=session.config.seed)
+        self._in_context: list[list[Prompt]] = []
+        examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
         try:
-            if session.config.icr_examples:
+            if config.icr_examples and forget:
                 self._in_context = [
-                    [
-                        question_prompt(row, question, before=examples.of(row, number))
-                        for number, question in enumerate(question_and_paraphrases(row, count))
-                    ]
-                    for row in forget
+                    [after_examples(prompt, examples.of(row, number)) for number, prompt in enumerate(prompts)]
+                    for row, prompts in zip(forget, self._plain[FORGET], strict=True)
                 ]
         except ValueError as error:
             session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
         for split, prompts in self._plain.items():
             counts = {len(of_row) for of_row in prompts if of_row}
-            if len(counts) > 1 or (counts and max(counts) < count + 1):
+            if len(counts) > 1 or (counts and max(counts) < config.paraphrases + 1):
                 numbers = ", ".join(map(str, sorted(counts)))
                 session.warnings.append(
                     f"{split}: rows have {numbers} questions (the original and its paraphrases) instead of "
-                    f"{count + 1}; worst cases are comparable only at equal numbers."
+                    f"{config.paraphrases + 1}; worst cases are comparable only at equal numbers."
                 )
 
     def prompts(self) -> Iterable[Prompt]:
@@ -268,7 +262,7 @@ class BestOfN(JudgedMetric):
         config = self.session.config
         decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
         self._draws = {
-            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
+            row: [Prompt(row.messages, draw=number) for number in range(config.samples)]
             for row in self.session.sets[FORGET]
             if row.messages
         }

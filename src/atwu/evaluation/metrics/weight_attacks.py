@@ -22,7 +22,7 @@ from atwu.evaluation.intervals import AggregateMetric, in_percent
 from atwu.evaluation.metric import JudgedMetric
 from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
-from atwu.evaluation.questions import claim, question_and_paraphrases, question_prompt
+from atwu.evaluation.questions import claim, question_prompts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -72,10 +72,7 @@ class WeightAttack(JudgedMetric):
 
         session, config = self.session, self.session.config
         rows = session.sets[FORGET]
-        prompts = [
-            [question_prompt(row, question) for question in question_and_paraphrases(row, config.paraphrases)]
-            for row in rows
-        ]
+        prompts = [question_prompts(row, config.paraphrases) for row in rows]
         self._strengths: dict[str, list[float | None]] = {}
         self._claims: dict[str, list[Claims]] = {}
         for name, (altered, indices) in self.attacks().items():
