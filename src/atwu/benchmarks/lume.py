@@ -73,7 +73,7 @@ def lume_rows(name: str) -> LoadedRows:
     """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA)
-    rows = _rows(tables, split, documents=None if count is None else whole_number(name, "documents", count))
+    rows = _rows(tables, split, documents=whole_number(name, "documents", count))
     documents = len({row.document for row in rows})
     checked = f"{split}: {len(rows)} rows of {documents} documents"
     return LoadedRows(tuple(row.example() for row in rows), name, tables.incomplete(), (checked,))
@@ -82,8 +82,7 @@ def lume_rows(name: str) -> LoadedRows:
 def lume_benchmark(name: str) -> Benchmark:
     """Load `lume`, or `lume:N` with only the first N documents of each task and split."""
     (count,) = name_parts(name, "lume")
-    documents = None if count is None else whole_number(name, "documents", count)
-    tables = open_tables(LUME_DATA)
+    documents, tables = whole_number(name, "documents", count), open_tables(LUME_DATA)
     found = {split: _rows(tables, split, documents=documents) for split in LUME_SPLITS}
     rows = {split: tuple(row.example() for row in each) for split, each in found.items()}
     forget, retain = (f"lume:{split}" + (f":{count}" if count else "") for split in LUME_SPLITS)

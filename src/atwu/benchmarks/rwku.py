@@ -270,7 +270,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
     """
     words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
-    limit = None if count is None else whole_number(name, "rows per subject and file", count)
+    limit = whole_number(name, "rows per subject and file", count)
     tables = rwku_tables() if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
@@ -343,8 +343,7 @@ def rwku_benchmark(name: str) -> Benchmark:
     forget, _, retain = sides.partition("/")
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
-    if limit is not None:
-        whole_number(name, "passages per subject", limit)
+    whole_number(name, "passages per subject", limit)  # or an error
     tables = rwku_tables()
     published = read_targets(tables)
     subjects = subject_names(forget, published)

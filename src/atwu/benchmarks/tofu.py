@@ -89,8 +89,7 @@ def tofu_benchmark(name: str) -> Benchmark:
     first N retain rows are used, and the original model is trained on these and the forget rows.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
-    if count is not None:
-        whole_number(name, "retain rows", count)
+    whole_number(name, "retain rows", count)  # or an error
     tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
     retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
