@@ -168,9 +168,12 @@ class SearchResult:
         return sum(trial.seconds for trial in self.trials)
 
     @property
+    def count(self) -> str:
+        return f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
+
+    @property
     def budget(self) -> str:
-        count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
-        return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
+        return f"{self.count}, {self.pruned} pruned, {self.seconds:.0f} s"
 
 
 def search_space(

@@ -328,8 +328,7 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
     budgets = []
     for each in results:
         what = " of the learning rate" if list(each.search.space) == ["learning_rate"] else ""
-        count = f"{len(each.trials)} trial{'s' if len(each.trials) != 1 else ''}"
-        budgets.append(f"{count}{what} at {each.search.setting.name}")
+        budgets.append(f"{each.count}{what} at {each.search.setting.name}")
     names = (search.objective, *OBJECTIVES[search.objective].names)
     terms = zip(names, (best.value, best.forget, best.retain), strict=True)
     about = {
