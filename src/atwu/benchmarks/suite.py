@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -122,10 +123,11 @@ class ForgetQuery:
     """`original`, or the column or variant it comes from, such as `q_gemini3` or `leet_speak`."""
     question: str
     answer: str
+    paraphrases: tuple[str, ...] = ()
 
     def example(self) -> Example:
         """As a training row; its subject is the fact."""
-        return Example.from_qa(self.question, self.answer, subject=self.fact)
+        return Example.from_qa(self.question, self.answer, subject=self.fact, paraphrases=self.paraphrases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +175,8 @@ def forget_queries(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
     """
-    found = [query for record in tables.table("forget_eval_rephrasings") for query in _reworded(record)]
-    if tables.has("adversarial"):
-        found += [query for record in tables.table("adversarial") for query in _disguised(record)]
-    return tuple(found)
+    found = [query for record in tables.table(REPHRASINGS) for query in _reworded(record)]
+    return (*found, *(_adversarial(tables) if tables.has("adversarial") else ()))
 
 
 def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
@@ -186,7 +186,7 @@ def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
     tables = suite_tables(topic) if tables is None else tables
-    rows = _SPLITS[split](tables)
+    rows = tuple(row.example() for row in _SPLITS[split](tables))
     subjects = len({row.subject for row in rows})
     about = "tiers" if split.startswith("retain") else "facts"
     checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
@@ -230,32 +230,38 @@ def suite_benchmark(name: str) -> Benchmark:
     )
 
 
-def _direct(tables: Tables) -> tuple[Example, ...]:
+def _adversarial(tables: Tables) -> Iterator[ForgetQuery]:
+    for record in tables.table("adversarial"):
+        fact, modality, _ = _label(record)
+        where, columns = record
+        for kind in ADVERSARIAL_KINDS:
+            text = columns.get(f"q_{kind}")
+            if not isinstance(text, str) or not text:
+                raise ValueError(
+                    f"{where}: found no column 'q_{kind}', expected one question of each adversarial kind."
+                )
+            yield ForgetQuery(fact, modality, "adversarial", kind, text, columns["answer"])
+
+
+def _direct(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Direct rows of `forget_eval`, each with its paraphrases; blanks are no paraphrases."""
     queries = [query for query in forget_queries(tables) if query.modality == "direct"]
     paraphrases: dict[str, list[str]] = {}
     for query in queries:
         if query.wording == "paraphrase":
             paraphrases.setdefault(query.fact, []).append(query.question)
-    return tuple(
-        Example.from_qa(
-            query.question, query.answer, subject=query.fact, paraphrases=tuple(paraphrases.get(query.fact, ()))
-        )
-        for query in queries
-        if query.wording == "original"
-    )
+    originals = (query for query in queries if query.wording == "original")
+    return tuple(replace(query, paraphrases=tuple(paraphrases.get(query.fact, ()))) for query in originals)
 
 
-_SPLITS: Mapping[str, Callable[[Tables], tuple[Example, ...]]] = {
-    "forget_train": lambda tables: tuple(row.example() for row in forget_train(tables)),
-    "retain_train": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_train")),
-    "retain_eval": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_eval")),
-    "forget_eval": lambda tables: tuple(_query(record).example() for record in tables.table("forget_eval")),
+_SPLITS: Mapping[str, Callable[[Tables], Iterable[ForgetQuery | RetainRow]]] = {
+    "forget_train": forget_train,
+    "retain_train": partial(retain_rows, name="retain_train"),
+    "retain_eval": partial(retain_rows, name="retain_eval"),
+    "forget_eval": lambda tables: map(_query, tables.table("forget_eval")),
     "forget_direct": _direct,
-    "forget_queries": lambda tables: tuple(row.example() for row in forget_queries(tables)),
-    "adversarial": lambda tables: tuple(
-        query.example() for record in tables.table("adversarial") for query in _disguised(record)
-    ),
+    "forget_queries": forget_queries,
+    "adversarial": _adversarial,
 }
 """Split -> its rows."""
 
@@ -289,18 +295,6 @@ def _reworded(record: Record) -> Iterator[ForgetQuery]:
     for name, text in columns.items():
         if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
             yield ForgetQuery(fact, modality, _wording(name), name, text, columns["answer"])
-
-
-def _disguised(record: Record) -> Iterator[ForgetQuery]:
-    fact, modality, _ = _label(record)
-    columns = record[1]
-    for kind in ADVERSARIAL_KINDS:
-        text = columns.get(f"q_{kind}")
-        if not isinstance(text, str) or not text:
-            raise ValueError(
-                f"{record[0]}: found no column 'q_{kind}', expected one question of each adversarial kind."
-            )
-        yield ForgetQuery(fact, modality, "adversarial", kind, text, columns["answer"])
 
 
 def _retain(record: Record) -> RetainRow:
