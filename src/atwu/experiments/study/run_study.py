@@ -22,8 +22,7 @@ from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
-from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
-from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
+from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.executors import Executor, Task
