@@ -114,7 +114,7 @@ class Logged(Fake):
 
     def answer(self, request: ChatRequest) -> str:
         with self.log.open("a") as file:
-            file.write(reply_key(request, identity=self.identity, version=CORRECTNESS.version) + "\n")
+            file.write(reply_key(request, self.identity) + "\n")
         time.sleep(0.002)
         digest = hashlib.sha256(f"{request.messages[1].content}{request.seed}".encode()).digest()[0]
         return BROKEN if digest < 80 else YES if digest % 2 else NO

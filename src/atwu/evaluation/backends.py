@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,8 +249,9 @@ class EndpointGenerator:
 
         def request(prompt: Prompt) -> ChatRequest:
             prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-            seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
-            return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
+            asked = ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature)
+            # Servers take 31 bits.
+            return replace(asked, seed=draw_seed(prompt, decoding) >> 33) if decoding.temperature else asked
 
         self.chat.complete(list(map(request, prompts)), on_reply)
 

@@ -88,7 +88,6 @@ class Asker:
         requests: Sequence[ChatRequest],
         parse: Callable[[str], _T],
         *,
-        version: str,
         description: str = "judge",
     ) -> list[_T | Unscored]:
         """Return an answer to every request, in order; equal requests are sent once.
@@ -101,7 +100,7 @@ class Asker:
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: A reply cannot be stored; nothing more is sent.
         """
-        call = _Call(self, requests, parse, version)
+        call = _Call(self, requests, parse)
         answers = call.answers(lambda missing: call.send(missing, description))
         failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
         if call.stopped:
@@ -113,16 +112,16 @@ class Asker:
         return answers
 
     def stored(
-        self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str
+        self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]
     ) -> tuple[list[_T | None], list[ChatRequest]]:
         """Return answers from the cache, None for those missing, and the requests to send. Nothing is sent or counted."""
         missing: list[ChatRequest] = []
-        answers = _Call(self.with_new_counters(), requests, parse, version).answers(missing.extend)
+        answers = _Call(self.with_new_counters(), requests, parse).answers(missing.extend)
         return [None if isinstance(answer, Unscored) else answer for answer in answers], missing
 
-    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> CostEstimate:
+    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CostEstimate:
         """Estimate the cost of `ask` if every reply is readable. Nothing is sent or counted."""
-        return estimate_cost(self.stored(requests, parse, version=version)[1], self.budget.prices)
+        return estimate_cost(self.stored(requests, parse)[1], self.budget.prices)
 
     def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """Return the request as sent: with the token limit and the seed of this attempt."""
@@ -132,8 +131,8 @@ class Asker:
 class _Call(Generic[_T]):
     """One call of `ask`, with the replies known so far."""
 
-    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T], version: str) -> None:
-        self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
+    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> None:
+        self._asker, self._requests, self._parse = asker, requests, parse
         self._identity = asker.identity
         self._known: dict[ChatRequest, Reply] = {}
         self._received, self._any_readable = 0, False
@@ -237,7 +236,7 @@ class _Call(Generic[_T]):
         return self._read(reply)
 
     def _key(self, request: ChatRequest) -> str:
-        return reply_key(request, identity=self._identity, version=self._version)
+        return reply_key(request, self._identity)
 
     def _read(self, reply: Reply) -> _T | Unscored:
         if reply.text is None:
