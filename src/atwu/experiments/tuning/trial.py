@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def original_result(
     measured = {"objective": objective, "setting": _result_fields(setting), **_identity(models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
     setup = RunContext(models, setting, groups)
-    return {ORIGINAL: reference_result(executor, setup, ORIGINAL, {}, file)}
+    return {ORIGINAL: reference_result(executor, setup, ORIGINAL, file)}
 
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
@@ -126,19 +126,14 @@ def run_trial(
 
 
 def compute_objective(
-    search: Search,
-    setup: RunContext,
-    references: Mapping[str, EvalResult],
-    number: int,
-    point: SearchPoint,
-    folder: Path,
+    search: Search, setup: RunContext, number: int, point: SearchPoint, folder: Path
 ) -> FinishedTrial:
     """Unlearn with a point and compute the objective; PrunedError if the model is destroyed or it is undefined."""
     if not (folder / RECORD_NAME).is_file():  # log of a run that was stopped
         shutil.rmtree(folder, ignore_errors=True)
     run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
     try:
-        result = execute_run(setup, run, references, folder=folder)
+        result = execute_run(setup, run, folder=folder)
     except (NonFiniteLossError, PrunedError) as error:
         folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
         if (log := unfinished(folder) / LOG_NAME).is_file():

@@ -287,10 +287,11 @@ def search_setting(
     say: Say,
 ) -> SearchResult:
     """Run a checked search on the rows and models of its setting."""
-    setup = RunContext(models, search.setting, OBJECTIVES[search.objective].groups, watch=stop_if_destroyed)
+    groups = OBJECTIVES[search.objective].groups
+    setup = RunContext(models, search.setting, groups, references, watch=stop_if_destroyed)
     return run_search(
         search,
-        partial(compute_objective, search, setup, references),
+        partial(compute_objective, search, setup),
         executor,
         folder=folder,
         what=search_definition(search, models),
