@@ -59,17 +59,13 @@ class NotPossibleError(ValueError):
     """The rows of a setting lack what a method needs."""
 
 
-def original_result(
-    setting: BenchmarkSetting, objective: str, models: Models, executor: Executor, *, folder: Path
-) -> dict[str, EvalResult]:
+def original_result(context: RunContext, objective: str, executor: Executor, *, folder: Path) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
-    groups = OBJECTIVES[objective].groups
-    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in groups):
+    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in context.metrics):
         return {}
-    measured = {"objective": objective, "setting": _result_fields(setting), **_identity(models)}
+    measured = {"objective": objective, "setting": _result_fields(context.setting), **_identity(context.models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
-    setup = RunContext(models, setting, groups)
-    return {ORIGINAL: reference_result(executor, setup, ORIGINAL, file)}
+    return {ORIGINAL: reference_result(executor, context, ORIGINAL, file)}
 
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from atwu._files import check_output_folder, versions, write_json
 from atwu._names import lookup
 from atwu._program import program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
-from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, run_config
@@ -230,12 +229,16 @@ def tune_methods(
     require("optuna", extra="tune")  # before an original model is trained
     here, there, folder = tuning.here, tuning.there, tuning.folder
     settings = {setting.name: setting for setting in (here, there)}
-    for setting in settings.values():
-        groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
-        check_installed(groups, EvaluateConfig(**setting.evaluation))
+    goals = {name: objective_name(tuning.objective, setting) for name, setting in settings.items()}
+    for name, setting in settings.items():
+        check_installed(OBJECTIVES[goals[name]].groups, EvaluateConfig(**setting.evaluation))
     open_storage(tuning.storage)  # whether it can be
     # No objective compares with the retain-only model.
-    models = {name: prepare_models(settings[name], with_retain_only=False, say=say) for name in settings}
+    models = {name: prepare_models(setting, with_retain_only=False, say=say) for name, setting in settings.items()}
+    contexts = {
+        name: RunContext(models[name], setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
+        for name, setting in settings.items()
+    }
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
         try:
@@ -245,15 +248,11 @@ def tune_methods(
                 raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
             left_out[variant.label] = str(error)
     variants = [variant for variant in tuning.variants if variant.label not in left_out]
-    originals = {
-        name: original_result(setting, objective_name(tuning.objective, setting), models[name], executor, folder=folder)
-        for name, setting in settings.items()
-        if variants
-    }
+    for name, context in contexts.items() if variants else ():
+        contexts[name] = replace(context, references=original_result(context, goals[name], executor, folder=folder))
 
     def run(search: Search) -> SearchResult:
-        name = search.setting.name
-        return search_setting(search, models[name], originals[name], executor, folder=folder, say=say)
+        return search_setting(search, contexts[search.setting.name], executor, folder=folder, say=say)
 
     layers = layer_count(models[here.name])
     found: dict[str, list[SearchResult]] = {}
@@ -277,25 +276,15 @@ def layer_count(models: Models) -> int:
     return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
 
 
-def search_setting(
-    search: Search,
-    models: Models,
-    references: Mapping[str, EvalResult],
-    executor: Executor,
-    *,
-    folder: Path,
-    say: Say,
-) -> SearchResult:
-    """Run a checked search on the rows and models of its setting."""
-    groups = OBJECTIVES[search.objective].groups
-    setup = RunContext(models, search.setting, groups, references, watch=stop_if_destroyed)
+def search_setting(search: Search, context: RunContext, executor: Executor, *, folder: Path, say: Say) -> SearchResult:
+    """Run a checked search in the context of its setting."""
     return run_search(
         search,
-        partial(compute_objective, search, setup),
+        partial(compute_objective, search, context),
         executor,
         folder=folder,
-        what=search_definition(search, models),
-        needs=setup.needs(search.options),
+        what=search_definition(search, context.models),
+        needs=context.needs(search.options),
         progress=True,
         say=say,
     )
