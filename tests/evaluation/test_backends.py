@@ -114,13 +114,16 @@ def test_prompt_and_text_stay_within_the_limit(small: TransformersGenerator) -> 
     question, tokenizer = "Where is Kelbury?", small._ids.tokenizer
     size = len(Encoder(tokenizer).encode_prompt(Example.from_qa(question, "x")))
     for spare, expected in ((1, 1), (3, 3), (9, 5)):
-        tight = TransformersGenerator(small.model, _endless(tokenizer), max_length=size + spare)
+        small.model.config.max_position_embeddings = size + spare
+        tight = TransformersGenerator(small.model, _endless(tokenizer))
         (said,) = generate_all(tight, [ask(question)], Decoding(max_new_tokens=5))
         assert said.tokens == expected
-    tight = TransformersGenerator(small.model, tokenizer, max_length=size)
+    small.model.config.max_position_embeddings = size
+    tight = TransformersGenerator(small.model, tokenizer)
     with pytest.raises(ValueError, match=rf"prompt 2 .*Where is Kelbury.*\b{size} tokens"):
         generate_all(tight, [ask("a"), ask(question)], Decoding())
-    tight = TransformersGenerator(small.model, tokenizer, max_length=size + 4)
+    small.model.config.max_position_embeddings = size + 4
+    tight = TransformersGenerator(small.model, tokenizer)
     with pytest.raises(ValueError, match=r"prompt 1 .*prefill"):
         generate_all(tight, [ask(question, prefill="in the south of Karsund")], Decoding())
     assert small.identity.endswith("/512")
@@ -206,6 +209,8 @@ def test_the_identity_covers_everything_that_can_change_a_text(small: Transforme
         other.model.embed_tokens.weight[3, 3] += 1e-3
     ending = deepcopy(model)
     ending.generation_config.eos_token_id = [1, 5]
+    shorter = deepcopy(model)
+    shorter.config.max_position_embeddings = 100
     larger = train_tokenizer([*LINES, "bees bees bees"], vocab_size=299)
     chatting = deepcopy(tokenizer)
     chatting.chat_template = CHATML
@@ -215,7 +220,7 @@ def test_the_identity_covers_everything_that_can_change_a_text(small: Transforme
         of(ending),
         of(tokenizer=larger),
         of(tokenizer=chatting),
-        of(max_length=100),
+        of(shorter),
     ]
     assert len({small.identity, *changed}) == 1 + len(changed)
     assert of(fingerprint="known").startswith("transformers/known/float32/")

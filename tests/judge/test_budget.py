@@ -90,7 +90,7 @@ def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
     cache, asked = ReplyCache(tmp_path / "replies.sqlite"), requests(200)
     first = bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
     with pytest.raises(BudgetReachedError) as stop:
-        Asker(first, cache, budget=Budget(0.015, PRICES), progress=False).ask(asked, json.loads, version="v")
+        Asker(first, cache, budget=Budget(0.015, PRICES), progress=False).ask(asked, json.loads)
     sent = len(first.asked)
     assert max(first.batches) == SLICE
     assert 0.015 - 0.0002065 < stop.value.spent <= 0.015
@@ -101,10 +101,10 @@ def test_stops_before_the_limit_and_resumes_with_a_larger_one(tmp_path):
 
     second = bill(26, 50)
     asker = Asker(second, cache, budget=Budget(1.0, PRICES), progress=False)
-    assert asker.ask(asked, json.loads, version="v") == [each.messages[0].content for each in asked]
+    assert asker.ask(asked, json.loads) == [each.messages[0].content for each in asked]
     assert len(second.asked) == 200 - sent
     assert not set(second.asked) & set(first.asked)
-    assert (asker.usage.sent, asker.usage.stored) == (200 - sent, sent)
+    assert asker.usage.replies == 200
     assert asker.usage.usd == pytest.approx(200 * 0.0001065)
 
 
@@ -117,7 +117,7 @@ def test_repeated_requests_are_charged_to_the_same_budget(tmp_path):
     model = bill(26, 100)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(0.001, PRICES), progress=False)
     with pytest.raises(BudgetReachedError, match=r"\b2 answers"):
-        asker.ask(requests(2), unreadable, version="v")
+        asker.ask(requests(2), unreadable)
     assert model.batches == [2, 2]
 
 
@@ -125,7 +125,7 @@ def test_a_server_without_token_counts_is_charged_by_the_estimate(tmp_path):
     model = bill(0, 0)
     budget = Budget(1.0, PRICES)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=budget, progress=False)
-    asker.ask(requests(1), json.loads, version="v")
+    asker.ask(requests(1), json.loads)
     assert budget.spent == pytest.approx(PRICES.cost(26, 23))  # the reply: 88 characters and two quotes
     assert (asker.usage.prompt_tokens, asker.usage.completion_tokens) == (26, 23)
 
@@ -137,7 +137,7 @@ def test_the_limit_is_never_exceeded(tmp_path_factory, limit, prompt, completion
     cache = ReplyCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
     model = bill(prompt, completion)
     try:
-        Asker(model, cache, budget=budget, progress=False).ask(requests(10), json.loads, version="v")
+        Asker(model, cache, budget=budget, progress=False).ask(requests(10), json.loads)
     except BudgetReachedError:
         assert budget.spent + 0.0002065 > limit * (1 - 1e-9)
     assert budget.spent <= limit * (1 + 1e-9)

@@ -16,7 +16,9 @@ from atwu.judge.reply_cache import CacheError, ReplyCache, reply_key
 from tests.damage import disk
 
 FORK = multiprocessing.get_context("fork")
-REQUEST = ChatRequest((Message("system", "Check."), Message("user", "Where was Orla Venn born?")), max_tokens=100)
+REQUEST = ChatRequest(
+    (Message("system", "Check."), Message("user", "Where was Orla Venn born?")), max_tokens=100, rubric="correctness/1"
+)
 IDENTITY = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:1/v1"}
 
 
@@ -37,20 +39,20 @@ def test_values_are_read_back_and_the_first_one_is_kept(tmp_path):
 
 
 def test_the_key_covers_exactly_what_can_change_a_reply():
-    key = reply_key(REQUEST, identity=IDENTITY, version="correctness/1")
+    key = reply_key(REQUEST, IDENTITY)
     assert key == "b8cb657b887133464741018c8f1a1de6"  # another value would discard replies that users paid for
-    assert key == reply_key(replace(REQUEST), identity=dict(reversed(IDENTITY.items())), version="correctness/1")
+    assert key == reply_key(replace(REQUEST), dict(reversed(IDENTITY.items())))
     others = [
-        reply_key(REQUEST, identity=IDENTITY | {"model": "large"}, version="correctness/1"),
-        reply_key(REQUEST, identity=IDENTITY, version="correctness/2"),
+        reply_key(REQUEST, IDENTITY | {"model": "large"}),
         *(
-            reply_key(replace(REQUEST, **change), identity=IDENTITY, version="correctness/1")
+            reply_key(replace(REQUEST, **change), IDENTITY)
             for change in (
                 {"messages": REQUEST.messages[1:]},
                 {"messages": (Message("user", "Check."), REQUEST.messages[1])},
                 {"max_tokens": 101},
                 {"temperature": 0.5},
                 {"seed": 43},
+                {"rubric": "correctness/2"},
             )
         ),
     ]

@@ -32,8 +32,7 @@ def test_a_second_evaluation_needs_no_call_and_gives_the_same_counts(cache):
     again = judge(Fake(), cache, budget=Budget(None, Prices(1, 10)))
     assert first.judge(claims) == again.judge(claims) == again.judge(claims)
     assert again.asker.model.asked == []
-    assert (first.asker.usage.sent, first.asker.usage.stored) == (20, 0)
-    assert (again.asker.usage.sent, again.asker.usage.stored) == (0, 20)
+    assert len(first.asker.model.asked) == first.asker.usage.replies == again.asker.usage.replies == 20
     assert (first.asker.usage.prompt_tokens, first.asker.usage.completion_tokens) == (2000, 200)
     assert first.asker.usage.usd == again.asker.usage.usd == pytest.approx(0.004)
     assert (first.asker.budget.spent, again.asker.budget.spent) == (pytest.approx(0.004), 0.0)
@@ -90,7 +89,7 @@ def test_the_estimate_equals_the_requests_sent(cache):
     asking = judge(model, cache, budget=Budget(None, Prices(1, 1)))
     estimated = asking.estimate(claims, pairs)
     assert model.asked == []
-    assert asking.asker.usage.stored == 0
+    assert asking.asker.usage.replies == 0
     asking.judge(claims)
     asking.prefer(pairs)
     assert estimated.calls == len(model.asked) == 4
@@ -115,7 +114,7 @@ class Logged(Fake):
 
     def answer(self, request: ChatRequest) -> str:
         with self.log.open("a") as file:
-            file.write(reply_key(request, identity=self.identity, version=CORRECTNESS.version) + "\n")
+            file.write(reply_key(request, self.identity) + "\n")
         time.sleep(0.002)
         digest = hashlib.sha256(f"{request.messages[1].content}{request.seed}".encode()).digest()[0]
         return BROKEN if digest < 80 else YES if digest % 2 else NO
@@ -163,5 +162,5 @@ def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     assert {verdict.correct for verdict in verdicts} == {True, False, None}
     total, parts = undisturbed.asker.usage, resumed.asker.usage
     assert (parts.prompt_tokens, parts.completion_tokens) == (total.prompt_tokens, total.completion_tokens)
-    assert parts.sent + parts.stored == total.sent
-    assert parts.stored == len(paid)
+    assert parts.replies == total.replies
+    assert parts.replies == len(paid) + len(asked) - asked_before

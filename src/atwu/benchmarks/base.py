@@ -74,8 +74,10 @@ def rows_to_measure(rows: Examples) -> Examples:
     return evenly_spaced(rows, MOST_ROWS)
 
 
-def whole_number(name: str, what: str, given: str) -> int:
-    """Parse a count in the name of a source or benchmark."""
+def whole_number(name: str, what: str, given: str | None) -> int | None:
+    """Parse a count in the name of a source or benchmark, if there is one."""
+    if given is None:
+        return None
     if not given.isdecimal() or int(given) < 1:
         raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {given!r}.")
     return int(given)

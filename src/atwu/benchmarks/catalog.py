@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from atwu.benchmarks.wmdp import WMDP_DATA, wmdp_benchmark, wmdp_rows
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkEntry:
-    """One benchmark of the list."""
-
     names: tuple[str, ...]
     """Names for `load_benchmark`; capital letters stand for a choice of the user."""
     load: Callable[[str], Benchmark]
@@ -52,8 +49,7 @@ class BenchmarkEntry:
             return f"not in {DATA_VARIABLE}"
         if not any(table.on_hub for table in self.published.tables.values()):
             return f"{DATA_VARIABLE} is not set"
-        installed = importlib.util.find_spec("datasets")
-        return f"Hub: {self.published.hub}" if installed else "Hub: pip install 'atwu[hub]'"
+        return f"Hub: {self.published.hub}"
 
 
 CATALOG = (

@@ -36,8 +36,6 @@ class PublishedFile:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A published data set."""
-
     name: str
     hub: str
     """Repository name on the Hub, or where to get the files if no table is on the Hub."""
@@ -107,7 +105,11 @@ class Tables:
         return tuple(f"{name}: ignored columns: {', '.join(found)}" for name, found in ignored.items() if found)
 
     def _path(self, name: str) -> Path | None:
-        return None if self.folder is None else _table_file(self.folder, name)
+        """Return the file of a table, .json if it exists, else .jsonl; None on the Hub."""
+        if self.folder is None:
+            return None
+        listed = self.folder / f"{name}.json"
+        return listed if listed.is_file() else self.folder / f"{name}.jsonl"
 
     def _records(self, name: str) -> Iterable[Record]:
         data, path, on_hub = self.published, self._path(name), self.published.tables[name].on_hub
@@ -162,18 +164,15 @@ class Tables:
 
 def open_tables(published: DataSet) -> Tables:
     """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set."""
-    given = os.environ.get(DATA_VARIABLE)
-    if not given:
-        return Tables(published)
-    if folder := local_folder(published):
-        return Tables(published, folder)
-    root = Path(given).expanduser()
-    raise FileNotFoundError(
-        f"{DATA_VARIABLE} is {given}, but neither {root / published.name.lower()} nor {root} has a file of "
-        f"{published.name}, such as "
-        f"{next(iter(published.tables))}.jsonl; put the files there, or unset {DATA_VARIABLE} to load "
-        f"{published.name} from the Hub ({published.hub})."
-    )
+    given, folder = os.environ.get(DATA_VARIABLE), local_folder(published)
+    if given and folder is None:
+        root = Path(given).expanduser()
+        raise FileNotFoundError(
+            f"{DATA_VARIABLE} is {given}, but neither {root / published.name.lower()} nor {root} has a file of "
+            f"{published.name}, such as {next(iter(published.tables))}.jsonl; put the files there, or unset "
+            f"{DATA_VARIABLE} to load {published.name} from the Hub ({published.hub})."
+        )
+    return Tables(published, folder)
 
 
 def local_folder(published: DataSet) -> Path | None:
@@ -190,9 +189,3 @@ def local_folder(published: DataSet) -> Path | None:
         ),
         None,
     )
-
-
-def _table_file(folder: Path, name: str) -> Path:
-    """Return the file of a table: .json if it exists, else .jsonl."""
-    listed = folder / f"{name}.json"
-    return listed if listed.is_file() else folder / f"{name}.jsonl"

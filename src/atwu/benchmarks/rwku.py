@@ -20,7 +20,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts, whole_number
@@ -257,60 +257,52 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 _BLANK = re.compile("_{3,}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    example: Example
-    about: str
-    """All text of the row, with blanks filled in, for the name search."""
-
-
 def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the rows of a source in file order, and count the rows dropped.
 
     N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
     """
     words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
-    limit = None if count is None else whole_number(name, "rows per subject and file", count)
+    limit = whole_number(name, "rows per subject and file", count)
     tables = rwku_tables() if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
     subjects = subject_names(wanted, published)
     others = subject_names(left_out, published) if left_out else ()
 
-    rows: list[_Row] = []
+    rows: list[tuple[Example, str]] = []
     duplicates = 0
     for table in KINDS[kind]:
-        every = [row for row in _read(table, tables) if row.example.subject in subjects]
-        distinct = list({row.example: row for row in every}.values())
+        every = [(row, about) for row, about in _read(table, tables) if row.subject in subjects]
+        distinct = dict(every)
         duplicates += len(every) - len(distinct)
         seen: Counter[str | None] = Counter()
-        for row in distinct:
-            seen[row.example.subject] += 1
-            if limit is None or seen[row.example.subject] <= limit:
-                rows.append(row)
+        for row, about in distinct.items():
+            seen[row.subject] += 1
+            if limit is None or seen[row.subject] <= limit:
+                rows.append((row, about))
     forgotten = _rows_about(kind, others, tables)
-    shared = [row for row in rows if (row.example.messages, row.example.answer) in forgotten]
-    private = [row for row in rows if (row.example.messages, row.example.answer) not in forgotten]
-    kept = tuple(row.example for row in private if not names_one_of(row.about, others))
-    named = len(private) - len(kept)
+    private = [(row, about) for row, about in rows if (row.messages, row.answer) not in forgotten]
+    kept = tuple(row for row, about in private if not names_one_of(about, others))
+    shared, named = len(rows) - len(private), len(private) - len(kept)
     text = f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
     if others:
-        text += f", {len(shared)} shared with an excluded subject, {named} that name one"
+        text += f", {shared} shared with an excluded subject, {named} that name one"
     checked = (*(counted(table, tables) for table in KINDS[kind]), f"{name}: {text}")
     return LoadedRows(kept, name, (text,) if duplicates or shared or named else (), checked)
 
 
-def _read(table: str, tables: Tables) -> Iterator[_Row]:
-    """Iterate over the rows of a table of passages, pairs or probes."""
+def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
+    """Yield the rows of a table of passages, pairs or probes, each with all its text, in which names are searched."""
     if table == PASSAGES:
         for _, row in tables.table(table):
-            yield _Row(Example((), row["text"], subject=normal_name(row["subject"])), row["text"])
+            yield Example((), row["text"], subject=normal_name(row["subject"])), row["text"]
         return
     if table in PAIRS.values():
         for _, row in tables.table(table):
             made_up, true = row["response"]
             pair = Example.from_qa(row["prompt"], true, alternate=made_up, subject=normal_name(row["subject"]))
-            yield _Row(pair, "\n".join([row["prompt"], true, made_up]))
+            yield pair, "\n".join([row["prompt"], true, made_up])
         return
     (kind,) = (kind for kind, name in PROBES.items() if name == table)
     for record in tables.table(table):
@@ -318,7 +310,7 @@ def _read(table: str, tables: Tables) -> Iterator[_Row]:
         answer = probe.row.answer
         filled = answer.join(_BLANK.split(probe.row.question))
         about = "\n".join([filled, answer, record[1].get("neighbor") or ""])
-        yield _Row(Example(probe.messages, answer, subject=probe.row.subject), about)
+        yield Example(probe.messages, answer, subject=probe.row.subject), about
 
 
 def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tuple[object, str]]:
@@ -326,7 +318,7 @@ def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tup
     if not subjects:
         return set()
     names = KINDS[kind] if kind == "passages" or kind in PAIRS else KINDS["probes"]
-    found = (row.example for name in names for row in _read(name, tables))
+    found = (row for name in names for row, _ in _read(name, tables))
     return {(row.messages, row.answer) for row in found if row.subject in subjects}
 
 
@@ -343,8 +335,7 @@ def rwku_benchmark(name: str) -> Benchmark:
     forget, _, retain = sides.partition("/")
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
-    if limit is not None:
-        whole_number(name, "passages per subject", limit)
+    whole_number(name, "passages per subject", limit)  # or an error
     tables = rwku_tables()
     published = read_targets(tables)
     subjects = subject_names(forget, published)

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,12 +68,15 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
         folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
             folder itself), or the Hub's when that is not set.
     """
-    roots = _roots() if folder is None else (Path(folder).expanduser(),)
-    if not roots:
-        if topic not in SUITE_TOPICS:
-            raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
+    given = os.environ.get(DATA_VARIABLE)
+    if folder is not None:
+        tried = [Path(folder).expanduser() / topic]
+    elif given:
+        tried = [root / topic for root in (Path(given).expanduser() / "suite", Path(given).expanduser())]
+    elif topic in SUITE_TOPICS:
         return _tables(topic, None)
-    tried = [root / topic for root in roots]
+    else:
+        raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
     for place in tried:
         if (place / "forget_train.jsonl").is_file():
             return _tables(topic, place)
@@ -80,12 +84,6 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
         f"no forget_train.jsonl in {' or '.join(map(str, tried))}; topics of SUITE are {', '.join(SUITE_TOPICS)}. Put the "
         f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_DATA.hub})."
     )
-
-
-def _roots() -> tuple[Path, ...]:
-    """Folders that ATWU_DATA may mean; empty if it is not set."""
-    given = os.environ.get(DATA_VARIABLE)
-    return (Path(given).expanduser() / "suite", Path(given).expanduser()) if given else ()
 
 
 Modality = Literal["direct", "indirect", "reverse"]
@@ -125,10 +123,11 @@ class ForgetQuery:
     """`original`, or the column or variant it comes from, such as `q_gemini3` or `leet_speak`."""
     question: str
     answer: str
+    paraphrases: tuple[str, ...] = ()
 
     def example(self) -> Example:
         """As a training row; its subject is the fact."""
-        return Example.from_qa(self.question, self.answer, subject=self.fact)
+        return Example.from_qa(self.question, self.answer, subject=self.fact, paraphrases=self.paraphrases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +175,8 @@ def forget_queries(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
     """
-    found = [query for record in tables.table("forget_eval_rephrasings") for query in _reworded(record)]
-    if tables.has("adversarial"):
-        found += [query for record in tables.table("adversarial") for query in _disguised(record)]
-    return tuple(found)
+    found = [query for record in tables.table(REPHRASINGS) for query in _reworded(record)]
+    return (*found, *(_adversarial(tables) if tables.has("adversarial") else ()))
 
 
 def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
@@ -189,14 +186,14 @@ def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
     tables = suite_tables(topic) if tables is None else tables
-    rows = _SPLITS[split](tables)
+    rows = tuple(row.example() for row in _SPLITS[split](tables))
     subjects = len({row.subject for row in rows})
     about = "tiers" if split.startswith("retain") else "facts"
     checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
     return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
 
 
-def suite_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
+def suite_benchmark(name: str) -> Benchmark:
     """Load and check one topic: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
 
     Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
@@ -205,7 +202,7 @@ def suite_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:
         raise ValueError(f"{name!r} is not suite:TOPIC; topics of SUITE are {', '.join(SUITE_TOPICS)}.")
-    tables = suite_tables(topic) if tables is None else tables
+    tables = suite_tables(topic)
     sources = {
         split: f"suite:{topic}:{split}" for split in ("forget_train", "forget_direct", "retain_train", "retain_eval")
     }
@@ -233,32 +230,38 @@ def suite_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     )
 
 
-def _direct(tables: Tables) -> tuple[Example, ...]:
+def _adversarial(tables: Tables) -> Iterator[ForgetQuery]:
+    for record in tables.table("adversarial"):
+        fact, modality, _ = _label(record)
+        where, columns = record
+        for kind in ADVERSARIAL_KINDS:
+            text = columns.get(f"q_{kind}")
+            if not isinstance(text, str) or not text:
+                raise ValueError(
+                    f"{where}: found no column 'q_{kind}', expected one question of each adversarial kind."
+                )
+            yield ForgetQuery(fact, modality, "adversarial", kind, text, columns["answer"])
+
+
+def _direct(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Direct rows of `forget_eval`, each with its paraphrases; blanks are no paraphrases."""
     queries = [query for query in forget_queries(tables) if query.modality == "direct"]
     paraphrases: dict[str, list[str]] = {}
     for query in queries:
         if query.wording == "paraphrase":
             paraphrases.setdefault(query.fact, []).append(query.question)
-    return tuple(
-        Example.from_qa(
-            query.question, query.answer, subject=query.fact, paraphrases=tuple(paraphrases.get(query.fact, ()))
-        )
-        for query in queries
-        if query.wording == "original"
-    )
+    originals = (query for query in queries if query.wording == "original")
+    return tuple(replace(query, paraphrases=tuple(paraphrases.get(query.fact, ()))) for query in originals)
 
 
-_SPLITS: Mapping[str, Callable[[Tables], tuple[Example, ...]]] = {
-    "forget_train": lambda tables: tuple(row.example() for row in forget_train(tables)),
-    "retain_train": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_train")),
-    "retain_eval": lambda tables: tuple(row.example() for row in retain_rows(tables, "retain_eval")),
-    "forget_eval": lambda tables: tuple(_query(record).example() for record in tables.table("forget_eval")),
+_SPLITS: Mapping[str, Callable[[Tables], Iterable[ForgetQuery | RetainRow]]] = {
+    "forget_train": forget_train,
+    "retain_train": partial(retain_rows, name="retain_train"),
+    "retain_eval": partial(retain_rows, name="retain_eval"),
+    "forget_eval": lambda tables: map(_query, tables.table("forget_eval")),
     "forget_direct": _direct,
-    "forget_queries": lambda tables: tuple(row.example() for row in forget_queries(tables)),
-    "adversarial": lambda tables: tuple(
-        query.example() for record in tables.table("adversarial") for query in _disguised(record)
-    ),
+    "forget_queries": forget_queries,
+    "adversarial": _adversarial,
 }
 """Split -> its rows."""
 
@@ -292,18 +295,6 @@ def _reworded(record: Record) -> Iterator[ForgetQuery]:
     for name, text in columns.items():
         if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
             yield ForgetQuery(fact, modality, _wording(name), name, text, columns["answer"])
-
-
-def _disguised(record: Record) -> Iterator[ForgetQuery]:
-    fact, modality, _ = _label(record)
-    columns = record[1]
-    for kind in ADVERSARIAL_KINDS:
-        text = columns.get(f"q_{kind}")
-        if not isinstance(text, str) or not text:
-            raise ValueError(
-                f"{record[0]}: found no column 'q_{kind}', expected one question of each adversarial kind."
-            )
-        yield ForgetQuery(fact, modality, "adversarial", kind, text, columns["answer"])
 
 
 def _retain(record: Record) -> RetainRow:

@@ -81,7 +81,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     )
 
 
-def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
+def tofu_benchmark(name: str) -> Benchmark:
     """Load, check and combine the splits that belong to one forget split, such as `tofu:forget05`.
 
     Evaluated are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
@@ -89,46 +89,33 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     first N retain rows are used, and the original model is trained on these and the forget rows.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
-    if count is not None:
-        whole_number(name, "retain rows", count)
-    tables = open_tables(TOFU) if tables is None else tables
+    whole_number(name, "retain rows", count)  # or an error
+    tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
-    forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}" + (f":{count}" if count else "")
-    loaded: list[LoadedRows] = []
-    notes: list[str] = []
-
-    def rows(source: str) -> LoadedRows:
-        loaded.append(tofu_rows(source, tables=tables))
-        return loaded[-1]
-
-    def available_rows(name: str) -> LoadedRows | None:
-        if tables.has(name):
-            return rows(f"tofu:{name}")
-        notes.append(f"{name} is not available: skipped")
-        return None
-
-    forget, pool = rows(forget_source).rows, rows(retain_source).rows
-    holdout = available_rows(f"holdout{percent}")
-    kept = {name: found.rows for name in KEPT_SPLITS if (found := available_rows(name))}
+    retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
+    available = [each for each in (holdout, *KEPT_SPLITS) if tables.has(each)]
+    loaded = {each: tofu_rows(f"tofu:{each}", tables=tables) for each in (split, retain, *available)}
+    forget, pool = loaded[split].rows, loaded[retain].rows
     with_wrong_answers = [row for row in pool if row.wrong_answers]
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
-    notes.append(
+    sentences = [sentence for found in loaded.values() for sentence in (*found.checked, *found.warnings)]
+    sentences += [f"{each} is not available: skipped" for each in (holdout, *KEPT_SPLITS) if each not in available]
+    sentences.append(
         f"evaluated: {len(measured_forget)} of {len(forget)} forget rows and {len(measured_retain)} of {len(pool)} "
         "retain rows"
     )
-    sentences = [sentence for found in loaded for sentence in (*found.checked, *found.warnings)]
     return Benchmark(
         name=name,
-        forget_source=forget_source,
-        retain_source=retain_source,
-        full_source=f"{retain_source} + {forget_source}" if count else "tofu:full",
-        retain_only_source=retain_source,
+        forget_source=f"tofu:{split}",
+        retain_source=f"tofu:{retain}",
+        full_source=f"tofu:{retain} + tofu:{split}" if count else "tofu:full",
+        retain_only_source=f"tofu:{retain}",
         forget=measured_forget,
         retain=measured_retain,
         pool=pool,
-        holdout=holdout.rows if holdout else (),
-        extra_retain=kept,
-        checked=tuple(dict.fromkeys([*sentences, *notes])),
+        holdout=loaded[holdout].rows if holdout in loaded else (),
+        extra_retain={each: loaded[each].rows for each in KEPT_SPLITS if each in loaded},
+        checked=tuple(dict.fromkeys(sentences)),
     )
 
 

@@ -34,7 +34,7 @@ WMDP_DATA = DataSet(
 def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the first 1000 documents of `wmdp:DOMAIN:SPLIT`, or the first N of `wmdp:DOMAIN:SPLIT:N`."""
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
-    limit = MOST_DOCUMENTS if count is None else whole_number(name, "documents", count)
+    limit = whole_number(name, "documents", count) or MOST_DOCUMENTS
     tables = open_tables(WMDP_DATA) if tables is None else tables
     table = f"{domain}-{split}-corpus"
     documents = [columns["text"] for _, columns in tables.first(table, limit)]

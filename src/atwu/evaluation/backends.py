@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ _VLLM_BATCH = 512
 """Prompts per vLLM call; vLLM batches by itself, so this only sets how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as `max_lora_rank`."""
+_NO_LIMIT = 1_000_000
+"""Positions of a model that states no limit."""
 GPU_MEMORY_UTILIZATION = 0.92
 """Share of GPU memory; vLLM's own default."""
 
@@ -57,7 +60,6 @@ class TransformersGenerator:
         model: Any,
         tokenizer: Any,
         *,
-        max_length: int | None = None,
         batch_tokens: int = 8192,
         fingerprint: str | None = None,
     ) -> None:
@@ -65,13 +67,12 @@ class TransformersGenerator:
 
         Args:
             model: Causal language model; a PEFT wrapper works too.
-            max_length: Maximum length of prompt and generated text together, in tokens; None: the model's own limit.
             batch_tokens: Tokens per batch; more is faster on a GPU and needs more memory.
             fingerprint: Fingerprint of the model, if known; avoids reading the weights.
         """
         self.model = model
         self.batch_tokens = batch_tokens
-        self._ids = _PromptIds(tokenizer, model.config, max_length)
+        self._ids = _PromptIds(tokenizer, model.config)
         self._fingerprint = fingerprint
 
     @property
@@ -84,7 +85,7 @@ class TransformersGenerator:
         return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. A text also ends at `max_length`."""
+        """See `Generator.generate`. A text also ends at the model's own limit."""
         encoded = self._ids.of(prompts)
         generate(
             self.model,
@@ -248,8 +249,9 @@ class EndpointGenerator:
 
         def request(prompt: Prompt) -> ChatRequest:
             prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-            seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
-            return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
+            asked = ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature)
+            # Servers take 31 bits.
+            return replace(asked, seed=draw_seed(prompt, decoding) >> 33) if decoding.temperature else asked
 
         self.chat.complete(list(map(request, prompts)), on_reply)
 
@@ -261,12 +263,12 @@ def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
 
 
 class _PromptIds:
-    """Encode prompts within a length limit, and decode generated ids."""
+    """Encode prompts within the model's number of positions, and decode generated ids."""
 
-    def __init__(self, tokenizer: Any, config: Any, limit: int | None = None) -> None:
+    def __init__(self, tokenizer: Any, config: Any) -> None:
         self.tokenizer = tokenizer
-        self.limit = limit or _own_limit(config)
-        self._encoder = Encoder(tokenizer, max_length=self.limit, own_limit=not limit)
+        self.limit = int(getattr(config.get_text_config(), "max_position_embeddings", None) or _NO_LIMIT)
+        self._encoder = Encoder(tokenizer, max_length=self.limit, own_limit=True)
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Encode prompts; each is at least one token shorter than the limit."""
@@ -299,11 +301,6 @@ class _PromptIds:
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
         tokenization = short_hash([kept, self.tokenizer.chat_template or _NEXT_TURN.pattern])
         return f"{short_hash([tokenization, list(ends)])}/{self.limit}"
-
-
-def _own_limit(config: Any) -> int:
-    """Return the model's maximum number of positions; a million if it states none."""
-    return int(getattr(config.get_text_config(), "max_position_embeddings", None) or 1_000_000)
 
 
 def _shape(config: Any) -> str:

@@ -151,8 +151,8 @@ def evaluate(
         model, tokenizer = open_model(str(model), ModelLoadArgs())
     every = {**sets, **({"pool": pool_rows} if pool_rows else {})}
     settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
-    compared = {"original": original, "retain-only": retain_only}
-    references = {role: other for role, other in compared.items() if other is not None}
+    given_results = (("original", original), ("retain-only", retain_only))
+    references = {role: other for role, other in given_results if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
         notes.extend(filter(None, [different_template(settings, other, role=role)]))

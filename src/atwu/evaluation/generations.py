@@ -31,8 +31,6 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Decoding settings."""
-
     max_new_tokens: int = 64
     temperature: float = 0.0
     """0 is greedy decoding."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from atwu._options import Option
 from atwu.data.render import check_system
@@ -29,11 +29,16 @@ if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
     from atwu.judge.verdicts import Claim, Pair
 
+    Claims: TypeAlias = Sequence[Claim | None]
+    """The answers of one row; None where a server gave none."""
+    Verdicts: TypeAlias = Sequence[bool | None]
+    """Verdicts on them; None if unscored."""
+    JudgedColumn: TypeAlias = tuple[str, str, Callable[[Verdicts], float | None], Sequence[Claims]]
+    """Set, column, formula of the verdicts of a row, and the claims of every row."""
+
 
 @dataclass(frozen=True)
 class MetricSetting(Option):
-    """One setting."""
-
     compared: bool = True
     """Whether it changes the metric's values, so that results with different values are not comparable."""
     flag: str = ""
@@ -109,7 +114,6 @@ class Metric:
     """Metrics required in the reference result; empty: this metric."""
 
     def __init__(self, session: Session) -> None:
-        """Store the session."""
         self.session = session
 
     @classmethod
@@ -189,6 +193,32 @@ class Metric:
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
         """Yield one sentence for each caveat about the metric's values."""
         return iter(())
+
+
+class JudgedMetric(Metric):
+    """Base class of metrics of several judged answers per row, such as those to paraphrases."""
+
+    needs_weights = False
+    judged = True
+
+    def judged_columns(self) -> Iterator[JudgedColumn]:
+        """Yield every column that is a share of a row's answers, in percent."""
+        raise NotImplementedError
+
+    def claims(self) -> Iterator[Claim | None]:
+        return (claim for *_, rows in self.judged_columns() for row in rows for claim in row)
+
+    def record(self) -> None:
+        for column in self.judged_columns():
+            self.record_judged(column)
+
+    def record_judged(self, column: JudgedColumn) -> None:
+        """Record the values of one column, once its claims are judged."""
+        split, name, formula, rows = column
+        verdicts = [[self.session.verdict(claim) for claim in row] for row in rows]
+        shares = map(formula, verdicts)
+        percent = [None if share is None else 100 * share for share in shares]
+        self.record_column(split, name, percent, unscored=sum(row.count(None) for row in verdicts))
 
 
 class ProbeMetric(Metric):

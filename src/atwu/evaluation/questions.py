@@ -35,18 +35,19 @@ _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
 _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
 
 
-def question_prompt(row: Example, question: str | None = None, before: tuple[Message, ...] = ()) -> Prompt:
-    """Return the prompt of a row, optionally with a paraphrased question or with turns before it."""
-    turns = row.messages
-    if question is not None:
-        turns = (*turns[:-1], replace(turns[-1], content=question))
-    lead = 1 if turns[0].role == "system" else 0
-    return Prompt((*turns[:lead], *before, *turns[lead:]))
+def question_prompts(row: Example, paraphrases: int) -> list[Prompt]:
+    """Return the prompts of a row's question and of at most `paraphrases` paraphrases; none for a row without question."""
+    if not row.messages:
+        return []
+    *before, asked = row.messages
+    paraphrased = (replace(asked, content=text) for text in row.paraphrases[:paraphrases])
+    return [Prompt(row.messages), *(Prompt((*before, turn)) for turn in paraphrased)]
 
 
-def question_and_paraphrases(row: Example, count: int) -> list[str | None]:
-    """Return the row's own question (as None) and at most `count` paraphrases; nothing for a row without question."""
-    return [None, *row.paraphrases[:count]] if row.messages else []
+def after_examples(prompt: Prompt, examples: tuple[Message, ...]) -> Prompt:
+    """Insert answered questions before a prompt, after its system prompt."""
+    lead = 1 if prompt.messages[0].role == "system" else 0
+    return Prompt((*prompt.messages[:lead], *examples, *prompt.messages[lead:]))
 
 
 def claim(row: Example, answer: str | None) -> Claim | None:

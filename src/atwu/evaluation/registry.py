@@ -133,7 +133,6 @@ class EvaluateConfig(SimpleNamespace):
     """
 
     def __init__(self, **given: Any) -> None:
-        """Set values by name."""
         known = {setting.name: setting for setting in all_settings()}
         for name in given:
             if name not in known:
@@ -154,7 +153,6 @@ class EvaluateConfig(SimpleNamespace):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """All settings by name."""
         return vars(self)
 
 
@@ -223,7 +221,6 @@ def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
 
 
 def find_metric(name: str) -> type[Metric]:
-    """Return a metric by name."""
     metrics = all_metrics()
     if name not in metrics:
         hint = did_you_mean(name, metrics)

@@ -11,7 +11,7 @@ from atwu.data.row_parsing import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.generations import Generator
-from atwu.evaluation.questions import question_and_paraphrases
+from atwu.evaluation.questions import question_prompts
 from atwu.evaluation.registry import EvaluateConfig, all_metrics
 from atwu.evaluation.result import EvalResult
 from atwu.judge.verdicts import Judge
@@ -43,7 +43,7 @@ def provenance(
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
         "questions_per_row": {
-            split: sorted({len(question_and_paraphrases(row, config.paraphrases)) for row in rows if row.messages})
+            split: sorted({len(question_prompts(row, config.paraphrases)) for row in rows if row.messages})
             for split, rows in sets.items()
             if any(row.messages for row in rows)
         },

@@ -31,7 +31,6 @@ class RowMetrics:
     """Means, intervals and row values of one model."""
 
     def __init__(self, rows: Mapping[str, RowValues]) -> None:
-        """Store the row values of every set."""
         self.rows = rows
 
     def has(self, split: str, metric: str) -> bool:
@@ -43,7 +42,6 @@ class RowMetrics:
         return as_floats(self.rows[split].metrics[metric])
 
     def resampler_of(self, split: str) -> Resampler:
-        """Return the bootstrap resampler of a set."""
         return resampler(split, self.rows[split].subjects)
 
     def mean(self, split: str, metric: str, *, where: FloatArray | None = None) -> Estimate:

@@ -17,7 +17,6 @@ from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
-from atwu.evaluation.questions import question_prompt
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import AuxiliaryLogps, AuxiliaryModels
@@ -86,11 +85,11 @@ class Session:
     @property
     def question_prompts(self) -> list[Prompt]:
         """The own question of every row of these sets that is one."""
-        return [question_prompt(row) for rows in self.forget_and_retain_sets.values() for row in rows if row.messages]
+        return [Prompt(row.messages) for rows in self.forget_and_retain_sets.values() for row in rows if row.messages]
 
     def question_answers(self, split: str) -> list[str | None]:
         """Return the answer to every row's own question; None for a row without question or where a server gave none."""
-        return [self.answer(question_prompt(row)) if row.messages else None for row in self.sets[split]]
+        return [self.answer(Prompt(row.messages)) if row.messages else None for row in self.sets[split]]
 
     @property
     def benchmark_probes(self) -> Sequence[Probe]:
@@ -110,19 +109,16 @@ class Session:
         return Encoder(self.tokenizer, max_length=self.config.max_length, system=self.config.system)
 
     def encode(self, rows: Sequence[Example], *, what: str) -> Sequence[EncodedRow]:
-        """Return rows as tokens."""
         encoded = self._encoder.encode_rows(rows, what=what)
         self.warnings += encoded.warnings
         return encoded.rows
 
     def encoded(self, split: str) -> Sequence[EncodedRow]:
-        """Return the rows of a set as tokens."""
         if split not in self._encoded:
             self._encoded[split] = self.encode(self.sets[split], what=split)
         return self._encoded[split]
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
-        """Return the pool as tokens."""
         return self.encoded(RETAIN) if self.pool == self.sets.get(RETAIN) else self.encode(self.pool, what="pool")
 
     def tokens(self, split: str) -> list[TokenRow]:
@@ -212,10 +208,6 @@ class Session:
     def verdict(self, claim: Claim | None) -> bool | None:
         """Return whether an answer is correct; None without an answer or a readable verdict."""
         return None if claim is None else self._verdicts[claim].correct
-
-    def verdicts(self, claims: Iterable[Iterable[Claim | None]]) -> list[list[bool | None]]:
-        """Return the verdicts of all answers of every row."""
-        return [[self.verdict(claim) for claim in row] for row in claims]
 
     def preference(self, pair: Pair | None) -> Preference:
         """Return the ratings of a pair of answers; none without an answer."""

@@ -71,7 +71,6 @@ class Trace:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a trace file."""
     return read_declared(path, Trace, TRACE_SCHEMA, what="trace", made_by="atwu study run")
 
 
@@ -179,7 +178,6 @@ class WeightTrace(TrainerCallback):
         self._records.append(record)
 
     def trace(self) -> Trace:
-        """Return the finished trace."""
         rows = [
             TracedRow(
                 set=name,

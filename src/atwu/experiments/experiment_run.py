@@ -67,6 +67,8 @@ class RunContext:
     models: Models
     setting: BenchmarkSetting
     metrics: tuple[str, ...]
+    references: Mapping[str, EvalResult] = field(default_factory=dict)
+    """Results of the original and the retain-only model, if values are relative to them."""
     judging: JudgeOptions | None = None
     """Options of the judge, opened once per process; None for the default of `evaluate`."""
     store: bool = False
@@ -120,14 +122,7 @@ class ExperimentRun:
         return run_config(setting, self.method, options, seed=self.seed)
 
 
-def execute_run(
-    setup: RunContext,
-    run: ExperimentRun,
-    references: Mapping[str, EvalResult],
-    *,
-    folder: Path,
-    source: Path | None = None,
-) -> EvalResult:
+def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: Path | None = None) -> EvalResult:
     """Do the unfinished parts of a run in a local folder; `source` is the local folder of the scorer it starts from."""
     if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
@@ -136,7 +131,7 @@ def execute_run(
             # The trainer has reference cycles that would keep its model on the device.
             clear_device_cache(garbage_collection=True)
             start = time.perf_counter()
-            result = evaluate_run(setup, folder, name=run.name, references=references)
+            result = evaluate_run(setup, folder, name=run.name)
         finally:
             clear_device_cache(garbage_collection=True)
         write_json(folder / TIMING_NAME, seconds | {"measure": round(time.perf_counter() - start, 2)})
@@ -170,19 +165,17 @@ def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path |
     return round(time.perf_counter() - start, 2)
 
 
-def evaluate_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
+def evaluate_reference(setup: RunContext, role: str) -> EvalResult:
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
     assert model is not None
-    return evaluate_run(setup, model, name=role, references=references)
+    return evaluate_run(setup, model, name=role)
 
 
-def reference_result(
-    executor: Executor, setup: RunContext, role: str, references: Mapping[str, EvalResult], file: Path
-) -> EvalResult:
+def reference_result(executor: Executor, setup: RunContext, role: str, file: Path) -> EvalResult:
     """Evaluate a reference model and store the result in a file; an existing file is read."""
     if not file.is_file():
-        task = Task(evaluate_reference, (setup, role, references), needs=setup.needs())
+        task = Task(evaluate_reference, (setup, role), needs=setup.needs())
         executor.run_one(role, task).write(file)
     return read_result(file)
 
@@ -233,13 +226,7 @@ def trace_callbacks(models: Models, folder: Path) -> tuple[CallbacksOf, Callable
     return watch, finish
 
 
-def evaluate_run(
-    setup: RunContext,
-    model: str | Path,
-    *,
-    name: str,
-    references: Mapping[str, EvalResult],
-) -> EvalResult:
+def evaluate_run(setup: RunContext, model: str | Path, *, name: str) -> EvalResult:
     benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
@@ -256,8 +243,8 @@ def evaluate_run(
         judge=None if setup.judging is None else _judge(setup.judging, setup.command),
         scorer=find_scorer(model) if Path(model).is_dir() else None,
         auxiliary=find_auxiliary_models(model),
-        original=references.get(ORIGINAL),
-        retain_only=references.get(RETAIN_ONLY),
+        original=setup.references.get(ORIGINAL),
+        retain_only=setup.references.get(RETAIN_ONLY),
         reference_models=None if retain_only is None else ReferenceModels(setup.models.target, retain_only),
         reference=name in REFERENCE_MODELS,
         store=GenerationStore() if setup.store else None,

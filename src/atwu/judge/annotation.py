@@ -44,7 +44,7 @@ class AnnotatedRows:
 def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
     """Let a model label the key parts of every answer without labels, in column forget_spans."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
-    replies = iter(asker.ask(requests, _read, version=ANNOTATION.version, description="annotate"))
+    replies = iter(asker.ask(requests, _read, description="annotate"))
     found, absent, failed = list[Example](), 0, 0
     for row in rows:
         reply = None if row.forget_spans is not None else next(replies)
@@ -60,7 +60,7 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
     requests = [_request(row) for row in rows if row.forget_spans is None]
-    return asker.estimate(requests, _read, version=ANNOTATION.version)
+    return asker.estimate(requests, _read)
 
 
 def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> AnnotatedRows:

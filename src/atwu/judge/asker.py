@@ -69,14 +69,14 @@ class Asker:
         self.progress = progress
         self.attempts = attempts
         self.max_tokens = max_tokens
-        self.usage = Usage(self.budget)
+        self.usage = Usage(self.budget.prices)
         self._answered = threading.Event()
         """Whether any request was ever answered; also for copies with new counters."""
 
     def with_new_counters(self) -> Asker:
         """Return an asker with the same model, cache and budget, and new counters."""
         fresh = copy.copy(self)
-        fresh.usage = Usage(self.budget)
+        fresh.usage = Usage(self.budget.prices)
         return fresh
 
     @property
@@ -88,7 +88,6 @@ class Asker:
         requests: Sequence[ChatRequest],
         parse: Callable[[str], _T],
         *,
-        version: str,
         description: str = "judge",
     ) -> list[_T | Unscored]:
         """Return an answer to every request, in order; equal requests are sent once.
@@ -101,7 +100,7 @@ class Asker:
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: A reply cannot be stored; nothing more is sent.
         """
-        call = _Call(self, requests, parse, version)
+        call = _Call(self, requests, parse)
         answers = call.answers(lambda missing: call.send(missing, description))
         failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
         if call.stopped:
@@ -113,16 +112,16 @@ class Asker:
         return answers
 
     def stored(
-        self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str
+        self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]
     ) -> tuple[list[_T | None], list[ChatRequest]]:
         """Return answers from the cache, None for those missing, and the requests to send. Nothing is sent or counted."""
         missing: list[ChatRequest] = []
-        answers = _Call(self.with_new_counters(), requests, parse, version).answers(missing.extend)
+        answers = _Call(self.with_new_counters(), requests, parse).answers(missing.extend)
         return [None if isinstance(answer, Unscored) else answer for answer in answers], missing
 
-    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> CostEstimate:
+    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CostEstimate:
         """Estimate the cost of `ask` if every reply is readable. Nothing is sent or counted."""
-        return estimate_cost(self.stored(requests, parse, version=version)[1], self.budget.prices)
+        return estimate_cost(self.stored(requests, parse)[1], self.budget.prices)
 
     def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """Return the request as sent: with the token limit and the seed of this attempt."""
@@ -132,8 +131,8 @@ class Asker:
 class _Call(Generic[_T]):
     """One call of `ask`, with the replies known so far."""
 
-    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T], version: str) -> None:
-        self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
+    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> None:
+        self._asker, self._requests, self._parse = asker, requests, parse
         self._identity = asker.identity
         self._known: dict[ChatRequest, Reply] = {}
         self._received, self._any_readable = 0, False
@@ -185,7 +184,7 @@ class _Call(Generic[_T]):
         values = self._asker.cache.get_many(keys.values())
         for request, key in keys.items():
             if key in values:
-                self._learn(request, values[key], stored=True)
+                self._learn(request, values[key])
         return [request for request in unknown if request not in self._known]
 
     def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> None:
@@ -193,7 +192,6 @@ class _Call(Generic[_T]):
         asker = self._asker
 
         def on_reply(index: int, reply: Reply) -> None:
-            asker.usage.sent += 1
             if reply.text is None and not reply.cut:
                 self._known[requests[index]] = replace(reply, error=reply.error or "the model returned no text")
             else:
@@ -221,7 +219,7 @@ class _Call(Generic[_T]):
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
         value |= {"cut": True} if reply.cut else {}
         key = self._key(request)
-        answer = self._learn(request, self._asker.cache.put_many({key: value})[key], stored=False)
+        answer = self._learn(request, self._asker.cache.put_many({key: value})[key])
         self._received += 1
         self._any_readable |= not isinstance(answer, Unscored)
         if self._received >= FIRST_REPLIES and not self._any_readable:
@@ -230,15 +228,15 @@ class _Call(Generic[_T]):
                 f"none of the first {self._received} replies could be read; the last one: {answer.reason}. {_ADVICE}"
             )
 
-    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:
+    def _learn(self, request: ChatRequest, value: Mapping[str, Any]) -> _T | Unscored:
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
         text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
         self._known[request] = reply = Reply(text, error, prompt, completion)
-        self._asker.usage.add_reply(self._key(request), prompt, completion, stored=stored)
+        self._asker.usage.add_reply(self._key(request), prompt, completion)
         return self._read(reply)
 
     def _key(self, request: ChatRequest) -> str:
-        return reply_key(request, identity=self._identity, version=self._version)
+        return reply_key(request, self._identity)
 
     def _read(self, reply: Reply) -> _T | Unscored:
         if reply.text is None:

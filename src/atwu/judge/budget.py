@@ -120,23 +120,21 @@ class Budget:
 
 
 class Usage:
-    """Calls and tokens. Except for `sent` and `stored`, the counts do not depend on interruptions, apart from failed
-    attempts, which count where they were made (in full if the server does not report tokens)."""
+    """Replies used, sent or from the cache, with their tokens and those of failed attempts that may have been billed.
 
-    def __init__(self, budget: Budget) -> None:
-        self.sent = 0
-        self.stored = 0
-        self.prompt_tokens = 0
-        """Prompt tokens of all replies used, each counted once, and of failed attempts that may have been billed."""
-        self.completion_tokens = 0
-        self._budget = budget
+    The counts do not depend on interruptions, apart from failed attempts, which count where they were made (in full if the
+    server does not report tokens).
+    """
+
+    def __init__(self, prices: Prices | None) -> None:
+        self.prompt_tokens = self.completion_tokens = 0
+        self._prices = prices
         self._used: set[str] = set()
 
-    def add_reply(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
+    def add_reply(self, key: str, prompt: int, completion: int) -> None:
         """Count a reply, once per key."""
         if key not in self._used:
             self._used.add(key)
-            self.stored += stored
             self.prompt_tokens += prompt
             self.completion_tokens += completion
 
@@ -153,5 +151,4 @@ class Usage:
 
     @property
     def usd(self) -> float | None:
-        prices = self._budget.prices
-        return prices.cost(self.prompt_tokens, self.completion_tokens) if prices else None
+        return self._prices.cost(self.prompt_tokens, self.completion_tokens) if self._prices else None

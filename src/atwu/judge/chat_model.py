@@ -22,6 +22,8 @@ class ChatRequest:
     max_tokens: int
     temperature: float = 0.0
     seed: int = 42
+    rubric: str = ""
+    """Version of its rubric, if it has one; part of the cache's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,14 @@ PARAPHRASE, SAME_QUESTION = _rubric("paraphrase"), _rubric("same_question")
 ANNOTATION = _rubric("annotation")
 
 
+def merged_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put the text of a system turn into the user's turn after it, for chat templates that reject system turns."""
+    if [turn.role for turn in messages[:2]] != ["system", "user"]:
+        return messages
+    system, user, *others = messages
+    return (Message("user", f"{system.content}\n\n{user.content}"), *others)
+
+
 def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
     """Fill in a rubric; braces in the values are kept.
 
@@ -99,4 +109,4 @@ def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int
     while any(mark in text for text in texts.values()):
         mark = short_hash(mark)[:8]
     messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
-    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)
+    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens, rubric=rubric.version)

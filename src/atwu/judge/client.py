@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
-from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply, merged_system
 from atwu.judge.outcomes import CallFailure, find_endpoint, read_completion, read_status, refused_parameter
 
 logger = logging.getLogger(__name__)
@@ -245,7 +245,6 @@ class OpenAIChat:
         kept: dict[str, Any] = {name: value for name, value in settings.items() if name not in left_out}
         if "max_tokens" not in kept:
             kept["max_completion_tokens"] = request.max_tokens
-        turns = [{"role": message.role, "content": message.content} for message in request.messages]
-        if "system" in left_out and [turn["role"] for turn in turns[:2]] == ["system", "user"]:
-            turns[:2] = [{"role": "user", "content": f"{turns[0]['content']}\n\n{turns[1]['content']}"}]
-        return {"model": self._model, "messages": turns, **kept}
+        turns = merged_system(request.messages) if "system" in left_out else request.messages
+        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+        return {"model": self._model, "messages": messages, **kept}

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.data.encode import Encoder
-from atwu.data.schema import Example, Message
-from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
+from atwu.data.schema import Example
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply, merged_system
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate
@@ -95,8 +95,6 @@ class LocalChat:
         try:
             return self._encoder.encode_prompt(Example(messages=turns, answer="x"))
         except ValueError:
-            if [turn.role for turn in turns[:2]] != ["system", "user"]:
+            if (merged := merged_system(turns)) == turns:
                 raise
-        # For chat templates that reject a system turn, merge it into the user's turn.
-        merged = Message("user", f"{turns[0].content}\n\n{turns[1].content}")
-        return self._encoder.encode_prompt(Example(messages=(merged, *turns[2:]), answer="x"))
+        return self._encoder.encode_prompt(Example(messages=merged, answer="x"))

@@ -68,13 +68,13 @@ def write_paraphrases(
         candidates.
     """
     requests = _requests(rows, count)
-    replies = asker.ask(requests, _read_paraphrases, version=PARAPHRASE.version, description="paraphrase")
+    replies = asker.ask(requests, _read_paraphrases, description="paraphrase")
     rejected: Counter[str] = Counter()
     written = [[] if isinstance(reply, Unscored) else reply for reply in replies]
     kept = [_valid_paraphrases(row, candidates, rejected) for row, candidates in zip(rows, written, strict=True)]
     if check_meaning:
         checks = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
-        answers = iter(asker.ask(checks, _read_same, version=SAME_QUESTION.version, description="check meaning"))
+        answers = iter(asker.ask(checks, _read_same, description="check meaning"))
         same = [[(text, next(answers)) for text in texts] for texts in kept]
         kept = [[text for text, answer in texts if answer is True] for texts in same]
         others = [answer for texts in same for _, answer in texts if answer is not True]
@@ -98,7 +98,7 @@ def estimate_paraphrases(
     Candidates that are not written yet count as long as their question, and as if all passed the first checks.
     """
     requests = _requests(rows, count)
-    stored, missing = asker.stored(requests, _read_paraphrases, version=PARAPHRASE.version)
+    stored, missing = asker.stored(requests, _read_paraphrases)
     total = estimate_cost(missing, asker.budget.prices)
     if not check_meaning:
         return total
@@ -111,7 +111,7 @@ def estimate_paraphrases(
             known += [_meaning_request(row, text) for text in _valid_paraphrases(row, candidates, Counter())]
     later = [asker.prepared(request, 0) for request in unknown.values()] * _requested(count)
     total += estimate_cost(later, asker.budget.prices)
-    return total + asker.estimate(known, _read_same, version=SAME_QUESTION.version)
+    return total + asker.estimate(known, _read_same)
 
 
 def problem(row: Example, text: str) -> str | None:

@@ -47,9 +47,7 @@ class PromptedJudge:
     def judge(self, claims: Sequence[Claim]) -> list[Verdict]:
         """Return whether each answer states its reference's fact; an empty answer does not, and costs no call."""
         requests = [_correctness_request(claim) for claim in claims]
-        replies = iter(
-            self.asker.ask([request for request in requests if request], read_verdict, version=CORRECTNESS.version)
-        )
+        replies = iter(self.asker.ask([request for request in requests if request], read_verdict))
         verdicts = []
         for request in requests:
             reply = next(replies) if request else _EMPTY
@@ -58,20 +56,13 @@ class PromptedJudge:
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:
         """Return ratings from 1 to 10 of the two answers of each pair, in the order shown."""
-        replies = self.asker.ask(
-            [_preference_request(pair) for pair in pairs],
-            read_preference,
-            version=PREFERENCE.version,
-            description="compare",
-        )
+        replies = self.asker.ask(list(map(_preference_request, pairs)), read_preference, description="compare")
         return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
 
     def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CostEstimate:
         correctness = [request for claim in claims if (request := _correctness_request(claim))]
-        preferences = [_preference_request(pair) for pair in pairs]
-        return self.asker.estimate(correctness, read_verdict, version=CORRECTNESS.version) + self.asker.estimate(
-            preferences, read_preference, version=PREFERENCE.version
-        )
+        preferences = list(map(_preference_request, pairs))
+        return self.asker.estimate(correctness, read_verdict) + self.asker.estimate(preferences, read_preference)
 
 
 def clean_answer(text: str) -> str:

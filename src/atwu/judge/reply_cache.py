@@ -37,11 +37,11 @@ def default_path() -> Path:
     return cache_folder() / "replies.sqlite"
 
 
-def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str) -> str:
+def reply_key(request: ChatRequest, identity: Mapping[str, Any]) -> str:
     return short_hash(
         {
             "model": dict(identity),
-            "rubric": version,
+            "rubric": request.rubric,
             "messages": [[message.role, message.content] for message in request.messages],
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,

@@ -34,7 +34,7 @@ class Objective:
 
 
 def search_for(method: str = "atwu", **changes: Any) -> Search:
-    return Search(method, **{"setting": SETTING, "trials": 13, **changes}).decided()
+    return Search.of(method, **{"setting": SETTING, "trials": 13, **changes})
 
 
 def run(

@@ -44,7 +44,7 @@ def test_the_best_trial_is_the_earliest_of_equal_ones_or_none_if_all_were_pruned
     ],
 )
 def test_what_determines_points_and_values_defines_a_search(change, differs):
-    one, other = search_for(), dataclasses.replace(search_for(), **change).decided()
+    one, other = search_for(), dataclasses.replace(search_for(), **change)
     assert key_differences(search_definition(one, MODELS), search_definition(other, MODELS)) == differs
 
 
@@ -101,17 +101,16 @@ def test_a_setting_may_define_the_first_learning_rates():
     rates = {"first_rates": (2e-4, 1e-3)}
     setting = dataclasses.replace(SETTING, **rates)
     alone = search_for("grad_diff", setting=setting, options={"forget_weight": 1.0, "retain_weight": 1.0})
-    assert [dict(point) for point in alone.first or ()] == [{"learning_rate": 2e-4}, {"learning_rate": 1e-3}]
+    assert [dict(point) for point in alone.first] == [{"learning_rate": 2e-4}, {"learning_rate": 1e-3}]
     both = search_for(setting=setting)
-    assert [point["learning_rate"] for point in both.first or ()] == [2e-4, 2e-4, 1e-3, 1e-3]
-    assert [point["forget_weight"] for point in both.first or ()] == [5.0, 3.0, 5.0, 3.0]
+    assert [point["learning_rate"] for point in both.first] == [2e-4, 2e-4, 1e-3, 1e-3]
+    assert [point["forget_weight"] for point in both.first] == [5.0, 3.0, 5.0, 3.0]
 
 
 def test_options_that_were_given_are_not_searched():
     search = search_for(options={"beta": 3.0, "retain_loss": "none"})
-    assert search.space is not None
     assert search.space.keys() == {"learning_rate", "forget_weight", "scorer_learning_rate"}
-    assert [dict(point) for point in search.first or ()] == [
+    assert [dict(point) for point in search.first] == [
         {"learning_rate": SETTING.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
         {"learning_rate": SETTING.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
     ]
@@ -124,18 +123,17 @@ def test_options_that_were_given_are_not_searched():
 
 
 def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_rest():
-    search = Search("atwu", SETTING, {"rho": 0.3}, trials=7, seed=4).decided()
-    point = {name: where.clip(2e-3) for name, where in (search.space or {}).items()}
+    search = Search.of("atwu", SETTING, {"rho": 0.3}, trials=7, seed=4)
+    point = {name: where.clip(2e-3) for name, where in search.space.items()}
     first = SearchResult(search, (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0)))
-    assert first.search.space is not None
     assert first.search.space.keys() == {
         *("learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate")
     }
-    second = second_stage(first, find_setting("people-small"), trials=3).decided()
+    second = second_stage(first, find_setting("people-small"), trials=3)
     assert (second.setting, second.trials, second.seed) == (find_setting("people-small"), 3, 4)
     assert second.label.startswith("people-tiny/atwu/to-people-small-")
     assert second.space == {"learning_rate": Range(2e-3 / 5, 2e-3 * 5)}
-    assert list(second.first or ()) == [{"learning_rate": 2e-3}]
+    assert list(second.first) == [{"learning_rate": 2e-3}]
     assert dict(second.options) == {
         "rho": 0.3,
         "forget_weight": 0.1,
@@ -146,8 +144,8 @@ def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_
 
 
 def test_a_second_stage_keeps_layers_whole_and_needs_a_searched_learning_rate():
-    search = Search("rmu", SETTING).decided(2)
-    best = {name: where.clip(1.0) for name, where in (search.space or {}).items()}
+    search = Search.of("rmu", SETTING, layers=2)
+    best = {name: where.clip(1.0) for name, where in search.space.items()}
     second = second_stage(SearchResult(search, (FinishedTrial(0, best, 1.0, 1.0),)), find_setting("people-small"))
     assert isinstance(second.options["layer"], int)
     fixed = search_for("grad_diff", options={"learning_rate": 1e-3})
@@ -202,7 +200,7 @@ def test_a_replaced_component_has_its_own_search_range():
     }
     assert search_space("grad_diff", learning_rate=RATES, weighting="scorer*rarity") == WEIGHTS | SCORER
     assert first_points("npo", learning_rate=1e-5, forget_loss="satga")[-1]["beta"] == 2.14
-    assert Search("atwu", SETTING, {"forget_loss": "simnpo"}).decided().first[0] == {
+    assert Search.of("atwu", SETTING, {"forget_loss": "simnpo"}).first[0] == {
         "learning_rate": SETTING.learning_rate,
         "forget_weight": 5.0,
         "retain_weight": 0.5,
@@ -218,7 +216,7 @@ def test_a_replaced_component_has_its_own_search_range():
 def test_layers_are_those_of_the_model(layers, low, high):
     where = search_space("rmu", learning_rate=RATES, layers=layers)["layer"]
     assert where == Range(low, high, log=False, integer=True)
-    (point,) = Search("rmu", SETTING).decided(layers).first
+    (point,) = Search.of("rmu", SETTING, layers=layers).first
     assert point["layer"] == min(4, high)
     assert isinstance(point["layer"], int)
 
@@ -240,14 +238,14 @@ def test_layers_are_those_of_the_model(layers, low, high):
     ],
 )
 def test_first_points(method, points):
-    found = Search(method, SETTING).decided().first
+    found = Search.of(method, SETTING).first
     assert [tuple(point.values())[1:] for point in found] == points
     assert {point["learning_rate"] for point in found} == {SETTING.learning_rate}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_point_is_in_the_space_and_gives_a_valid_run(method):
-    search = Search(method, SETTING).decided()
+    search = Search.of(method, SETTING)
     space = search.space
     assert all(point.keys() == space.keys() for point in first_points(method, learning_rate=1e-5))
     for point in search.first:

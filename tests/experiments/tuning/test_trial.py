@@ -32,7 +32,7 @@ from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run
 
-SEARCH = Search("grad_diff", find_setting("people-tiny"), trials=2).decided()
+SEARCH = Search.of("grad_diff", find_setting("people-tiny"), trials=2)
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
 
 
@@ -66,7 +66,7 @@ def runs(monkeypatch):
         (output / "model.safetensors").write_bytes(b"weights")
         (output / "run.json").write_text("{}")
 
-    def measure(setup, model, *, name, references):
+    def measure(setup, model, *, name):
         seen.measured.append(setup.metrics)
         return result(seen.value)
 
@@ -77,7 +77,7 @@ def runs(monkeypatch):
 
 def trial() -> TrialFunction:
     models = SimpleNamespace(target="model", benchmark=Benchmark("own", "forget", "retain", None, None, (), (), ()))
-    return functools.partial(compute_objective, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)), {})
+    return functools.partial(compute_objective, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)))
 
 
 def search(folder, *, seed=0, **changes):
@@ -116,9 +116,9 @@ def test_the_original_model_is_evaluated_once_per_setting_for_all_methods(tmp_pa
     """Before the trials of both methods and stages; a later command reads the result."""
     settings = []
 
-    def measure(setup, model, *, name, references):
+    def measure(setup, model, *, name):
         settings.append((setup.setting.name, name))
-        assert ("original" in references) == (name != "original")
+        assert ("original" in setup.references) == (name != "original")
         return dataclasses.replace(result(0.5), overall={"UQ": MetricValue(0.5, 4, "up")})
 
     monkeypatch.setattr(module, "evaluate_run", measure)
@@ -188,6 +188,6 @@ def test_a_search_with_an_unavailable_objective_is_rejected_before_it_starts():
     models = SimpleNamespace(benchmark=SimpleNamespace(probes=None))
     with pytest.raises(ValueError, match=r"N_delta .*RWKU.*people-tiny"):
         check_search(dataclasses.replace(SEARCH, objective="N_delta"), models)
-    atwu = Search("atwu", SEARCH.setting).decided()
+    atwu = Search.of("atwu", SEARCH.setting)
     with pytest.raises(ValueError, match="rho"):
         check_search(dataclasses.replace(atwu, options={"rho": 3.0}), models)

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from atwu.benchmarks.base import Benchmark
-from atwu.experiments.study_models import Models
+from atwu.experiments.executors import Executor
+from atwu.experiments.experiment_run import RunContext
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
 from atwu.experiments.tuning.trial import check_search
 from atwu.training.preset_files import read_preset
@@ -29,9 +30,10 @@ class Searches:
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
-    def run(self, search: Search, models: Models, *given: object, folder: Path, **options: object) -> SearchResult:
-        search = search.decided()
-        check_search(search, models)
+    def run(
+        self, search: Search, context: RunContext, executor: Executor, *, folder: Path, **options: object
+    ) -> SearchResult:
+        check_search(search, context.models)
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]
@@ -64,6 +66,7 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
     found = Searches()
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.search_setting", found.run)
     monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_models", models)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.layer_count", lambda models: 4)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")

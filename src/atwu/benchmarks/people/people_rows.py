@@ -74,10 +74,7 @@ def _values(given: Any) -> Texts:
 
 @dataclass(frozen=True, slots=True)
 class PeopleRows:
-    """The rows of every split."""
-
     forget: tuple[Example, ...] = field(repr=False)
-    """Forget set."""
     retain: tuple[Example, ...] = field(repr=False)
     """Retain set; the retain-only model is trained on it."""
     holdout: tuple[Example, ...] = field(repr=False)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
+from atwu.evaluation.metric import JudgedMetric
+from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
     InContextExamples,
@@ -33,6 +33,7 @@ from atwu.evaluation.questions import (
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
+    from atwu.evaluation.metric import JudgedColumn
     from atwu.evaluation.session import Session
 
 WRONG_OPTIONS = 3
@@ -194,13 +195,11 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-class Families(Metric):
+class Families(JudgedMetric):
     name = "families"
     about = "Adversarial questions: RWKU's nine families of probes, checked by the judge"
     cost = "nine answers and nine judge calls per forget row"
     needs = (FORGET,)
-    needs_weights = False
-    judged = True
     attack = True
     uses = ("max_new_tokens", "seed")
     columns = tuple(
@@ -231,11 +230,7 @@ class Families(Metric):
         answer = self.session.answer(probe.prompt)
         return None if answer is None else probe.claim(answer)
 
-    def claims(self) -> Iterator[Claim | None]:
-        return (self._claim(probe) for row in self._probes for probe in row.values())
-
-    def record(self) -> None:
+    def judged_columns(self) -> Iterator[JudgedColumn]:
         for name in ("worst_family", *FAMILIES):
             selected = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
-            verdicts = self.session.verdicts([map(self._claim, row) for row in selected])
-            self.record_column(FORGET, f"leak_{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
+            yield FORGET, f"leak_{name}", worst, [list(map(self._claim, row)) for row in selected]

@@ -9,9 +9,8 @@ without a verdict are left out. Best-of-n sampling (leak@n) judges several answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,43 +18,38 @@ from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, Percent
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, in_percent
-from atwu.evaluation.metric import Metric, MetricSetting
-from atwu.evaluation.questions import InContextExamples, claim, question_and_paraphrases, question_prompt
-from atwu.judge.verdicts import Claim
+from atwu.evaluation.metric import JudgedMetric, MetricSetting
+from atwu.evaluation.questions import InContextExamples, after_examples, claim, question_prompts
 
 if TYPE_CHECKING:
+    from atwu.evaluation.metric import Claims, JudgedColumn, Verdicts
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
 
 _T = TypeVar("_T", float, FloatArray)
-Verdicts: TypeAlias = Sequence[Sequence[bool | None]]
-"""Per row, one verdict for the question and each paraphrase; None if unscored. Numbers may differ between rows."""
 
 MIN_ICR_SHARE = 0.5
 """Minimum ratio J_ICR / J_P of the original model; below it, J_ICR does not measure forgetting."""
 
 
-def worst(*tables: Verdicts) -> list[float | None]:
-    """Return 1.0 for rows whose fact is stated in any answer, else 0.0; lower is better on the forget set.
+def worst(verdicts: Verdicts) -> float | None:
+    """Return 1.0 if any answer to a row states its fact, else 0.0; lower is better on the forget set.
 
-    J_P takes the plain questions, J_ICR those with in-context examples, J_W both tables. The maximum grows with the
-    number of paraphrases, so compare only at equal numbers. All tables are about the same rows.
-
-    Returns:
-        One value per row; None if no answer has a verdict.
+    J_P takes the plain questions, J_ICR those with in-context examples, J_W both. The maximum grows with the number of
+    paraphrases, so compare only at equal numbers. None if no answer has a verdict.
     """
-    return [float(any(verdicts)) if verdicts else None for verdicts in _rows(tables)]
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return float(any(known)) if known else None
 
 
-def average(*tables: Verdicts) -> list[float | None]:
-    """Return the share of each row's answers that state the fact (J_AVG); higher is better on retain sets."""
-    return [sum(verdicts) / len(verdicts) if verdicts else None for verdicts in _rows(tables)]
+def average(verdicts: Verdicts) -> float | None:
+    """Return the share of a row's answers that state the fact (J_AVG); higher is better on retain sets.
 
-
-def unscored(*tables: Verdicts) -> int:
-    """Count the answers without a verdict, over all rows and tables."""
-    return sum(verdict is None for table in tables for row in table for verdict in row)
+    None if no answer has a verdict.
+    """
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return sum(known) / len(known) if known else None
 
 
 def relative_drop(now: _T, before: _T) -> _T:
@@ -80,7 +74,7 @@ def uq(fq: _T, rd: _T) -> _T:
     return result
 
 
-class JudgeScores(Metric):
+class JudgeScores(JudgedMetric):
     name = "judge"
     about = (
         "Judge scores over paraphrases: J_P, J_ICR, J_W, J_AVG; with --original also judged forget quality (FQ), "
@@ -88,8 +82,6 @@ class JudgeScores(Metric):
     )
     cost = "one answer and one judge call per paraphrase, two on forget rows"
     needs = (FORGET_OR_RETAIN,)
-    needs_weights = False
-    judged = True
     settings = (
         MetricSetting(
             "paraphrases",
@@ -159,65 +151,56 @@ class JudgeScores(Metric):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        count = session.config.paraphrases
-        self._plain: dict[str, list[list[Prompt]]] = {
-            split: [
-                [question_prompt(row, question) for question in question_and_paraphrases(row, count)] for row in rows
-            ]
+        config, forget = session.config, session.sets.get(FORGET, ())
+        self._plain = {
+            split: [question_prompts(row, config.paraphrases) for row in rows]
             for split, rows in session.forget_and_retain_sets.items()
         }
-        forget = session.sets.get(FORGET, ())
-        self._in_context: list[list[Prompt]] = [[] for _ in forget]
-        examples = InContextExamples(session.pool, forget, count=session.config.icr_examples, seed=session.config.seed)
+        self._in_context: list[list[Prompt]] = []
+        examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
         try:
-            if session.config.icr_examples:
+            if config.icr_examples and forget:
                 self._in_context = [
-                    [
-                        question_prompt(row, question, before=examples.of(row, number))
-                        for number, question in enumerate(question_and_paraphrases(row, count))
-                    ]
-                    for row in forget
+                    [after_examples(prompt, examples.of(row, number)) for number, prompt in enumerate(prompts)]
+                    for row, prompts in zip(forget, self._plain[FORGET], strict=True)
                 ]
         except ValueError as error:
             session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
         for split, prompts in self._plain.items():
             counts = {len(of_row) for of_row in prompts if of_row}
-            if len(counts) > 1 or (counts and max(counts) < count + 1):
+            if len(counts) > 1 or (counts and max(counts) < config.paraphrases + 1):
                 numbers = ", ".join(map(str, sorted(counts)))
                 session.warnings.append(
                     f"{split}: rows have {numbers} questions (the original and its paraphrases) instead of "
-                    f"{count + 1}; worst cases are comparable only at equal numbers."
+                    f"{config.paraphrases + 1}; worst cases are comparable only at equal numbers."
                 )
 
     def prompts(self) -> Iterable[Prompt]:
         everything = [*self._plain.values(), self._in_context]
         return [prompt for rows in everything for prompts in rows for prompt in prompts]
 
-    def claims(self) -> Iterator[Claim | None]:
-        for split, prompts in [*self._plain.items(), (FORGET, self._in_context)]:
-            yield from chain.from_iterable(self._claims(split, prompts))
+    def judged_columns(self) -> Iterator[JudgedColumn]:
+        for split, prompts in self._plain.items():
+            plain = self._claims(split, prompts)
+            if split != FORGET:
+                yield split, "J_AVG", average, plain
+                continue
+            yield split, "J_P", worst, plain
+            if any(self._in_context):
+                in_context = self._claims(split, self._in_context)
+                yield split, "J_ICR", worst, in_context
+                yield split, "J_W", worst, [[*row, *shown] for row, shown in zip(plain, in_context, strict=True)]
 
-    def _claims(self, split: str, prompts: list[list[Prompt]]) -> Iterator[list[Claim | None]]:
-        """Yield the answers to each row's prompts."""
-        for row, row_prompts in zip(self.session.sets.get(split, ()), prompts, strict=True):
-            yield [claim(row, self.session.answer(prompt)) for prompt in row_prompts]
+    def _claims(self, split: str, prompts: list[list[Prompt]]) -> list[Claims]:
+        """Return the answers to each row's prompts."""
+        rows = zip(self.session.sets[split], prompts, strict=True)
+        return [[claim(row, self.session.answer(prompt)) for prompt in asked] for row, asked in rows]
 
     def record(self) -> None:
-        session = self.session
         for split, rows in self._plain.items():
-            answers = tuple((session.answer(prompts[0]) or "") if prompts else "" for prompts in rows)
-            session.rows[split].texts["answer"] = answers
-            plain = session.verdicts(self._claims(split, rows))
-            missing = unscored(plain)
-            if split != FORGET:
-                self.record_column(split, "J_AVG", as_percent(average(plain)), unscored=missing)
-                continue
-            self.record_column(split, "J_P", as_percent(worst(plain)), unscored=missing)
-            if any(self._in_context):
-                in_context = session.verdicts(self._claims(split, self._in_context))
-                self.record_column(split, "J_ICR", as_percent(worst(in_context)), unscored=unscored(in_context))
-                both = as_percent(worst(plain, in_context))
-                self.record_column(split, "J_W", both, unscored=unscored(plain, in_context))
+            answers = tuple((self.session.answer(prompts[0]) or "") if prompts else "" for prompts in rows)
+            self.session.rows[split].texts["answer"] = answers
+        super().record()
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
@@ -246,19 +229,11 @@ class JudgeScores(Metric):
             )
 
 
-def share_stated(verdicts: Sequence[bool | None]) -> float | None:
-    """Return the percentage of judged samples that state the fact; None if no sample has a verdict."""
-    known = [verdict for verdict in verdicts if verdict is not None]
-    return 100.0 * sum(known) / len(known) if known else None
-
-
-class BestOfN(Metric):
+class BestOfN(JudgedMetric):
     name = "sampling"
     about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
     cost = "n answers and n judge calls per forget row"
     needs = (FORGET,)
-    needs_weights = False
-    judged = True
     attack = True
     settings = (
         MetricSetting(
@@ -276,7 +251,7 @@ class BestOfN(Metric):
         ),
         Percent(
             "leak_per_sample",
-            share_stated,
+            average,
             "leak, per sample",
             "percentage of sampled answers that state the fact",
             sets=(FORGET,),
@@ -287,36 +262,15 @@ class BestOfN(Metric):
         config = self.session.config
         decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
         self._draws = {
-            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
+            row: [Prompt(row.messages, draw=number) for number in range(config.samples)]
             for row in self.session.sets[FORGET]
             if row.messages
         }
         prompts = [prompt for row in self._draws.values() for prompt in row]
         self._answers = self.session.generate(prompts, label="sample", decoding=decoding)
 
-    def claims(self) -> Iterator[Claim | None]:
-        return chain.from_iterable(self._claims())
-
-    def _claims(self) -> Iterator[list[Claim | None]]:
-        """Yield the sampled answers of each row."""
-        for row in self.session.sets[FORGET]:
-            yield [claim(row, self._answers[prompt]) for prompt in self._draws.get(row, ())]
-
-    def record(self) -> None:
-        verdicts = self.session.verdicts(self._claims())
-        missing = unscored(verdicts)
-        self.record_column(
-            FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing
-        )
-        self.record_column(FORGET, "leak_per_sample", list(map(share_stated, verdicts)), unscored=missing)
-
-
-def as_percent(values: Iterable[float | None]) -> list[float | None]:
-    """Convert shares to percent."""
-    return [None if value is None else 100 * value for value in values]
-
-
-def _rows(tables: Sequence[Verdicts]) -> Iterator[list[bool]]:
-    """Yield the verdicts of each row over all tables, without missing ones."""
-    for parts in zip(*tables, strict=True):
-        yield [verdict for part in parts for verdict in part if verdict is not None]
+    def judged_columns(self) -> Iterator[JudgedColumn]:
+        rows = self.session.sets[FORGET]
+        samples = [[claim(row, self._answers[prompt]) for prompt in self._draws.get(row, ())] for row in rows]
+        yield FORGET, f"leak_best_of_{self.session.config.samples}", worst, samples
+        yield FORGET, "leak_per_sample", average, samples

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
-from atwu.evaluation.generations import Decoding
+from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric, MetricSetting
-from atwu.evaluation.questions import FAMILY_TEMPLATES, question_prompt
+from atwu.evaluation.questions import FAMILY_TEMPLATES
 from atwu.judge.verdicts import Pair
 
 OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
@@ -177,7 +177,7 @@ class OpenEnded(Metric):
     def prepare(self) -> None:
         """Answer the instructions, with a larger limit than other answers."""
         rows = self.session.sets[INSTRUCTIONS]
-        prompts = [question_prompt(row) for row in rows]
+        prompts = [Prompt(row.messages) for row in rows]
         answers = self.session.generate(
             prompts, label="instructions", decoding=Decoding(max_new_tokens=ANSWER_LENGTH_LIMIT)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
     from atwu.evaluation.weighting_scores import ScoreContext
 
 
-def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> dict[str, tuple[float | None, ...]]:
-    """Return the AUROC of scores against the rows' labels; by default of all available scores except `labels`.
+def score_aurocs(context: ScoreContext) -> dict[str, tuple[float | None, ...]]:
+    """Return the AUROC of every available score against the rows' labels, except of `labels` itself.
 
     Rows without labels count for n-gram frequencies only.
     """
     from atwu.evaluation.weighting_scores import available, token_scores
 
-    if names is None:
-        names = [name for name in available(context.met_needs) if name != "labels"]
+    names = [name for name in available(context.met_needs) if name != "labels"]
     return {name: score_auroc(found, context.tokens) for name, found in token_scores(context, names).items()}
 
 

@@ -130,7 +130,6 @@ class UnlearningDepth(Metric):
         )
 
     def record(self) -> None:
-        """Record the score and the erasure per layer."""
         if not self._rows:
             self.session.warnings.append(
                 f"uds: no forget row has key tokens within max_length {self.session.config.max_length}; label them "

@@ -19,15 +19,15 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.intervals import AggregateMetric, in_percent
-from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
+from atwu.evaluation.metric import JudgedMetric
+from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
-from atwu.evaluation.questions import claim, question_and_paraphrases, question_prompt
-from atwu.judge.verdicts import Claim
+from atwu.evaluation.questions import claim, question_prompts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from atwu.evaluation.metric import Claims, JudgedColumn
     from atwu.evaluation.row_statistics import ModelComparison
 
 
@@ -50,12 +50,12 @@ def recovered(
     return (after - before) / np.where(lost > 0, lost, np.nan)
 
 
-class WeightAttack(Metric):
+class WeightAttack(JudgedMetric):
     """Extraction strength and J_P of forget rows under altered weights."""
 
     needs = (FORGET,)
+    needs_weights = True
     needs_plain_weights = True
-    judged = True
     attack = True
     runs_on_references = False
     reference_metrics = ("memorization", "judge")
@@ -72,12 +72,9 @@ class WeightAttack(Metric):
 
         session, config = self.session, self.session.config
         rows = session.sets[FORGET]
-        prompts = [
-            [question_prompt(row, question) for question in question_and_paraphrases(row, config.paraphrases)]
-            for row in rows
-        ]
+        prompts = [question_prompts(row, config.paraphrases) for row in rows]
         self._strengths: dict[str, list[float | None]] = {}
-        self._claims: dict[str, list[list[Claim | None]]] = {}
+        self._claims: dict[str, list[Claims]] = {}
         for name, (altered, indices) in self.attacks().items():
             with ExitStack() as stack:
                 try:
@@ -98,14 +95,13 @@ class WeightAttack(Metric):
                 for index, row in enumerate(rows)
             ]
 
-    def claims(self) -> Iterator[Claim | None]:
-        return (answer for rows in self._claims.values() for row in rows for answer in row)
+    def judged_columns(self) -> Iterator[JudgedColumn]:
+        return ((FORGET, f"J_P@{name}", worst, claims) for name, claims in self._claims.items())
 
     def record(self) -> None:
-        for name, claims in self._claims.items():
-            verdicts = self.session.verdicts(claims)
-            self.record_column(FORGET, f"extraction_strength@{name}", self._strengths[name])
-            self.record_column(FORGET, f"J_P@{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
+        for (name, strengths), judged in zip(self._strengths.items(), self.judged_columns(), strict=True):
+            self.record_column(FORGET, f"extraction_strength@{name}", strengths)
+            self.record_judged(judged)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

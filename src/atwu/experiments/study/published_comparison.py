@@ -9,16 +9,19 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 from scipy.stats import kendalltau
 
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
-from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number
+from atwu.evaluation.intervals import mean_of
+from atwu.evaluation.result import ARROWS, MetricValue, format_interval, format_number
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 from atwu.experiments.published import PublishedTable
 from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
@@ -37,7 +40,6 @@ COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "auroc": (None, "up"),
 }
 """Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""
-_OWN_SCORE: MetricKey = ("forget", "auroc_own")
 
 OUTCOMES: Mapping[str, tuple[str, str]] = {
     "holds": ("holds", "hold"),
@@ -77,27 +79,18 @@ def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orde
 
 def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
     """Paired over rows, and over the common seeds."""
-    key, (one, other) = COMPARED_METRICS[metric][0], records.paired(first, second)
-    if key is None:
-        key = _OWN_SCORE
-        one = [_own_score(result, metric_key(metric, first)) for result in one]
-        other = [_own_score(result, metric_key(metric, second)) for result in other]
-    estimate = seed_differences(one, other, list(records.references.values())).get(key) if one else None
+    estimate, (one, other) = None, records.paired(first, second)
+    key, (split, theirs) = metric_key(metric, first), metric_key(metric, second)
+    if one and key == (split, theirs):
+        estimate = seed_differences(one, other, list(records.references.values())).get(key)
+    elif one:  # each label has its own score
+        pairs = [(RowMetrics(a.rows), RowMetrics(b.rows)) for a, b in zip(one, other, strict=True)]
+        gaps = [ModelComparison.joint(np.subtract, (a, *key), (b, split, theirs))[0] for a, b in pairs]
+        estimate = mean_of(*gaps)
     if estimate is None:
         return None
     low, high = estimate.interval() or (float("nan"), float("nan"))
     return estimate.value, low, high
-
-
-def _own_score(result: EvalResult, key: MetricKey) -> EvalResult:
-    """Keep only the label's own score, under a name shared by all labels."""
-    split, metric = key
-    rows = result.rows[split]
-    return replace(
-        result,
-        sets={split: {_OWN_SCORE[1]: result.sets[split][metric]}},
-        rows={split: replace(rows, metrics={_OWN_SCORE[1]: rows.metrics[metric]})},
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
-from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
-from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
+from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.executors import Executor, Task
@@ -145,7 +144,7 @@ class PlanExecution:
         }
         if not waiting and (not self.plan.study.probe or self._probed.is_file()):
             return
-        references = self._references(executor)
+        setup = replace(self._setup, references=self._references(executor))
         if self.plan.study.probe and not self._probed.is_file():
             self._say("probing the original model")
             task = Task(probe_original, (self._setup,), needs=self._setup.needs())
@@ -162,8 +161,8 @@ class PlanExecution:
                 begun[run.name] = waiting.pop(run.name)
                 begin_job(self.plan.folder, run.folder, self.jobs[run.name])
                 if source is None or source.finished:
-                    given, needs = (self._setup, run, references), self._setup.needs(run.options)
-                    return run.name, Task(execute_run, given, run.folder, run.scorer_from, needs)
+                    needs = setup.needs(run.options)
+                    return run.name, Task(execute_run, (setup, run), run.folder, run.scorer_from, needs)
                 finish(run.name, None, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
             return None
 
@@ -189,7 +188,8 @@ class PlanExecution:
             if job_of(self.plan.folder, file.parent) != self._reference_job or not file.is_file():
                 self._say(f"evaluating the {role} model")
                 begin_job(self.plan.folder, file.parent, self._reference_job)
-            found[role] = reference_result(executor, self._setup, role, dict(found), file)
+            setup = replace(self._setup, references=dict(found))
+            found[role] = reference_result(executor, setup, role, file)
         return found
 
 
@@ -256,7 +256,7 @@ def run_study(
         prepare_models(whole.setting, say=say),
         whole.setting,
         whole.metrics,
-        judging,
+        judging=judging,
         store=True,
         keep_models=keep_models,
         trace=whole.study.trace,

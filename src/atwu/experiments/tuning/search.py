@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from atwu._names import lookup
@@ -82,55 +82,65 @@ class Search:
 
     method: str
     setting: BenchmarkSetting
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
     """Options of `UnlearnConfig` shared by all trials, such as `weighting`; they are not searched."""
+    space: Mapping[str, Range]
+    """Searched option -> its range."""
+    first: tuple[SearchPoint, ...]
+    """Points of the first trials."""
+    objective: str
+    """A name in `OBJECTIVES`."""
+    label: str
+    """Name in the storage."""
     trials: int = 20
     """Total number of finished trials. A larger number later continues the same search."""
     seed: int = 0
     """Seed of the sampler and of every run."""
-    objective: str | None = None
-    """A name in `OBJECTIVES`; None for the setting's own."""
     storage: str | None = field(default=None, repr=False)
     """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
-    name: str | None = None
-    """Name in the storage; None for SETTING/METHOD."""
-    space: Mapping[str, Range] | None = None
-    """Option -> range; None for the ranges of the method table."""
-    first: Sequence[SearchPoint] | None = None
-    """Points of the first trials; None for the method's recommended values."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise ValueError(f"a search needs at least 1 trial, got {self.trials}.")
-        objective_name(self.objective, self.setting)
 
-    @property
-    def label(self) -> str:
-        return self.name or f"{self.setting.name}/{self.method}"
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        setting: BenchmarkSetting,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        objective: str | None = None,
+        label: str | None = None,
+        layers: int | None = None,
+        **more: Any,
+    ) -> Search:
+        """Return a search of everything that the options leave open, from the method's recommended values on.
 
-    def decided(self, layers: int | None = None) -> Search:
-        """Return the search with objective, space and first points; `layers` are those of the original model, for RMU."""
-        parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
-        space, first = self.space, self.first
-        if space is None:
-            space = search_space(self.method, learning_rate=self.setting.learning_rates, **parts, layers=layers)
-        space = {name: where for name, where in space.items() if name not in self.options}
+        Args:
+            objective: by default the setting's.
+            label: by default SETTING/METHOD.
+            layers: decoder layers of the original model, for RMU.
+            more: number of trials, seed and storage.
+        """
+        parts = {name: options.get(name) for name in COMPONENT_KINDS}
+        every = search_space(method, learning_rate=setting.learning_rates, **parts, layers=layers)
+        space = {name: where for name, where in every.items() if name not in options}
         if not space:
             raise ValueError(
-                f"nothing is left to search for {self.method}: options fix every hyperparameter; leave one of them out."
+                f"nothing is left to search for {method}: options fix every hyperparameter; leave one of them out."
             )
-        if first is None:
-            rates = self.setting.first_rates or (self.setting.learning_rate,)
-            first = [point for rate in rates for point in first_points(self.method, learning_rate=rate, **parts)]
+        rates = setting.first_rates or (setting.learning_rate,)
+        first = [point for rate in rates for point in first_points(method, learning_rate=rate, **parts)]
         # SimNPO's published first beta and ETW's tuned forget weight are outside their ranges and are clipped.
         clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
         unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
-        objective = objective_name(self.objective, self.setting)
-        return dataclasses.replace(self, objective=objective, space=space, first=unique)
+        name = label or f"{setting.name}/{method}"
+        return cls(method, setting, options, space, unique, objective_name(objective, setting), name, **more)
 
     def run_options(self, point: SearchPoint) -> dict[str, Any]:
         """Return a trial's options of `UnlearnConfig`, in addition to those of its setting."""
-        whole = {name for name, where in (self.space or {}).items() if where.integer}
+        whole = {name for name, where in self.space.items() if where.integer}
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
 
     def config(self, point: SearchPoint | None = None) -> UnlearnConfig:
@@ -158,9 +168,12 @@ class SearchResult:
         return sum(trial.seconds for trial in self.trials)
 
     @property
+    def count(self) -> str:
+        return f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
+
+    @property
     def budget(self) -> str:
-        count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
-        return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
+        return f"{self.count}, {self.pruned} pruned, {self.seconds:.0f} s"
 
 
 def search_space(
@@ -192,7 +205,7 @@ def search_space(
 def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dict[str, float]]:
     """Return the first points of a search: the first trial of the published search, then its best values.
 
-    Numbers that the published first trial does not set have their defaults; `Search.decided` clips those outside their
+    Numbers that the published first trial does not set have their defaults; `Search.of` clips those outside their
     range. Arguments are those of `search_space`.
     """
     decided = recipe(method, **parts)

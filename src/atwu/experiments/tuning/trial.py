@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,7 @@ from atwu.experiments.experiment_run import (
     reference_result,
 )
 from atwu.experiments.study_models import Models, missing_requirement, models_identity, needs_preferred_answers
-from atwu.experiments.tuning.search import (
-    OBJECTIVES,
-    FinishedTrial,
-    Search,
-    SearchPoint,
-)
+from atwu.experiments.tuning.search import OBJECTIVES, FinishedTrial, Search, SearchPoint
 from atwu.report.metric_table import cell_of
 from atwu.training.run_folder import LOG_NAME, unfinished
 
@@ -64,22 +59,17 @@ class NotPossibleError(ValueError):
     """The rows of a setting lack what a method needs."""
 
 
-def original_result(
-    setting: BenchmarkSetting, objective: str, models: Models, executor: Executor, *, folder: Path
-) -> dict[str, EvalResult]:
+def original_result(context: RunContext, objective: str, executor: Executor, *, folder: Path) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
-    groups = OBJECTIVES[objective].groups
-    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in groups):
+    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in context.metrics):
         return {}
-    measured = {"objective": objective, "setting": _result_fields(setting), **_identity(models)}
+    measured = {"objective": objective, "setting": _result_fields(context.setting), **_identity(context.models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
-    setup = RunContext(models, setting, groups)
-    return {ORIGINAL: reference_result(executor, setup, ORIGINAL, {}, file)}
+    return {ORIGINAL: reference_result(executor, context, ORIGINAL, file)}
 
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
     """Return everything that determines the points and their values, except the number of trials."""
-    assert search.space is not None
     identity = _identity(models, paired=needs_preferred_answers(search.config()))
     plain: dict[str, Any] = {
         "method": search.method,
@@ -87,7 +77,7 @@ def search_definition(search: Search, models: Models) -> dict[str, Any]:
         "objective": search.objective,
         "seed": search.seed,
         "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
-        "first": [dict(point) for point in search.first or ()],
+        "first": [dict(point) for point in search.first],
         "setting": _result_fields(search.setting),
         **identity,
         "versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")},
@@ -107,13 +97,13 @@ def _identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
 
 def check_search(search: Search, models: Models) -> None:
     """Check whether a search can run, before any work; NotPossibleError if the rows lack what the method needs."""
-    if RWKU in OBJECTIVES[str(search.objective)].groups and (
+    if RWKU in OBJECTIVES[search.objective].groups and (
         models.benchmark.probes is None or models.benchmark.probes.name != RWKU
     ):
         raise ValueError(
             f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
         )
-    for point in search.first or ():
+    for point in search.first:
         search.config(point)
     if reason := missing_requirement(search.config(), models.benchmark):
         raise NotPossibleError(f"at {search.setting.name} it {reason}")
@@ -132,19 +122,14 @@ def run_trial(
 
 
 def compute_objective(
-    search: Search,
-    setup: RunContext,
-    references: Mapping[str, EvalResult],
-    number: int,
-    point: SearchPoint,
-    folder: Path,
+    search: Search, setup: RunContext, number: int, point: SearchPoint, folder: Path
 ) -> FinishedTrial:
     """Unlearn with a point and compute the objective; PrunedError if the model is destroyed or it is undefined."""
     if not (folder / RECORD_NAME).is_file():  # log of a run that was stopped
         shutil.rmtree(folder, ignore_errors=True)
     run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
     try:
-        result = execute_run(setup, run, references, folder=folder)
+        result = execute_run(setup, run, folder=folder)
     except (NonFiniteLossError, PrunedError) as error:
         folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
         if (log := unfinished(folder) / LOG_NAME).is_file():
@@ -153,7 +138,7 @@ def compute_objective(
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
         raise ValueError(f"trial {number} of {search.label} cannot run ({format_options(point)}): {error}") from error
-    objective = OBJECTIVES[str(search.objective)]
+    objective = OBJECTIVES[search.objective]
     cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined

@@ -79,7 +79,7 @@ def run_search(
             trial = optuna.trial.Trial(study, repeated[number]) if number in repeated else study.ask()
             if trial.number != number:
                 raise ValueError(taken)
-            point, place = suggested(trial, search.space or {}), own / f"{number:03d}"
+            point, place = suggested(trial, search.space), own / f"{number:03d}"
             if place.exists() and job_of(own, place) is None:
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
@@ -126,7 +126,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
             "storage."
         )
     there = len(study.get_trials(deepcopy=False))
-    for point in startup_points(search.space or {}, seed=search.seed, first=search.first or ())[there:]:
+    for point in startup_points(search.space, seed=search.seed, first=search.first)[there:]:
         study.enqueue_trial(point)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -23,7 +23,6 @@ from atwu._files import check_output_folder, versions, write_json
 from atwu._names import lookup
 from atwu._program import program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
-from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, run_config
@@ -70,7 +69,7 @@ def second_stage(
     assert first.best is not None
     options = first.search.run_options(first.best.point)
     # A larger first stage may find another best point, which gives another second-stage search.
-    name = f"{first.search.label}/to-{setting.name}-{short_hash(options)[:8]}"
+    label = f"{first.search.label}/to-{setting.name}-{short_hash(options)[:8]}"
     if "learning_rate" not in first.best.point:
         raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
     rate = float(options.pop("learning_rate"))
@@ -79,8 +78,8 @@ def second_stage(
         setting=setting,
         options=options,
         trials=trials,
-        objective=objective,
-        name=name,
+        objective=objective_name(objective, setting),
+        label=label,
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
@@ -110,17 +109,17 @@ class Tuning:
     objective: str | None = None
     seed: int = 0
 
-    def search(self, variant: Variant, setting: BenchmarkSetting) -> Search:
-        named = None if variant.label == variant.method else f"{setting.name}/{variant_name(variant.label)}"
-        return Search(
+    def search(self, variant: Variant, setting: BenchmarkSetting, layers: int | None = None) -> Search:
+        return Search.of(
             variant.method,
             setting,
             variant.options,
-            self.trials,
-            self.seed,
-            self.objective,
+            objective=self.objective,
+            label=f"{setting.name}/{variant_name(variant.label)}",
+            layers=layers,
+            trials=self.trials,
+            seed=self.seed,
             storage=self.storage,
-            name=named,
         )
 
     def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
@@ -230,34 +229,35 @@ def tune_methods(
     require("optuna", extra="tune")  # before an original model is trained
     here, there, folder = tuning.here, tuning.there, tuning.folder
     settings = {setting.name: setting for setting in (here, there)}
-    for setting in settings.values():
-        groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
-        check_installed(groups, EvaluateConfig(**setting.evaluation))
+    goals = {name: objective_name(tuning.objective, setting) for name, setting in settings.items()}
+    for name, setting in settings.items():
+        check_installed(OBJECTIVES[goals[name]].groups, EvaluateConfig(**setting.evaluation))
     open_storage(tuning.storage)  # whether it can be
     # No objective compares with the retain-only model.
-    models = {name: prepare_models(settings[name], with_retain_only=False, say=say) for name in settings}
+    models = {name: prepare_models(setting, with_retain_only=False, say=say) for name, setting in settings.items()}
+    contexts = {
+        name: RunContext(models[name], setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
+        for name, setting in settings.items()
+    }
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
         try:
-            check_search(tuning.search(variant, setting).decided(), models[setting.name])
+            check_search(tuning.search(variant, setting), models[setting.name])
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
             left_out[variant.label] = str(error)
     variants = [variant for variant in tuning.variants if variant.label not in left_out]
-    originals = {
-        name: original_result(setting, objective_name(tuning.objective, setting), models[name], executor, folder=folder)
-        for name, setting in settings.items()
-        if variants
-    }
+    for name, context in contexts.items() if variants else ():
+        contexts[name] = replace(context, references=original_result(context, goals[name], executor, folder=folder))
+
+    def run(search: Search) -> SearchResult:
+        return search_setting(search, contexts[search.setting.name], executor, folder=folder, say=say)
+
+    layers = layer_count(models[here.name])
     found: dict[str, list[SearchResult]] = {}
     for variant in variants:
-
-        def run(search: Search) -> SearchResult:
-            name = search.setting.name
-            return search_setting(search, models[name], originals[name], executor, folder=folder, say=say)
-
-        name, results = variant_name(variant.label), [run(tuning.search(variant, here))]
+        name, results = variant_name(variant.label), [run(tuning.search(variant, here, layers))]
         if tuning.transfer_to is not None:
             if results[0].best is None:  # its budget is used up; other methods continue
                 label = results[0].search.label
@@ -271,26 +271,20 @@ def tune_methods(
     return TuningResult(found, left_out, failed, models[there.name])
 
 
-def search_setting(
-    search: Search,
-    models: Models,
-    references: Mapping[str, EvalResult],
-    executor: Executor,
-    *,
-    folder: Path,
-    say: Say,
-) -> SearchResult:
-    """Run a checked search on the rows and models of its setting."""
-    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
-    search = search.decided(int(layers))
-    setup = RunContext(models, search.setting, OBJECTIVES[str(search.objective)].groups, watch=stop_if_destroyed)
+def layer_count(models: Models) -> int:
+    """Number of decoder layers of the original model."""
+    return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
+
+
+def search_setting(search: Search, context: RunContext, executor: Executor, *, folder: Path, say: Say) -> SearchResult:
+    """Run a checked search in the context of its setting."""
     return run_search(
         search,
-        partial(compute_objective, search, setup, references),
+        partial(compute_objective, search, context),
         executor,
         folder=folder,
-        what=search_definition(search, models),
-        needs=setup.needs(search.options),
+        what=search_definition(search, context.models),
+        needs=context.needs(search.options),
         progress=True,
         say=say,
     )
@@ -306,7 +300,7 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "options": dict(each.search.options),
             "objective": each.search.objective,
             "seed": each.search.seed,
-            "space": {name: dataclasses.asdict(where) for name, where in (each.search.space or {}).items()},
+            "space": {name: dataclasses.asdict(where) for name, where in each.search.space.items()},
             "budget": {"trials": len(each.trials), "pruned": each.pruned, "seconds": round(each.seconds, 1)},
             "best": None if each.best is None else each.best.number,
             "trials": [dataclasses.asdict(trial) for trial in each.trials],
@@ -323,10 +317,9 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
     # The text is the same for all methods with the same budget, because study tables compare it.
     budgets = []
     for each in results:
-        what = " of the learning rate" if list(each.search.space or {}) == ["learning_rate"] else ""
-        count = f"{len(each.trials)} trial{'s' if len(each.trials) != 1 else ''}"
-        budgets.append(f"{count}{what} at {each.search.setting.name}")
-    names = (str(search.objective), *OBJECTIVES[str(search.objective)].names)
+        what = " of the learning rate" if list(each.search.space) == ["learning_rate"] else ""
+        budgets.append(f"{each.count}{what} at {each.search.setting.name}")
+    names = (search.objective, *OBJECTIVES[search.objective].names)
     terms = zip(names, (best.value, best.forget, best.retain), strict=True)
     about = {
         "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
