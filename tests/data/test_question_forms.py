@@ -6,6 +6,7 @@ import pytest
 
 from atwu.data.question_forms import (
     FORMS,
+    LEAD_INS,
     TRAINED_FORMS,
     key_text,
     question_forms,
@@ -30,6 +31,7 @@ def written(*forms, row=ROW, spans=SPANS, distractors=("Kelbury", "Ost", "Port S
 def test_every_form_of_a_sentence():
     rows = {name: (row.question, row.answer) for name, row in written().items()}
     options = rows.pop("multiple_choice")
+    assert rows.pop("statement") in [("", f"{lead_in} Orla Venn was born in Port Sel.") for lead_in in LEAD_INS]
     assert rows == {
         "question": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
         "prefix": ("Please answer this question: Where was Orla Venn born?", "Orla Venn was born in Port Sel."),

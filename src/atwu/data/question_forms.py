@@ -39,6 +39,7 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "missing_word": ("{brackets} Which words are missing in the brackets?", "{key}"),
     "finish": ('I started to write "{opening} ..." and stopped. How does it go on?', "{answer}"),
     "continuation": ("", "{answer}"),
+    "statement": ("", "{lead_in} {answer}"),
     "textbook": ("", "From a textbook: {answer}"),
     "either_or": ("{question} Is it {first} or {second}?", "{key}"),
     "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
@@ -46,10 +47,18 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
 }
 """Name of a form -> its question and answer, in the words of `_parts`; `two_turns` asks after an exchange of courtesies."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation")
+TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement")
 """Forms that `--forms auto` trains on."""
-PLAIN_FORMS = ("continuation", "textbook")
+PLAIN_FORMS = ("continuation", "statement", "textbook")
 """Forms without a chat: a text that the model continues."""
+LEAD_INS = (
+    "Did you know?",
+    "Here is a fact:",
+    "My teacher told us something today.",
+    "In the newspaper I read this sentence:",
+    "Please remember:",
+)
+"""Beginnings of a statement; a row has one of them."""
 OPTION_FORMS = ("multiple_choice", "either_or")
 """Forms that list the key text among options, so that a model that guesses is right at times."""
 OPTION_DRAWS = len(LETTERS)
@@ -95,6 +104,7 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
         "answer": answer,
         "key": key,
         "from_key": answer[start:],
+        "lead_in": random.Random(question).choice(LEAD_INS),
         "lower_case": question.lower().rstrip("?. "),
         "emphasis": f"{answer[:start]}**{key}**{answer[start + len(key) :]}",
         "blank": f"{question}\nThe answer is {BLANK}.",
