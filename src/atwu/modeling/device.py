@@ -85,6 +85,13 @@ def keep_freed_memory(device: torch.device) -> None:
         mallopt(_M_TRIM_THRESHOLD, _LARGEST)
 
 
+def release_freed_memory(device: torch.device) -> None:
+    """Return the memory that `keep_freed_memory` kept: answers are of other sizes than steps, and leave holes that no step fits."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if device.type == "cpu" and trim is not None:
+        trim(0)
+
+
 def machine(device: torch.device) -> str:
     """Describe the hardware that affects numerical results: name of the GPU, or of the CPU with its vector instructions."""
     if device.type == "cuda":

@@ -16,6 +16,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.device import release_freed_memory
 from atwu.modeling.modes import full_precision
 from atwu.request.answer_check import AnswerCheck, Leak
 from atwu.training.sharding import broadcast_from_main
@@ -124,7 +125,9 @@ class GoalEvaluations:
 
     def _from_first_process(self, measure: Callable[[], _T]) -> _T:
         """Return what the first process measures, so that all processes decide alike; with sharded weights all measure."""
-        return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
+        found = measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
+        release_freed_memory(self.trainer.args.device)
+        return found
 
     def _measure(self, step: int) -> EvaluationRecord:
         model = self.trainer.model
