@@ -86,7 +86,7 @@ def keep_freed_memory(device: torch.device) -> None:
 
 
 def release_freed_memory(device: torch.device) -> None:
-    """Return the memory that `keep_freed_memory` kept: answers are of other sizes than steps, and leave holes that no step fits."""
+    """Return what `keep_freed_memory` kept: answers have other sizes than steps and leave holes that no step fits."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if device.type == "cpu" and trim is not None:
         trim(0)
