@@ -126,6 +126,17 @@ def test_of_two_retain_rows_one_is_closest_and_the_first_is_that_of_one():
     assert data.drawn(2) == drawn
 
 
+def test_beside_the_closest_row_of_its_form_a_forget_row_gets_any_row_as_written():
+    forms = {"forget": ["blank"] * len(FORGET), "retain": ["question", "blank"] * (len(RETAIN) // 2)}
+    closest = [(1, 3)] * len(FORGET)
+    data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms, closest=closest, retain_per_forget=2)
+    drawn = [sorted(row for row, _ in pair.retain) for key in range(5 * len(FORGET)) for pair in [data[key]]]
+    assert all(sum(row in (1, 3) for row in rows) == 1 for rows in drawn)
+    assert {row for rows in drawn for row in rows} - {1, 3} <= set(range(0, len(RETAIN), 2))
+    alone = PairedDataset(FORGET, RETAIN, seed=3, forms=forms)
+    assert all(row % 2 for key in range(5 * len(FORGET)) for row, _ in alone[key].retain)
+
+
 def test_the_closest_rows_have_the_most_similar_questions_of_the_same_form():
     def row(question):
         return Example.from_qa(question, "An answer.")

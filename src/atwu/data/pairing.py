@@ -95,7 +95,8 @@ class PairedDataset(Dataset[PairedRow]):
                 form, if there is one. Otherwise the model unlearns a form itself that only forget rows have (SUITE,
                 arXiv 2607.09236).
             closest: for each forget row, its most similar retain rows of the same form (`closest_rows`), one of which every
-                second draw takes: similar rows are damaged first. With None or an empty entry, all draws follow `forms`.
+                second draw takes: similar rows are damaged first. The other draws take any row as it is written, as people
+                ask. With None or an empty entry, all draws follow `forms`.
         """
         for name, rows in (("forget", forget), ("retain", retain)):
             labelled = sum(row.token_labels is not None for row in rows or ())
@@ -139,11 +140,13 @@ class PairedDataset(Dataset[PairedRow]):
         return {row for epoch, index in keys for row in self._retain_indices(epoch, index)}
 
     def _retain_indices(self, epoch: int, index: int) -> Iterator[int]:
-        same_form = self._of_form.get(self._forms[index]) if self._forms is not None else None
+        any_row = self._of_form.get(self._forms[index]) if self._forms is not None else None
         closest = self._closest[index] if self._closest is not None else ()
+        if closest:
+            any_row = self._of_form.get("question", any_row)
         for draw in self._draws:
             assert self.retain is not None
-            candidates = closest if closest and (epoch + index + draw) % 2 else same_form
+            candidates = closest if closest and (epoch + index + draw) % 2 else any_row
             count = len(self.retain) if candidates is None else len(candidates)
             chosen = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=count, draw=draw)
             yield chosen if candidates is None else candidates[chosen]
