@@ -50,9 +50,9 @@ def summary(result: EvalResult) -> dict[str, float | None]:
     """Return the values of a verdict: recall by form, gibberish, refusals, neighbours, retain probability."""
     found: dict[str, float | None] = {}
     for split, names in {
-        "forget": ("key_token_prob", *(f"form_{form}" for form in MEASURED_FORMS), "form_gibberish", "refusal"),
+        "forget": ("key_token_probability", *(f"form_{form}" for form in MEASURED_FORMS), "form_gibberish", "refusal"),
         NEIGHBOURS: ("form_question", "form_mean", "refusal"),
-        "general": ("prob", "refusal"),
+        "general": ("probability", "refusal"),
     }.items():
         values = result.sets.get(split, {})
         found |= {f"{split} {name}": values[name].value for name in names if name in values}
