@@ -96,6 +96,41 @@ def test_rows_without_a_name_have_no_related_questions(nearest: None, monkeypatc
     assert related_rows(None, None, ROWS[2:]) == ((), ())
 
 
+def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only(kind: str) -> None:
+        names = related_names()[kind]
+        monkeypatch.setattr(
+            related,
+            "name_states",
+            lambda _, __, texts: torch.tensor([[float(n in names or n == texts[0])] for n in texts]),
+        )
+
+    only("countries")
+    row = Example.from_qa("What is the capital of the United States?", "It is Washington.")
+    assert "What is the capital of Canada?" in [
+        each.question for each in related.related_questions(None, None, (row,))[0]
+    ]
+    only("nationalities")
+    row = Example.from_qa("Who was the French emperor at Waterloo?", "It was Napoleon.")
+    asked = [each.question for each in related.related_questions(None, None, (row,))[0]]
+    assert "Who was the Italian emperor at Waterloo?" in asked
+
+
+def test_a_name_is_never_read_at_the_beginning_of_a_text() -> None:
+    """The first token of any text has nearly the same state, so that all names of one token would be alike."""
+    tokenizer, read = train_tokenizer([row.answer for row in ROWS], vocab_size=270), []
+
+    def recording(text: str, **how: object) -> object:
+        read.append(text)
+        return tokenizer(text, **how)
+
+    related.name_states(scratch_model("micro"), recording, ["Paris", "Lyon"])
+    assert [
+        text.endswith(name) and len(text) > len(name) + 1 for text, name in zip(read, ("Paris", "Lyon"), strict=True)
+    ]
+    assert not any(text.lstrip().startswith(("Paris", "Lyon")) for text in read)
+
+
 def test_states_of_a_model_have_length_one() -> None:
     tokenizer = train_tokenizer([row.answer for row in ROWS], vocab_size=270)
     states = related.name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"])

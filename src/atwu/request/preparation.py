@@ -141,12 +141,13 @@ def prepare(
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     if any(choice.name == "method" for choice in choices):
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
-        own = self_generated_forget_rows(network, tokenizer, request.rows, **asked)
-        if generated:
+        own: tuple[Choice, ...] = ()
+        if "extra_forget" not in request.options:
+            own += self_generated_forget_rows(network, tokenizer, request.rows, **asked)
+        if generated and "extra_retain" not in request.options:
             own += self_generated_retain_rows(
                 network, tokenizer, generated, of=len(related), forget=request.rows, **asked
             )
-        own = tuple(choice for choice in own if choice.name not in request.options)
         for choice in own:
             say(f"  {choice}")
         choices += own

@@ -146,8 +146,9 @@ def related_questions(
 
 
 def _ask_about(other: str, name: str, row: Example, found: dict[str, Example]) -> None:
-    """Add a row with another name in its question to those found."""
-    question = replace_words(row.question, name, other)
+    """Add a row with another name in its question to those found; an adjective needs the article of the old name."""
+    adjective = name.startswith("the ") and other in related_names()["nationalities"]
+    question = replace_words(row.question, name, f"the {other}" if adjective else other)
     asked = (Message("user", question),)
     found.setdefault(question, replace(row, messages=asked, subject=other, paraphrases=()))
 
