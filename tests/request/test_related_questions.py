@@ -113,7 +113,7 @@ def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: 
     only("nationalities")
     row = Example.from_qa("Who was the French emperor at Waterloo?", "It was Napoleon.")
     asked = [each.question for each in related.related_questions(None, None, (row,))[0]]
-    assert "Who was the Italian emperor at Waterloo?" in asked
+    assert "Who was the German emperor at Waterloo?" in asked
 
 
 def test_a_name_is_never_read_at_the_beginning_of_a_text() -> None:
@@ -125,9 +125,7 @@ def test_a_name_is_never_read_at_the_beginning_of_a_text() -> None:
         return tokenizer(text, **how)
 
     related.name_states(scratch_model("micro"), recording, ["Paris", "Lyon"])
-    assert [
-        text.endswith(name) and len(text) > len(name) + 1 for text, name in zip(read, ("Paris", "Lyon"), strict=True)
-    ]
+    assert all(text.endswith(name) for text, name in zip(read, ("Paris", "Lyon"), strict=True))
     assert not any(text.lstrip().startswith(("Paris", "Lyon")) for text in read)
 
 
