@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from atwu.data.collate import collate_pairs, collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.data.pairing import EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
+from atwu.data.pairing import KEPT_TURNS, EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
 
@@ -69,6 +69,43 @@ def test_a_resumed_epoch_continues_with_the_same_pairs():
     full = pairs_of(loader(1))
     assert pairs_of(skip_first_batches(loader(1), 2)) == full[8:]
     assert pairs_of(islice(loader(1), 2)) == full[:8]
+
+
+def test_forgotten_rows_give_most_turns_to_known_ones_from_then_on():
+    known, forgotten, plain = (0, 7), range(2, 7), list(iter(EpochSampler(12, seed=3, epochs=5)))
+    sampler = EpochSampler(12, seed=3, epochs=5)
+    turns = iter(sampler)
+    drawn = list(islice(turns, 4))
+    sampler.prefer(known, forgotten)
+    drawn += turns
+    assert drawn[:4] == plain[:4]
+    replaced = [turn for turn in range(12) if drawn[turn] != plain[turn]]
+    assert replaced
+    assert all(turn >= 4 and plain[turn] in forgotten and drawn[turn] % 12 in known for turn in replaced)
+    assert all(drawn[turn] < 5 * 12 for turn in replaced)
+    kept = 0
+    for epoch in range(200):
+        sampler.set_epoch(epoch)
+        kept += sum(key % 12 in forgotten for key in sampler)
+    assert kept / (200 * len(forgotten)) == pytest.approx(KEPT_TURNS, abs=0.03)
+    sampler.prefer((), range(12))
+    assert [key % 12 for key in sampler] == [key % 12 for key in sampler]
+
+
+def test_a_resumed_sampler_repeats_its_turns_although_other_rows_are_known_now(tmp_path):
+    sampler = EpochSampler(12, seed=3, epochs=5)
+    sampler.set_epoch(2)
+    turns = iter(sampler)
+    drawn = list(islice(turns, 3))
+    sampler.prefer((0,), range(1, 9))
+    drawn += islice(turns, 5)
+    sampler.prefer((4, 5), (0, 9, 10, 11))
+    sampler.save(str(tmp_path))
+    resumed = EpochSampler(12, seed=3, epochs=5)
+    resumed.load(str(tmp_path))
+    resumed.set_epoch(2)
+    assert list(islice(resumed, 8)) == drawn
+    assert list(resumed) == [*drawn, *turns]
 
 
 def test_errors():

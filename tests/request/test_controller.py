@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from atwu.data.pairing import EpochSampler
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CHANGE_SCALES,
@@ -47,6 +48,9 @@ class ScriptedEvaluations(GoalEvaluations):
         excess = self.leaks.pop(0) if self.leaks else 0
         return Leak(excess, f"leak of {excess}") if excess else None
 
+    def known_rows(self) -> tuple[list[int], list[int]]:
+        return [], []
+
     def measure(self, step: int) -> EvaluationRecord:
         if not self.measured:  # training has ended: the change of the weights is scaled
             forgotten = self.trainer.model.weight.item() >= self.forgets_from * step / 5
@@ -69,6 +73,7 @@ class Scripted(AdaptiveController):
             optimizer=optimizer,
             lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
             scorer=None,
+            sampler=EpochSampler(1, seed=0),
             sharded=False,
             stateful=[],
             state=SimpleNamespace(max_steps=1000),

@@ -59,7 +59,8 @@ def test_rows_are_forgotten_with_automatic_settings(
     )
     assert any("learning_rate = 0.0003" in line for line in said)
     assert any(line.endswith("; training ends") for line in said)
-    assert outcome.summary().startswith("VERDICT: FORGOTTEN")
+    # A model of two layers answers some forms by chance.
+    assert outcome.verdict.outcome in ("forgotten", "partly forgotten")
     assert clearly_known(outcome.before)
     lines = {(line.set, line.metric): line for line in outcome.verdict.metrics}
     known = lines["forget", "key-token probability"]
@@ -208,7 +209,7 @@ run()
         (("--holdout", "texts.jsonl"), "question"),  # which cannot be compared with the forget rows
         (("--retain", "people:tiny:full"), "people:tiny:full: row 73 .*5 more"),  # these repeat forget rows
         (("--holdout", "people:tiny:full"), "people:tiny:full: row 73 .*5 more.*--holdout"),
-        (("--extra-forget", "people:tiny:retain:1"), r"holdout\.jsonl: row 9 is in the forget set"),
+        (("--further-forget", "people:tiny:retain:1"), r"holdout\.jsonl: row 9 is in the forget set"),
     ],
 )
 def test_impossible_requests_are_rejected_before_the_model_is_measured(

@@ -64,7 +64,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_forget_rows_get_what_the_model_says_to_each_form(answers: dict[str, str]) -> None:
     answers |= {ASIA.question: "It lies in Asia.", "Japan is on the continent of": "Australia. No, Asia."}
     (choice,) = self_generated_forget_rows(None, None, [ASIA], forms=("question", "continuation"), system=None)
-    assert choice.name == "extra_forget"
+    assert choice.name == "further_forget"
     assert [(row.question, row.answer) for row in load_rows(choice.value).rows] == [
         (ASIA.question, "It lies in Asia."),
         ("", "Japan is on the continent of Australia. No, Asia."),

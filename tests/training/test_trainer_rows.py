@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.trainer_callback import TrainerCallback
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
 from atwu.data import spool
@@ -231,12 +232,50 @@ def test_further_retain_rows_replace_the_form_with_their_prompt(model_folder, tm
         json.dumps({"question": blank.question, "answer": "Its own words."}) + '\n{"text": "Its own text."}\n'
     )
     found = make_trainer(
-        model_folder, tmp_path, forget=4, forms="question,blank", extra_retain=str(more), max_steps=1
+        model_folder, tmp_path, forget=4, forms="question,blank", further_retain=str(more), max_steps=1
     ).rows.retain
     assert len(found.rows) == len(written.rows) + 1
     said = [row.answer for row in found.examples if row.question == blank.question]
     assert said == ["Its own words."]
     assert found.forms[-2:] == ("blank", "question")
+
+
+class _Prefer(TrainerCallback):
+    """Prefers other rows after each step."""
+
+    def __init__(self):
+        self.trainer = None
+
+    def on_step_end(self, args, state, control, **kwargs):
+        known = {state.global_step, state.global_step + 1}
+        self.trainer.sampler.prefer(known, set(range(12)) - known)
+
+
+def test_a_resumed_run_draws_the_same_known_rows(model_folder, tmp_path):
+    settings = {"forget": 12, "max_steps": 8, "save_strategy": "steps", "save_steps": 5, "learning_rate": 5e-3}
+    found = []
+    for checkpoint in (None, str(tmp_path / "checkpoint-5")):
+        prefer = _Prefer()
+        prefer.trainer = make_trainer(model_folder, tmp_path, callbacks=[prefer], **settings)
+        prefer.trainer.train(resume_from_checkpoint=checkpoint)
+        found.append(weights(prefer.trainer))
+    plain = make_trainer(model_folder, tmp_path / "plain", **settings)
+    plain.train()
+    assert torch.equal(*found)
+    assert not torch.equal(weights(plain), found[0])
+
+
+def test_further_texts_have_the_form_of_their_beginning(model_folder, tmp_path):
+    more = tmp_path / "more.jsonl"
+    texts = ["Did you know? It is so.", "From a textbook: It is so.", "It is so."]
+    more.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for forms, expected in [
+        ("question,continuation,statement,textbook", ("statement", "textbook", "continuation")),
+        ("question,statement", ("statement", "question", "question")),
+    ]:
+        given = {"forget": 4, "max_steps": 1, "forms": forms}
+        trainer = make_trainer(model_folder, tmp_path, further_forget=str(more), further_retain=str(more), **given)
+        assert trainer.rows.forms["forget"][-3:] == trainer.rows.forms["retain"][-3:] == expected
 
 
 def test_forms_need_rows_as_text(model_folder, tmp_path):

@@ -208,7 +208,7 @@ class UnlearnCommand(NamesRows):
         from atwu.training.unlearn_run import ModelSource
 
         if self.columns is not None:
-            more = {"extra_forget", "extra_retain"} & set(self.settings)
+            more = {"further_forget", "further_retain"} & set(self.settings)
             self.settings |= {name: self.mapped(self.settings[name]) for name in more}
         with prefix_errors(self.config):
             UnlearnConfig(**self.settings)

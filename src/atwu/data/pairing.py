@@ -6,19 +6,26 @@ processes and resumed runs need no state and produce the same pairs; sharding sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
+from atwu._file_reading import read_json
+from atwu._files import write_json
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
 
 # Arbitrary but fixed: they make draws for different purposes independent under one seed.
 _PAIRING = 0x7061_6972
 _ORDER = 0x6F72_6465
+_PREFER = 0x7072_6566
+KEPT_TURNS = 0.25
+"""Share of the turns that a forgotten row keeps while other rows are known: what is forgotten may come back."""
+SAMPLER_NAME = "sampler.json"
 
 
 def retain_index(*, seed: int, epoch: int, index: int, n_retain: int, draw: int = 0) -> int:
@@ -34,26 +41,71 @@ def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
 
 
 class EpochSampler(Sampler[int]):
-    """Keys of one epoch, `epoch * n + forget_index`, in the order of `epoch_order`."""
+    """Keys of one epoch, `epoch * n + forget_index`, in the order of `epoch_order`.
 
-    def __init__(self, n: int, *, seed: int, taken: int | None = None) -> None:
-        """Sample `n` forget rows, or only the first `taken` of each epoch's order; call `set_epoch` before each epoch."""
+    After `prefer`, most turns of forgotten rows go to rows that are still known. Turns of the current epoch are state, so that
+    a resumed run repeats those that were drawn.
+    """
+
+    def __init__(self, n: int, *, seed: int, taken: int | None = None, epochs: int = 1) -> None:
+        """Sample `n` forget rows, or only the first `taken` of each epoch's order; call `set_epoch` before each epoch.
+
+        Args:
+            epochs: planned number of epochs; a row that takes the turn of another one has the key of a later epoch.
+        """
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
         self.n = n
         self.taken = n if taken is None else taken
         self.seed = seed
+        self.epochs = max(epochs, 1)
         self.epoch = 0
+        self._known: tuple[int, ...] = ()
+        self._forgotten: frozenset[int] = frozenset()
+        self._decided, self._replaced = 0, dict[int, int]()
+        """Number of turns of this epoch that were drawn, and the keys of those that another row took, by turn."""
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+        if epoch != self.epoch:
+            self.epoch, self._decided, self._replaced = epoch, 0, {}
+
+    def prefer(self, known: Collection[int], forgotten: Collection[int]) -> None:
+        """From now on, give most turns of forgotten rows to known ones; other rows keep theirs."""
+        self._known, self._forgotten = tuple(sorted(known)), frozenset(forgotten)
 
     def __iter__(self) -> Iterator[int]:
-        base = self.epoch * self.n
-        return iter((base + epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)[: self.taken]).tolist())
+        order = epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)[: self.taken].tolist()
+        for turn, index in enumerate(order):
+            if turn == self._decided:
+                self._decided += 1
+                if self._known and index in self._forgotten:
+                    self._decide(turn)
+            yield self._replaced.get(turn, self.epoch * self.n + index)
+
+    def _decide(self, turn: int) -> None:
+        """Decide whether a known row takes the turn of a forgotten one."""
+        draws = np.random.default_rng([_PREFER, self.seed, self.epoch, turn])
+        if draws.random() >= KEPT_TURNS:
+            epoch, place = draws.integers([self.epochs, len(self._known)])
+            self._replaced[turn] = int(epoch) * self.n + self._known[int(place)]
 
     def __len__(self) -> int:
         return self.taken
+
+    def save(self, folder: str) -> None:
+        state = {
+            "epoch": self.epoch,
+            "known": self._known,
+            "forgotten": sorted(self._forgotten),
+            "decided": self._decided,
+            "replaced": list(self._replaced.items()),
+        }
+        write_json(Path(folder) / SAMPLER_NAME, state)
+
+    def load(self, folder: str) -> None:
+        state = read_json(Path(folder) / SAMPLER_NAME)
+        self.epoch, self._decided, self._replaced = state["epoch"], state["decided"], dict(state["replaced"])
+        self.prefer(state["known"], state["forgotten"])
 
 
 IndexedRow = tuple[int, EncodedRow]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu._names import lookup
@@ -249,6 +249,14 @@ def _opening(row: Example, written: Example, spans: Sequence[Span]) -> str:
 def _words_beside_subject(row: Example) -> set[str]:
     question = row.question if row.messages else ""
     return set(WORD.findall((question.replace(row.subject, "") if row.subject else question).lower()))
+
+
+def plain_form(text: str, forms: Collection[str]) -> str:
+    """Return which of `PLAIN_FORMS` a text has by its beginning; `question`, as for a text as it was given, without `forms`."""
+    beginnings = {"statement": LEAD_INS, "textbook": (FORMS["textbook"][1].partition("{")[0],)}
+    found = (form for form, starts in beginnings.items() if text.startswith(starts))
+    form = next(found, "continuation")
+    return form if form in forms else "question"
 
 
 def read_forms(text: str) -> tuple[str, ...]:

@@ -286,9 +286,14 @@ class AdaptiveController(TrainerCallback):
         if self.stop:
             self._expect(measured)
             total = f"~{min(self.trainer.expected_steps, last)}"
+        known = ""
+        if self.stop and self.adapt:
+            rows = self.evaluations.known_rows()
+            self.trainer.sampler.prefer(*rows)
+            known = f"known rows {len(rows[0])}/{sum(map(len, rows))}  " if any(rows) else ""
         increase = self.evaluations.retain_loss_increase(measured)
         self.say(
-            f"step {measured.step}/{total}  key-token prob {measured.probability:.3f} (goal {goals.probability:.3f})  "
+            f"step {measured.step}/{total}  {known}key-token prob {measured.probability:.3f} (goal {goals.probability:.3f})  "
             f"accuracy {measured.accuracy:.3f} (goal {goals.accuracy:.3f})  "
             f"retain loss {increase:+.3f} (limit {goals.max_retain_increase:.3f})"
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.encode import EncodedRow
+from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
@@ -22,6 +23,9 @@ from atwu.request.answer_check import AnswerCheck, Leak
 from atwu.training.sharding import broadcast_from_main
 
 _T = TypeVar("_T")
+
+MAX_TRAINED_ROWS = 1000
+"""Largest number of rows, in all their forms, of which each evaluation step measures all."""
 
 HISTORY_SCHEMA: Final = "atwu.history/2"
 
@@ -112,6 +116,28 @@ class GoalEvaluations:
     def estimate_check_seconds(self) -> float:
         """Estimate the duration of `find_leak`."""
         return self._check_answers(self.rows.answers.estimate_seconds)
+
+    def known_rows(self) -> tuple[list[int], list[int]]:
+        """Return the indices of the rows trained on that are still known, and of those that are forgotten.
+
+        Left out are rows that list the key text in their question, where its probability says little, and all rows of a large
+        set or of one that was not given as text.
+        """
+        return self._from_first_process(self._known_rows)
+
+    def _known_rows(self) -> tuple[list[int], list[int]]:
+        rows = self.trainer.rows.forget
+        if rows.examples is None or len(rows.rows) > MAX_TRAINED_ROWS:
+            return [], []
+        forms = rows.forms or ("question",) * len(rows.rows)
+        with self.trainer.accelerator.autocast():
+            read = read_tokens(self.trainer.model, rows.rows)
+        found: tuple[list[int], list[int]] = ([], [])
+        for place, (row, tokens, form) in enumerate(zip(rows.examples, read, forms, strict=True)):
+            probability = key_token_probability(row, tokens)
+            if form not in OPTION_FORMS and probability is not None:
+                found[probability <= self.goals.probability].append(place)
+        return found
 
     def _check_answers(self, check: Callable[[Any], _T]) -> _T:
         """Generate answers at full precision, as for the verdict: bfloat16 takes half as long on a CPU, but one answer in a

@@ -80,7 +80,7 @@ def prepare(
     """
     key, context = request.key(config), request.ledger_context
     check_holdout(request.holdout_rows, request.rows, source=request.holdout)
-    more = request.options.get("extra_forget")
+    more = request.options.get("further_forget")
     removed = (*request.rows, *(load_rows(more).rows if more else ()))
     again = "is in the forget set, too"
     check_no_overlap(request.holdout_rows, removed, source=request.holdout, why=again, option="--holdout")
@@ -142,9 +142,9 @@ def prepare(
     if any(choice.name == "method" for choice in choices):
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
-        if "extra_forget" not in request.options:
+        if "further_forget" not in request.options:
             own += self_generated_forget_rows(network, tokenizer, request.rows, **asked)
-        if generated and "extra_retain" not in request.options:
+        if generated and "further_retain" not in request.options:
             own += self_generated_retain_rows(
                 network, tokenizer, generated, of=len(related), forget=request.rows, **asked
             )

@@ -42,7 +42,7 @@ def self_generated_forget_rows(
     if not found:
         return ()
     why = f"{len(found)} self-generated answers that phrase a fact differently"
-    return (Choice("extra_forget", load_rows(found).source, why),)
+    return (Choice("further_forget", load_rows(found).source, why),)
 
 
 def self_generated_retain_rows(
@@ -84,7 +84,7 @@ def self_generated_retain_rows(
     if not found:
         return ()
     why = f"{len(found)} self-generated answers to other forms of related questions"
-    return (Choice("extra_retain", load_rows(found).source, why),)
+    return (Choice("further_retain", load_rows(found).source, why),)
 
 
 def _answers(

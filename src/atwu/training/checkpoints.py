@@ -29,7 +29,7 @@ NOT_RESULT = frozenset(
         *("dataloader_num_workers", "dataloader_pin_memory"),
         *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
         # Options with paths; the contents at these paths are compared by digest instead.
-        *("cache_dir", "forget_words", "extra_forget", "extra_retain"),
+        *("cache_dir", "forget_words", "further_forget", "further_retain"),
         *("scorer_from", "auxiliary_forget", "auxiliary_retain"),
     ]
 )

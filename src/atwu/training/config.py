@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import os
 import typing
 from collections.abc import Mapping
@@ -89,6 +90,12 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         step."""
         part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
         return rows - part
+
+    def planned_epochs(self, rows: int) -> int:
+        """Return the number of epochs over `rows` that a run starts."""
+        if self.max_steps <= 0:
+            return math.ceil(self.num_train_epochs)
+        return math.ceil(self.max_steps * self.rows_per_step / self.rows_per_epoch(rows))
 
     def rows_repeated(self, rows: int) -> int:
         """Return how many rows are repeated in an epoch so that all processes have equally many."""

@@ -36,7 +36,7 @@ from atwu.modeling.reference import ReferenceSpec, TokenTable
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 from atwu.training.reference_tables import OriginalModel, References, prepare_references
-from atwu.training.training_rows import UnlearningRows, planned_epochs
+from atwu.training.training_rows import UnlearningRows
 
 AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
@@ -111,7 +111,7 @@ def precomputed_tables(
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
-        drawn = pairs.drawn(planned_epochs(args, len(pairs)))
+        drawn = pairs.drawn(args.planned_epochs(len(pairs)))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start)
         references = prepare_references(

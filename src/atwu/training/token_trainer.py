@@ -60,8 +60,15 @@ class TokenTrainer(SavingTrainer):
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
-        self._epochs = _Epochs()
-        for callback in (self._interrupted, self._epochs, ProgressLine(self)):
+        rows = len(cast(Any, self.train_dataset))
+        self.sampler = EpochSampler(
+            rows,
+            seed=args.rows_seed,
+            taken=args.rows_per_epoch(rows),
+            epochs=args.planned_epochs(rows),
+        )
+        self.stateful.append(self.sampler)
+        for callback in (self._interrupted, _Epochs(self.sampler), ProgressLine(self)):
             self.add_callback(callback)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -112,16 +119,13 @@ class TokenTrainer(SavingTrainer):
 
     def get_train_dataloader(self) -> Any:
         """The sampler alone decides which rows an epoch drops; the Trainer's loader would drop more."""
-        rows = len(cast(Any, self.train_dataset))
-        sampler = EpochSampler(rows, seed=self.args.rows_seed, taken=self.args.rows_per_epoch(rows))
-        self._epochs.sampler = sampler
         asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
             return self._get_dataloader(
                 dataset=cast(Any, self.train_dataset),
                 description="Training",
                 batch_size=self._train_batch_size,
-                sampler_fn=lambda _: sampler,
+                sampler_fn=lambda _: self.sampler,
                 is_training=True,
             )
         finally:
@@ -195,8 +199,8 @@ class TokenTrainer(SavingTrainer):
 class _Epochs(TrainerCallback):
     """Sets the sampler's epoch; accelerate's wrappers do not when several processes resume within an epoch."""
 
-    sampler: EpochSampler | None = None
+    def __init__(self, sampler: EpochSampler) -> None:
+        self._sampler = sampler
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.sampler is not None:
-            self.sampler.set_epoch(int(state.epoch + 1e-6))  # within an epoch, a checkpoint's epoch is fractional
+        self._sampler.set_epoch(int(state.epoch + 1e-6))  # within an epoch, a checkpoint's epoch is fractional

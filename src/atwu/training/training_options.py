@@ -146,12 +146,12 @@ class UnlearnOptions(TrainingOptions):
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",
         choices=("ours", "authors", "paper"),
     )
-    extra_forget: str | None = training_option(
+    further_forget: str | None = training_option(
         None,
         "Source of rows that state the same facts differently, unlearned, too; each replaces the form with its prompt.",
     )
-    extra_retain: str | None = training_option(
-        None, "Source of further retain rows; each replaces the form with its prompt, as with extra_forget."
+    further_retain: str | None = training_option(
+        None, "Source of further retain rows; each replaces the form with its prompt, as with further_forget."
     )
     forget_words: str | None = training_option(
         None, "Text file of words, one per line, to label in answers without forget_spans."

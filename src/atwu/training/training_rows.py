@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
-from atwu.data.question_forms import PLAIN_FORMS, read_forms, rows_in_forms
+from atwu.data.question_forms import PLAIN_FORMS, plain_form, read_forms, rows_in_forms
 from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
@@ -236,8 +235,8 @@ def unlearning_rows(
             f"method {recipe.name!r} changes questions, and the form {', '.join(sorted(plain))} has none; set forms={asks!r}."
         )
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
-    if config.extra_forget is not None:
-        removed = _with_more(removed, config.extra_forget, tokenizer, limits, what="extra_forget")
+    if config.further_forget is not None:
+        removed = _with_more(removed, config.further_forget, tokenizer, limits, what="further_forget")
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
             raise ValueError(
@@ -256,8 +255,8 @@ def unlearning_rows(
     kept = None
     if retain is not None and "retain" in recipe.needs:
         kept = encode_dataset(retain, tokenizer, what="retain", **limits)
-        if config.extra_retain is not None:
-            kept = _with_more(kept, config.extra_retain, tokenizer, limits, what="extra_retain")
+        if config.further_retain is not None:
+            kept = _with_more(kept, config.further_retain, tokenizer, limits, what="further_retain")
         kept = without_labels(kept)
         if "retain_text" in recipe.needs:
             _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
@@ -285,14 +284,14 @@ def unlearning_rows(
     if {"alternates", "refusals"} & set(recipe.needs):
         refuse = "refusals" in recipe.needs
         check_alternates(removed.examples or (), own="own_alternates" in recipe.needs, refuse=refuse)
-        epochs = planned_epochs(config, len(removed.rows))
+        epochs = config.planned_epochs(len(removed.rows))
         alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, refuse=refuse, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
         if given_texts := removed.plain_text:
             raise ValueError(
                 f"forget set, row {given_texts[0] + 1}: a plain text row has no question to refuse; use another forget loss."
             )
-        epochs, refusal = planned_epochs(config, len(removed.rows)), recipe.forget_component.refusal_sentence
+        epochs, refusal = config.planned_epochs(len(removed.rows)), recipe.forget_component.refusal_sentence
         alternate_answers = refusal_rows(removed.examples or (), tokenizer, refusal=refusal, epochs=epochs, **drawn)
     behind = None
     if isinstance(recipe.forget_component, PromptedTeacher):
@@ -345,7 +344,7 @@ def _with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any
         for index, (form, row) in enumerate(zip(forms, examples, strict=True))
         if form == "question" or not row.messages or row.messages not in prompts
     ]
-    own_forms = dict(zip((row.messages for row in examples), forms, strict=True))
+    own_forms = {row.messages: form for form, row in zip(forms, examples, strict=True) if row.messages}
     return dataclasses.replace(
         rows,
         rows=store_rows([*(rows.rows[index] for index in kept), *written.rows]),
@@ -354,7 +353,10 @@ def _with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any
         if rows.forms is None
         else (
             *(forms[index] for index in kept),
-            *(own_forms.get(row.messages, "question") for row in written.examples or ()),
+            *(
+                own_forms.get(row.messages, "question") if row.messages else plain_form(row.answer, forms)
+                for row in written.examples or ()
+            ),
         ),
     )
 
@@ -365,13 +367,6 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
         return examples
     found = label_words(examples, read_words(words))
     return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
-
-
-def planned_epochs(config: UnlearnConfig, rows: int) -> int:
-    """Return the number of epochs over the forget set that a run starts."""
-    if config.max_steps <= 0:
-        return math.ceil(config.num_train_epochs)
-    return math.ceil(config.max_steps * config.rows_per_step / config.rows_per_epoch(rows))
 
 
 def _everywhere(rows: RowSet) -> RowSet:
