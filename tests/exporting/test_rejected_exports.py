@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from atwu.exporting import export_run as shipping
 from atwu.exporting.export_run import export
 from atwu.exporting.model_formats import same_tokens
 from atwu.modeling.load import load_tokenizer
+from atwu.modeling.open_model import ModelLoadArgs
 from tests.exporting.exports import exported
 
 REFUSED = [
@@ -27,6 +29,8 @@ REFUSED = [
     ("run", {"llama_cpp": "."}, r"convert_hf_to_gguf\.py.*--llama-cpp"),
     ("run", {"output": "taken"}, "taken .*output"),
     ("run", {"forget": "nothing.jsonl"}, "nothing.jsonl"),
+    ("run", {"loading": ModelLoadArgs(revision="v1")}, "revision='v1' .*Hub name"),
+    ("run", {"loading": ModelLoadArgs(base="x")}, "base='x' requires an adapter folder"),
     ("plain", {}, "--forget FILE"),
     ("stale", {}, "rows.*--forget FILE"),
     ("lost", {}, "--forget FILE"),
@@ -38,7 +42,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "more", "message"), REFUSED)
 def test_impossible_exports_are_rejected_before_weights_are_read(
     name: str,
-    more: dict[str, str],
+    more: dict[str, Any],
     message: str,
     run: Path,
     base: Path,

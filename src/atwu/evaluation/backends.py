@@ -130,7 +130,7 @@ class VllmGenerator:
         if not 0 < memory_share <= 1:
             raise ValueError(f"vLLM's gpu_memory_utilization must be above 0 and at most 1, got {memory_share:g}.")
         loading = loading or ModelLoadArgs()
-        check_model_name(path, base=loading.base)
+        check_model_name(path, base=loading.base, revision=loading.revision)
         self._dtype = loading.dtype
         config = load_config(path, **loading.load_kwargs)
         self._ids = _PromptIds(load_tokenizer(path, **loading.tokenizer_kwargs), config)

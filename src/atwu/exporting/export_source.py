@@ -116,6 +116,6 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
             else ""
         )
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
-    check_model_name(str(folder), base=loading.base)
+    check_model_name(str(folder), base=loading.base, revision=loading.revision)
     file = folder / RECORD_NAME
     return Source(folder, loading, read_upgraded_json(file) if file.is_file() else {})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.judge.asker import Asker
@@ -79,10 +82,24 @@ def open_judge(options: JudgeOptions) -> Judge:
     return PromptedJudge(open_asker(options, what="judge"))
 
 
+_OF_SERVERS = ("judge_url", "judge_key", "judge_timeout")
+_OF_MODELS = ("judge_price", "max_cost", "judge_max_tokens")
+
+
 def check_offline(options: JudgeOptions) -> None:
-    """Check that no server options are given for the offline judge."""
-    if options.judge_url or options.judge_price or options.max_cost is not None:
-        raise ValueError("--judge-url, --judge-price and --max-cost require --judge openai:MODEL.")
+    """Check that no option of a judge model is given for the offline judge."""
+    _check_unused(options, (*_OF_SERVERS, *_OF_MODELS), instead="openai:MODEL or local:FOLDER")
+
+
+def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) -> None:
+    """Raise an error for options that the chosen judge does not use.
+
+    `judge_concurrency` also applies to a served model whose answers are judged.
+    """
+    defaults = {each.name: each.default for each in fields(options)}
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
+    if given:
+        raise UsageError(f"--judge {options.judge} does not use {', '.join(given)}; they need --judge {instead}.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
@@ -109,8 +126,7 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
     else:
         from atwu.judge.local import LocalChat
 
-        if options.judge_url:
-            raise ValueError("--judge-url requires openai:MODEL; local:FOLDER runs in this process.")
+        _check_unused(options, _OF_SERVERS, instead="openai:MODEL")
         chat = LocalChat(model)
     # A local model decodes greedily, so a retry gives the same reply.
     attempts = 3 if kind == "openai" else 1

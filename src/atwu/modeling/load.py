@@ -69,7 +69,7 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         _check_base(name, base, revision)
         return
     if base is not None:
-        raise ValueError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
+        raise UsageError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
     if revision is not None and (name in NAMED or _is_path(name)):
         what = "on this machine; leave out revision" if _is_path(name) else f"a short name; use {NAMED[name].hub}"
         raise UsageError(f"revision={revision!r} requires the Hub name of a model, but {name!r} is {what}.")
