@@ -1,6 +1,7 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
-Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data.
+Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
+are still known are drawn more often from then on.
 If progress is slow and less than half of the retain limit is used, the learning rate is doubled. When the loss on retained
 data rises above its limit, the best weights are restored and the learning rate is halved. Once the forget rows are no better
 known than holdout rows and greedy answers do not state them, training ends with a few steps at lower rates. The change of
