@@ -2,8 +2,9 @@
 
     python benchmarks/ingredients.py --forget examples/france.jsonl --output ingredients.jsonl
 
-The four parts are the preserve loss, forms of the question (with self-generated answers to them), the choice of similar
-retain rows, and refusals. Each variant is measured as in a verdict; a line per variant, printed and appended to the file.
+The five parts are the preserve loss, forms of the question (with self-generated answers to them), the choice of similar
+retain rows, refusals, and more draws of the rows that are still known. Each variant is measured as in a verdict; a line per
+variant, printed and appended to the file.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.trainer_callback import TrainerCallback
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import TRAINED_FORMS
@@ -25,6 +27,7 @@ from atwu.evaluation.result import EvalResult
 from atwu.evaluation.unlearn_trainer import UnlearnTrainer
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
 from atwu.request.measurement import Reading, measure_model, measured_sets
 from atwu.request.related_questions import related_rows
 from atwu.request.retain_set import build_retain
@@ -36,14 +39,32 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "forms": {"forms": "auto"},
     "similar": {"pairing": "closest", "retain_per_forget": 2},
     "refusal": {"replacement": "refusal", "retain_loss": "kl_first", "retain_weight": 2.0},
+    "known": {},
 }
-"""Part of the default -> the options that it sets."""
+"""Part of the default -> the options that it sets; `known` is a callback."""
+KNOWN = 0.03
+"""Key-token probability above which a row is still known, about that of holdout rows."""
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     **{part: (part,) for part in PARTS},
     "all": tuple(PARTS),
     **{f"all but {part}": tuple(each for each in PARTS if each != part) for part in PARTS},
 }
+
+
+class PreferKnownRows(TrainerCallback):
+    """Draws rows that are still known more often, as the adaptive controller does."""
+
+    def __init__(self, every: int = 5) -> None:
+        self.every = every
+        self.trainer: Any = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Measure the rows every few steps."""
+        if state.global_step % self.every == 0 and self.trainer is not None:
+            goals = ControllerGoals(KNOWN, 0.0, 0.0, KNOWN)
+            known = GoalEvaluations(self.trainer, ControllerRows((), (), None), goals).known_rows()
+            self.trainer.sampler.prefer(*known)
 
 
 def summary(result: EvalResult) -> dict[str, float | None]:
@@ -66,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--forget", required=True)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--only", nargs="*", default=list(VARIANTS))
     parser.add_argument("--output", type=Path, required=True)
@@ -109,13 +130,16 @@ def main() -> None:
                     use_cpu=True,
                     **options,
                 )
+                prefer = PreferKnownRows()
                 trainer = UnlearnTrainer(
                     copy.deepcopy(model),
                     config,
                     forget_dataset=rows,
                     retain_dataset=retain,
                     processing_class=tokenizer,
+                    callbacks=[prefer] if "known" in VARIANTS[name] else [],
                 )
+                prefer.trainer = trainer
                 trainer.train()
             after = measure_model(trainer.model, tokenizer, sets, reading, name=name)
             lines.append({"variant": name, "steps": given.steps, "seed": given.seed, **summary(after)})
