@@ -21,7 +21,6 @@ EXEMPT = {
     WORDS,  # the phrases
     "scripts/key_token_rows.yaml",  # text for a model
     "scripts/same_numbers.yaml",  # the old names of flags and keys
-    "src/atwu/_renamed.py",  # the same
     "src/atwu/benchmarks/people/facts.yaml",  # these five hold text for models
     "src/atwu/data/alternates.py",
     "src/atwu/evaluation/shipped_texts.yaml",

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import yaml
 
 from atwu._options import LARGEST
-from atwu._renamed import upgrade
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -108,20 +107,12 @@ def read_json(path: str | Path) -> Any:
     return parse_json(file_text(path), what=path)
 
 
-def read_object(path: str | Path) -> dict[str, Any]:
-    """Parse a file of another program as a JSON object, with everything that Python's parser accepts."""
-    value = parse_json(file_text(path), what=path, foreign=True)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}.")
-    return value
-
-
-def read_upgraded_json(path: str | Path) -> dict[str, Any]:
-    """Read a result file (`run.json`, `study.json`, ...) as a JSON object, with the current schema and keys."""
-    value = read_json(path)
+def read_object(path: str | Path, *, foreign: bool = True) -> dict[str, Any]:
+    """Parse a file as a JSON object; that of another program with everything that Python's parser accepts."""
+    value = parse_json(file_text(path), what=path, foreign=foreign)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}; restore or create it again.")
-    return upgrade(value)
+    return value
 
 
 class _RefusedError(Exception):
@@ -227,7 +218,7 @@ def _checked_numbers(value: Any) -> Any:
 # Declared types
 
 
-def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, made_by: str, older: str = "") -> _T:
+def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, made_by: str) -> _T:
     """Read a JSON file into a declared type.
 
     Args:
@@ -235,17 +226,16 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
             dataclasses.
         schema: the required value of the key `schema`.
         made_by: the command that writes such a file.
-        older: advice about files of an earlier schema.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
-    found = read_upgraded_json(path)
+    found = read_object(path, foreign=False)
     if "schema" not in found:
         raise ValueError(f"{path} is not a {what}: it has no 'schema', expected {schema!r}. {made_by} writes one.")
     if (name := found["schema"]) != schema:
         raise ValueError(
-            f"{path} has the schema {str(name)[:60]!r}, expected {schema!r}.{older} Create it again with {made_by}."
+            f"{path} has the schema {str(name)[:60]!r}, expected {schema!r}. Create it again with {made_by}."
         )
     adapter: TypeAdapter[_T] = type_adapter(cast(Any, kind))
     return validated(found, adapter, what=str(path), hint=f"Create it again with {made_by}.")

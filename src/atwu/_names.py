@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from atwu._renamed import OPTIONS, WEIGHTING_NAMES
-
 _LISTED = 40
 """Largest table whose entries an error lists in full."""
 
@@ -31,10 +29,6 @@ def source_location(thing: Any) -> str:
 def did_you_mean(
     name: object, known: Iterable[str], otherwise: str = "", *, shown: Callable[[str], str] = repr
 ) -> str:  # fmt: skip
-    """Return a sentence (with a leading space) that names the renamed or closest known name, or else `otherwise`."""
-    known = list(known)
-    new = {**OPTIONS, **WEIGHTING_NAMES}.get(str(name).lstrip("-").replace("-", "_"))
-    if new is not None and (renamed := [each for each in known if each.lstrip("-").replace("-", "_") == new]):
-        return f" It is now called {shown(renamed[0])}."
+    """Return a sentence (with a leading space) that names the closest known name, or else `otherwise`."""
     close = difflib.get_close_matches(str(name), known, n=1)
     return f" Did you mean {shown(close[0])}?" if close else otherwise

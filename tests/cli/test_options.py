@@ -1,4 +1,4 @@
-"""Dataclasses as commands: flags, YAML, defaults, and error messages, also for names of an earlier version."""
+"""Dataclasses as commands: flags, YAML, defaults, and error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from atwu.cli.cli_options import CliOption, cli_option, parsed, settings
 from atwu.errors import UsageError
-from atwu.methods.recipe import recipe
 from tests.commands import run_here
 
 OPTIONS = (
@@ -154,28 +153,10 @@ def test_help_wraps_lines_and_shows_examples(capsys, monkeypatch):
 UNLEARN = ("unlearn", "--model", "m", "--forget", "f.jsonl", "--output", "out")
 
 
-@pytest.mark.parametrize(
-    ("words", "key", "new"),
-    [
-        ((*UNLEARN, "--unseen"), "unseen: x", "holdout"),
-        ((*UNLEARN, "--retain-limit"), "retain_limit: 1", "max_retain_increase"),
-        ((*UNLEARN, "--fit"), "fit: true", "auto_memory"),
-        ((*UNLEARN, "--continue"), None, "ledger"),
-        (("chat", "m", "--beside"), None, "compare"),
-        (("export", "run", "--format", "gguf", "--unseen"), None, "holdout"),
-    ],
-)
-def test_renamed_options_raise_errors_with_the_new_name(words, key, new, tmp_path):
-    said = str(run_here(*words).exception)
-    assert f"unknown option {words[-1]}" in said
-    assert f"now called --{new.replace('_', '-')}." in said
-    if key is not None:
-        (tmp_path / "run.yaml").write_text(f"{key}\n")
-        said = str(run_here(*UNLEARN, "--config", tmp_path / "run.yaml").exception)
-        assert f"unknown key '{key.split(':')[0]}'" in said
-        assert f"now called '{new}'." in said
-
-
-def test_renamed_weightings_raise_errors_with_the_new_name():
-    with pytest.raises(ValueError, match=r"unknown weighting 'key_words'.* now called 'key_tokens'\."):
-        recipe("satga", weighting="scorer*key_words")
+def test_errors_of_unknown_options_name_the_closest_one(tmp_path):
+    said = str(run_here(*UNLEARN, "--auto-memry").exception)
+    assert "unknown option --auto-memry. Did you mean --auto-memory?" in said
+    (tmp_path / "run.yaml").write_text("auto_memry: true\n")
+    said = str(run_here(*UNLEARN, "--config", tmp_path / "run.yaml").exception)
+    assert "unknown key 'auto_memry'" in said
+    assert "Did you mean 'auto_memory'?" in said

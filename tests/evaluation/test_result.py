@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import jsonschema
 import pytest
 
-from atwu._renamed import upgrade
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult, MetricValue, read_result
 from tests.evaluation.conftest import result_of, row_values
-
-RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "known-general" / "original.json"
 
 
 @pytest.fixture
@@ -70,29 +66,6 @@ def test_a_wrong_file_is_rejected_with_its_location(written, place, value, messa
         read_result(path)
     assert str(raised.value).startswith(str(path))
     assert re.search(message, str(raised.value).removeprefix(str(path)))
-
-
-def test_a_recorded_file_of_schema_2_is_read_with_the_names_of_schema_3():
-    plain = json.loads(RECORDED.read_text(encoding="utf-8"))
-    assert plain["schema"] == "atwu.eval/2"
-    assert "prose" in plain["rows"]
-    result = read_result(RECORDED)
-    assert result.schema == "atwu.eval/3"
-    assert "general_text" in result.rows
-    assert "prose" not in result.rows
-    assert result.rows["general_text"].metrics == {
-        "general_text_probability": tuple(plain["rows"]["prose"]["metrics"]["prose_probability"])
-    }
-    assert result.settings["icr_examples"] == plain["settings"]["demonstrations"]
-    assert not {"demonstrations", "wordings", "vllm_share"} & set(result.settings)
-    assert not {"telling", "prose", "quantisation"} & set(result.settings["metrics"])
-    assert result.overall["general_text_perplexity"].value == plain["overall"]["prose_perplexity"]["value"]
-
-
-def test_a_file_of_schema_3_is_not_changed_by_upgrading(written):
-    plain = json.loads(written[1].read_text(encoding="utf-8"))
-    plain["settings"] = {"prose": 1, "metrics": ["telling"]}
-    assert upgrade(plain) == plain
 
 
 def test_files_that_are_not_results_are_rejected(tmp_path):

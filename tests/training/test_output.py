@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from atwu.training.run_folder import RunFolder
+from atwu.training.run_folder import RECORD_SCHEMA, RunFolder
 
 
 def finished(path):
     path.mkdir()
-    (path / "run.json").write_text(json.dumps({"schema": "atwu.run/1"}))
+    (path / "run.json").write_text(json.dumps({"schema": RECORD_SCHEMA}))
     return path
 
 

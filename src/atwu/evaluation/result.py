@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
-_OLDER = " Files of atwu.eval/1 have no row values and cannot be converted."
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Unknown keys and wrong types are errors."""
 
@@ -166,15 +165,13 @@ def row_id(example: Example) -> str:
 
 
 def read_result(path: str | Path) -> EvalResult:
-    """Read a result file; files of older schemas are upgraded if possible.
+    """Read a result file.
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: Not a result, or an unsupported schema; the message names the place and what is allowed.
+        ValueError: Not a result, or one of another schema; the message names the place and what is allowed.
     """
-    return read_declared(
-        path, EvalResult, EVAL_SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER
-    )
+    return read_declared(path, EvalResult, EVAL_SCHEMA_NAME, what="result", made_by="atwu evaluate --output")
 
 
 def format_number(value: float | None, digits: int) -> str:

@@ -24,7 +24,6 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._file_reading import read_json
 from atwu._files import file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu._renamed import rename_keys
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import JOIN
 from atwu.evaluation.columns import HOLDOUT
@@ -263,7 +262,7 @@ def drop_weights(folder: Path) -> None:
 def job_of(root: Path, folder: Path) -> Any:
     """Return the job for which a folder below `root` was started; None if there is none."""
     file = _job_file(root, folder)
-    return rename_keys(read_json(file)) if file.is_file() else None
+    return read_json(file) if file.is_file() else None
 
 
 def begin_job(root: Path, folder: Path, job: Mapping[str, Any]) -> None:

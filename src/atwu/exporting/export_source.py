@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from atwu._file_reading import read_upgraded_json
+from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -118,4 +118,4 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     check_model_name(str(folder), base=loading.base, revision=loading.revision)
     file = folder / RECORD_NAME
-    return Source(folder, loading, read_upgraded_json(file) if file.is_file() else {})
+    return Source(folder, loading, read_object(file, foreign=False) if file.is_file() else {})

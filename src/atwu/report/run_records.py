@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from atwu._cache import short_hash
-from atwu._file_reading import file_text, parse_json, printable, read_upgraded_json, type_adapter, validated
+from atwu._file_reading import file_text, parse_json, printable, read_object, type_adapter, validated
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
@@ -89,7 +89,7 @@ class _LogLine(_File):
 
 
 def _read(path: Path, *, kind: type[_File]) -> dict[str, Any]:
-    value: dict[str, Any] = read_upgraded_json(path)
+    value: dict[str, Any] = read_object(path, foreign=False)
     validated(value, type_adapter(kind), what=str(path))
     return value
 

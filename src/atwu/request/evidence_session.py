@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from atwu._file_reading import read_upgraded_json
+from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -65,7 +65,7 @@ class EvidenceSession:
                 raise ValueError(f"the request of {run} has no verdict yet; repeat its command to finish it.")
             raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {RECORD_NAME} is missing.")
         check_as_written(self.folder.run, weights=False)
-        self.run = read_upgraded_json(self.folder.run / RECORD_NAME)
+        self.run = read_object(self.folder.run / RECORD_NAME, foreign=False)
         if (command := self.run.get("command")) != "unlearn":
             raise ValueError(f"{run} is a run of atwu {command}; atwu evidence needs a run of atwu unlearn.")
         self.request = self.folder.request()

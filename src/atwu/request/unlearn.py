@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
-from atwu._file_reading import read_upgraded_json
+from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
 from atwu._program import program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
@@ -195,7 +195,7 @@ def _finished(request: UnlearningRequest, config: UnlearnConfig) -> UnlearnResul
 
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
     """Return a run that was trained before, from its record; `written` is the folder that holds it, if not `output`."""
-    record = read_upgraded_json((written or output) / RECORD_NAME)
+    record = read_object((written or output) / RECORD_NAME, foreign=False)
     return FinishedRun(output, record["train_seconds"], record["steps"], record["resumed_from_step"])
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from atwu._file_reading import printable, read_upgraded_json
+from atwu._file_reading import printable, read_object
 from atwu._files import atomic_sibling, clear_atomic_siblings, format_bytes, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.training.checkpoints import key_differences, last_checkpoint
@@ -106,7 +106,7 @@ class RunFolder:
 
     def _is_run(self) -> bool:
         try:
-            record = read_upgraded_json(self.path / RECORD_NAME)
+            record = read_object(self.path / RECORD_NAME, foreign=False)
         except (OSError, ValueError):
             return False
         return record.get("schema") == RECORD_SCHEMA

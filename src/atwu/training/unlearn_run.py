@@ -12,7 +12,7 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder, short_hash, writable_folder
-from atwu._file_reading import read_upgraded_json
+from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
 from atwu._manifest import RECORD_NAME, is_intact
 from atwu.benchmarks.base import LoadedRows
@@ -161,7 +161,9 @@ def train_run(
 def _original_model(run: Path, unknown: str | None) -> str | None:
     """Return the fingerprint of the original model of a run."""
     record = run / RECORD_NAME
-    return read_upgraded_json(record).get("original_model", {}).get("fingerprint") if record.is_file() else unknown
+    return (
+        read_object(record, foreign=False).get("original_model", {}).get("fingerprint") if record.is_file() else unknown
+    )
 
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:

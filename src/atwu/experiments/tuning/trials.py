@@ -21,7 +21,6 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._progress import progress_bar
-from atwu._renamed import rename_keys
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
@@ -119,7 +118,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     stored = study.user_attrs.get("definition")
     if stored is None:
         study.set_user_attr("definition", dict(what))
-    elif (stored := rename_keys(stored)) != what:
+    elif stored != what:
         raise ValueError(
             f"{masked(place)} contains another search named {search.label!r}, with other values of "
             f"{key_differences(stored, what)}. Continue it with its own settings, or choose another name, folder or "
