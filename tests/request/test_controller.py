@@ -24,6 +24,7 @@ from atwu.request.controller import (
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, EvaluationRecord, GoalEvaluations
 
 GOAL, ACCEPTED, LIMIT, CHECK = 0.03, 0.04, 0.15, 40.0
+ROWS = 20
 KNOWN = (0.9, 0.0)
 """Key-token probability and increase of the retain loss before training."""
 
@@ -33,13 +34,20 @@ class ScriptedEvaluations(GoalEvaluations):
 
     Args:
         forgets_from: smallest change of the weight, of that at the end, at which the rows are forgotten.
+        known: numbers of `ROWS` rows that are still known.
     """
 
     def __init__(
-        self, trainer: Any, measured: Sequence[tuple[float, float]], leaks: Sequence[float], forgets_from: float
+        self,
+        trainer: Any,
+        measured: Sequence[tuple[float, float]],
+        leaks: Sequence[float],
+        forgets_from: float,
+        known: Sequence[int],
     ) -> None:
         super().__init__(trainer, ControllerRows((), (), None), ControllerGoals(GOAL, 0.1, LIMIT, ACCEPTED))
         self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
+        self.known = list(known)
 
     def estimate_check_seconds(self) -> float:
         return CHECK
@@ -49,7 +57,10 @@ class ScriptedEvaluations(GoalEvaluations):
         return Leak(excess, f"leak of {excess}") if excess else None
 
     def known_rows(self) -> tuple[list[int], list[int]]:
-        return [], []
+        if not self.known:
+            return [], []
+        known = self.known.pop(0)
+        return list(range(known)), list(range(known, ROWS))
 
     def measure(self, step: int) -> EvaluationRecord:
         if not self.measured:  # training has ended: the change of the weights is scaled
@@ -63,7 +74,12 @@ class Scripted(AdaptiveController):
     """A controller with given measurements."""
 
     def __init__(
-        self, measured: Sequence[tuple[float, float]], leaks: Sequence[float] = (), *, forgets_from: float = 1.0
+        self,
+        measured: Sequence[tuple[float, float]],
+        leaks: Sequence[float] = (),
+        *,
+        forgets_from: float = 1.0,
+        known: Sequence[int] = (),
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(model.weight)
@@ -73,7 +89,7 @@ class Scripted(AdaptiveController):
             optimizer=optimizer,
             lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
             scorer=None,
-            sampler=EpochSampler(1, seed=0),
+            sampler=EpochSampler(ROWS, seed=0),
             sharded=False,
             stateful=[],
             state=SimpleNamespace(max_steps=1000),
@@ -82,7 +98,7 @@ class Scripted(AdaptiveController):
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
         """Estimated last step and seconds of further checks, after each evaluation of training."""
-        evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from)
+        evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from, known)
         super().__init__(trainer, evaluations, every=5, adapt=True, stop=True, say=self.said.append)
 
     def run(self) -> int:
@@ -122,11 +138,33 @@ def test_slow_progress_raises_the_rate() -> None:
 
 
 def test_what_leaks_again_while_it_cools_down_is_not_kept() -> None:
-    for worse in (GOOD, (0.05, 0.01)):
-        controller = Scripted([KNOWN, GOOD, *[worse] * COOLDOWN], leaks=[0, 0.3, 0.2], forgets_from=1.0)
-        assert controller.run() == 1 + COOLDOWN
+    for worse, more in ((GOOD, 1), ((0.05, 0.01), 0)):
+        controller = Scripted([KNOWN, GOOD, *[worse] * (COOLDOWN + 1)], leaks=[0, 0.3, 0.2], forgets_from=1.0)
+        assert controller.run() == 1 + COOLDOWN + more
         assert controller.trainer.model.weight.item() == 1
         assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
+
+
+def test_a_run_that_leaks_after_its_cool_down_goes_on_at_the_low_rate() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * (COOLDOWN + 2)], leaks=[0, 0.3, 0], forgets_from=1.0)
+    assert controller.run() == COOLDOWN + 2
+    assert controller.trainer.model.weight.item() == COOLDOWN + 2
+    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
+
+
+def test_answers_are_checked_once_few_rows_are_still_known() -> None:
+    known = [20, 12, 6, 2, 1, 0, 0]
+    controller = Scripted([KNOWN, *[GOOD] * (4 + COOLDOWN)], known=known)
+    assert controller.run() == 4 + COOLDOWN
+    assert [each.leak for each in controller.history[1:7]] == [None, None, None, 0.0, None, 0.0]
+    assert [each.known_share for each in controller.history[:7]] == [count / ROWS for count in known]
+    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
+    assert controller.said[1].startswith("step 5/~30  known rows 12/20  key-token prob")
+
+
+def test_rows_that_stay_known_delay_the_check_for_a_while_only() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * (MAX_AT_GOAL + COOLDOWN)], known=[10] * 20)
+    assert controller.run() == MAX_AT_GOAL + COOLDOWN
 
 
 def test_of_several_evaluations_at_the_goal_the_one_with_the_smallest_leak_is_kept() -> None:

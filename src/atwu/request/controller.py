@@ -40,6 +40,9 @@ MAX_EVALUATIONS = 40
 MAX_AT_GOAL = 6
 """Number of evaluations at the goal after which a run cools down although greedy answers still state some facts: a single
 word, such as "Asia" in "East Asia", may never disappear, and further training only does damage."""
+MAX_KNOWN_SHARE = 0.05
+"""Share of the rows in their forms that may still be known when answers are checked for the first time: what is known in other
+forms comes back while a run cools down."""
 PATIENCE = 2
 """Number of evaluations at the goal without a smaller leak after which a run cools down, too."""
 COOLDOWN, LR_COOLDOWN = 2, 0.5
@@ -145,6 +148,9 @@ class AdaptiveController(TrainerCallback):
         if 0 < self.cooled < COOLDOWN:
             self._cool_down(control)
             return
+        if remaining <= 0 and self._waits(measured):
+            self._keep_if_best(measured)
+            return
         if remaining <= 0:
             self._check_answers(control, measured)
             return
@@ -155,6 +161,11 @@ class AdaptiveController(TrainerCallback):
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
         elif self.adapt and increase < limit / 2 and self._progress(remaining) < MIN_PROGRESS:
             self._scale_rate(LR_INCREASE, "slow progress")
+
+    def _waits(self, measured: EvaluationRecord) -> bool:
+        """Whether too many rows are still known in some form for a check of answers, which is slow, to make sense."""
+        at_goal = sum(self.evaluations.remaining(each) <= 0 for each in self.history)
+        return (measured.known_share or 0.0) > MAX_KNOWN_SHARE and at_goal < MAX_AT_GOAL and not self.cooled
 
     def _progress(self, remaining: float) -> float:
         return self.evaluations.remaining(self.history[-2]) - remaining
@@ -173,7 +184,7 @@ class AdaptiveController(TrainerCallback):
         leaks = [*earlier, 0.0 if leak is None else leak.excess]
         text = leak.text if leak else f"step {measured.step}: forget rows are no better known than holdout rows"
         patient = len(leaks) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE
-        if leak is not None and patient and not self.cooled:
+        if leak is not None and patient:
             self.say(f"{text}; training continues")
         else:
             self._cool_down(control, text)
@@ -280,18 +291,19 @@ class AdaptiveController(TrainerCallback):
 
     def _evaluate(self, step: int) -> EvaluationRecord:
         """Measure the model, and say how far it is."""
-        measured = self.evaluations.measure(step)
+        measured, known = self.evaluations.measure(step), ""
+        if self.stop and self.adapt:
+            rows = self.evaluations.known_rows()
+            self.trainer.sampler.prefer(*rows)
+            if total_rows := sum(map(len, rows)):
+                measured = dataclasses.replace(measured, known_share=len(rows[0]) / total_rows)
+                known = f"known rows {len(rows[0])}/{total_rows}  "
         self.history.append(measured)
         last, goals = int(self.trainer.state.max_steps), self.evaluations.goals
         total = str(last)
         if self.stop:
             self._expect(measured)
             total = f"~{min(self.trainer.expected_steps, last)}"
-        known = ""
-        if self.stop and self.adapt:
-            rows = self.evaluations.known_rows()
-            self.trainer.sampler.prefer(*rows)
-            known = f"known rows {len(rows[0])}/{sum(map(len, rows))}  " if any(rows) else ""
         increase = self.evaluations.retain_loss_increase(measured)
         self.say(
             f"step {measured.step}/{total}  {known}key-token prob {measured.probability:.3f} (goal {goals.probability:.3f})  "

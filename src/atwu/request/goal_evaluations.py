@@ -45,6 +45,8 @@ class EvaluationRecord:
     leak: float | None = None
     """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal. If it is higher than an
     earlier one, it may be a lower bound."""
+    known_share: float | None = None
+    """Share of the rows trained on, in all their forms, that are still known; None if they were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
