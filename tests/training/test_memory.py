@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import RowLengths
@@ -147,6 +148,8 @@ def test_the_longest_batch_accounts_for_common_prefixes() -> None:
     )
     one = UnlearnConfig(use_cpu=True, method="grad_diff", per_device_train_batch_size=1)
     assert longest_batch(rows, one) == RowLengths((22, 23), shared=20)
+    refused = dataclasses.replace(rows, alternates=Alternates((row(1, 2, 3, 4, 5), row(1)), ((0, 1),)))
+    assert longest_batch(refused, one).rows == (22, 23, 25)
 
 
 def test_memory_is_estimated_without_weights(tmp_path: Path) -> None:

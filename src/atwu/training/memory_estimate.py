@@ -135,21 +135,26 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
 
 
 def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengths:
-    """Return the row lengths of the largest possible batch: the longest forget rows with the longest retain rows."""
+    """Return the row lengths of the largest possible batch: the longest rows of all sets that a step reads."""
     size, longest = config.per_device_train_batch_size, list[int]()
     retained = config.retain_per_forget if isinstance(config, UnlearnConfig) else 1
+    sets = dict(rows.encoded)
+    if rows.retain_alternates is not None:
+        sets["retain_alternate"] = rows.retain_alternates.rows
+    if isinstance(config, UnlearnConfig) and config.recipe().forget_component.trained_answer == "alternate":
+        sets.pop("forget")
     begun: tuple[int, ...] | None = None  # tokens common to the start of all rows
     shortest = config.max_length
-    for name, each in rows.sets.items():
+    for name, each in sets.items():
         lengths = array("q")
-        for row in each.rows:
+        for row in each:
             lengths.append(len(row.input_ids))
             if begun is None:
                 begun = row.input_ids
             elif row.input_ids[: len(begun)] != begun:
                 alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(begun, row.input_ids, strict=False))
                 begun = tuple(token for token, _ in alike)
-        longest += heapq.nlargest(size * (retained if name == "retain" else 1), lengths)
+        longest += heapq.nlargest(size * (retained if name.startswith("retain") else 1), lengths)
         shortest = min(shortest, *lengths)
     return RowLengths(tuple(longest), shared_prefix(len(begun or ()), shortest))
 
