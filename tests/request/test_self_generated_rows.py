@@ -12,6 +12,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.request import self_generated_rows
 from atwu.request.self_generated_rows import (
+    SAMPLED_TEXTS,
     rows_that_state_the_fact,
     self_generated_forget_rows,
     self_generated_retain_rows,
@@ -54,6 +55,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     def generated(generator: object, prompts: list[Prompt], decoding: Decoding, **_: object) -> list[Generation]:
         asked = [prompt.messages[-1].content if prompt.messages else prompt.prefill for prompt in prompts]
+        if decoding.temperature:
+            asked = [f"{text} #{prompt.draw}" for text, prompt in zip(asked, prompts, strict=True)]
         return [Generation(said.get(each, ""), 3) for each in asked]
 
     monkeypatch.setattr(self_generated_rows, "TransformersGenerator", lambda *_: None)
@@ -72,6 +75,14 @@ def test_forget_rows_get_what_the_model_says_to_each_form(answers: dict[str, str
     assert self_generated_forget_rows(None, None, [TOKYO], forms=(), system=None) == ()
 
 
+def test_plain_texts_are_also_continued_by_sampling(answers: dict[str, str]) -> None:
+    sampled = {0: "Australia", 1: "Asia, in the east", SAMPLED_TEXTS - 1: "Asia, in the east"}
+    answers |= {f"Japan is on the continent of #{draw}": text for draw, text in sampled.items()}
+    answers |= {f"{ASIA.question} #0": "It lies in Asia."}  # a question is not sampled
+    (choice,) = self_generated_forget_rows(None, None, [ASIA], forms=("question", "continuation"), system=None)
+    assert [row.answer for row in load_rows(choice.value).rows] == ["Japan is on the continent of Asia, in the east"]
+
+
 def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, str]) -> None:
     rows = [Example.from_qa(f"What is the capital of {name}?", f"The capital of {name} is {city}.") for name, city in
             (("Spain", "Madrid"), ("Peru", "Lima"), ("China", "Beijing"))]  # fmt: skip
@@ -83,7 +94,7 @@ def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, s
     }
     how: dict[str, Any] = {"of": 2, "forget": [TOKYO], "system": None}
     (choice,) = self_generated_retain_rows(None, None, rows, forms=("question", "blank", "continuation"), **how)
-    assert choice.name == "extra_retain"
+    assert choice.name == "further_retain"
     assert [(row.question, row.answer) for row in load_rows(choice.value).rows] == [
         ("Fill in the blank: The capital of Peru is ____.", "It is the city of Lima."),
         ("", "The capital of Peru is Lima, a large city"),

@@ -24,6 +24,8 @@ from atwu.request.auto_settings import Choice
 from atwu.request.related_questions import key_words, lower_words
 from atwu.request.retain_set import FACT_TOKENS, names
 
+SAMPLED_TEXTS = 3
+"""Sampled continuations of each plain text, beside the greedy one: a fact may follow later in the text, in other words."""
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
@@ -37,8 +39,10 @@ def self_generated_forget_rows(
     """
     asked = forms or ("question",)
     written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
+    texts = [each for each in written if each.opening]
     answers = _answers(model, tokenizer, written, Decoding(), system=system)
-    found = rows_that_state_the_fact(written, answers)
+    answers += _answers(model, tokenizer, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
+    found = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
     if not found:
         return ()
     why = f"{len(found)} self-generated answers that phrase a fact differently"
@@ -94,9 +98,15 @@ def _answers(
     decoding: Decoding,
     *,
     system: str | None,
+    draws: int = 1,
     progress: str | None = None,
 ) -> list[str]:
-    prompts = [replace(form_prompt(each), messages=with_system(each.row.messages, system)) for each in written]
+    """Return an answer to each row, `draws` times."""
+    prompts = [
+        replace(form_prompt(each), messages=with_system(each.row.messages, system), draw=draw)
+        for draw in range(draws)
+        for each in written
+    ]
     generator = TransformersGenerator(model, tokenizer)
     made = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
     return [each.answer for each in made]
@@ -113,10 +123,10 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
         answers: the model's answer to each.
 
     Returns:
-        Rows with the same question, or the same opening of a plain text, and the answer up to the end of the sentence with the
-        last wanted word, these words labelled.
+        Different rows with the same question, or the same opening of a plain text, and the answer up to the end of the
+        sentence with the last wanted word, these words labelled.
     """
-    found = []
+    found: dict[Example, None] = {}
     for each, answer in zip(written, answers, strict=True):
         wanted = {word.lower() for word in WORD.findall(each.wanted)}
         start = len(each.opening) + 1 if each.opening else 0
@@ -127,5 +137,6 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()
         if said.strip() != each.row.answer.strip():
-            found.append(replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=()))
+            row = replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=())
+            found.setdefault(row)
     return tuple(found)
