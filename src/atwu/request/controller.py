@@ -33,6 +33,9 @@ LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
+SLOW_START = 2
+"""Number of evaluations, the one before training included, after which the rate does not rise yet: progress is slow at any rate
+while it warms up, and a rate that rose then damages more than it speeds up."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
@@ -159,7 +162,12 @@ class AdaptiveController(TrainerCallback):
             self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and increase < limit / 2 and self._progress(remaining) < MIN_PROGRESS:
+        elif (
+            self.adapt
+            and increase < limit / 2
+            and len(self.history) > SLOW_START
+            and self._progress(remaining) < MIN_PROGRESS
+        ):
             self._scale_rate(LR_INCREASE, "slow progress")
 
     def _waits(self, measured: EvaluationRecord) -> bool:
