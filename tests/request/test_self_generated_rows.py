@@ -46,6 +46,7 @@ def test_a_continuation_that_says_the_wanted_words_is_a_plain_text():
 
 def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():
     assert rows_that_state_the_fact(WRITTEN, ["It is in Europe.", TOKYO.answer, "Japan"]) == ()
+    assert rows_that_state_the_fact(WRITTEN[:1], ["It is \x0f in Asia."]) == ()  # no row may hold it
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
             continue
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()
-        if said.strip() != each.row.answer.strip():
+        if said.strip() != each.row.answer.strip() and is_text(said):
             row = replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=())
             found.setdefault(row)
     return tuple(found)
