@@ -162,6 +162,17 @@ def test_answers_are_checked_once_few_rows_are_still_known() -> None:
     assert controller.said[1].startswith("step 5/~30  known rows 12/20  key-token prob")
 
 
+def test_at_the_goal_the_rate_rises_while_rows_stay_known_in_other_forms() -> None:
+    for increase, known, raised in [
+        (0.01, [20, 12, 6, 2, 1, 0], 0),
+        (0.01, [20, 8, 8, 7, 1, 1, 0], 1),
+        (LIMIT / 2, [20, 8, 8, 7, 1, 1, 0], 0),
+    ]:
+        controller = Scripted([KNOWN, *[(0.02, increase)] * (len(known) - 1)], known=known)
+        controller.run()
+        assert sum("slow progress" in line for line in controller.said) == raised
+
+
 def test_rows_that_stay_known_delay_the_check_for_a_while_only() -> None:
     controller = Scripted([KNOWN, *[GOOD] * (MAX_AT_GOAL + COOLDOWN)], known=[10] * 20)
     assert controller.run() == MAX_AT_GOAL + COOLDOWN
