@@ -166,7 +166,7 @@ def test_at_the_goal_the_rate_rises_while_rows_stay_known_in_other_forms() -> No
     for increase, known, raised in [
         (0.01, [20, 12, 6, 2, 1, 0], 0),
         (0.01, [20, 8, 8, 7, 1, 1, 0], 1),
-        (LIMIT / 2, [20, 8, 8, 7, 1, 1, 0], 0),
+        (0.6 * LIMIT, [20, 8, 8, 7, 1, 1, 0], 0),
     ]:
         controller = Scripted([KNOWN, *[(0.02, increase)] * (len(known) - 1)], known=known)
         controller.run()
