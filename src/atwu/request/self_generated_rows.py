@@ -25,7 +25,7 @@ from atwu.request.related_questions import key_words, lower_words
 from atwu.request.retain_set import FACT_TOKENS, names
 
 SAMPLED_TEXTS = 3
-"""Sampled continuations of each plain text, beside the greedy one: a fact may follow later in the text, in other words."""
+"""Sampled continuations of each plain text, beside the greedy one: a fact may follow later in the text, phrased differently."""
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
