@@ -33,11 +33,6 @@ LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
-MIN_FORGOTTEN = 0.04
-"""At the goal, progress is slow if the share of known rows falls by less."""
-SLOW_START = 2
-"""Number of evaluations, the one before training included, after which the rate does not rise yet: progress is slow at any rate
-while it warms up, and a rate that rose then damages more than it speeds up."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
@@ -153,8 +148,7 @@ class AdaptiveController(TrainerCallback):
         if 0 < self.cooled < COOLDOWN:
             self._cool_down(control)
             return
-        waits = remaining <= 0 and self._waits(measured)
-        if remaining <= 0 and not waits:
+        if remaining <= 0 and not self._waits(measured):
             self._check_answers(control, measured)
             return
         self._keep_if_best(measured)
@@ -162,15 +156,11 @@ class AdaptiveController(TrainerCallback):
             self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and increase < limit / 2 and len(self.history) > SLOW_START:
-            progress = self.evaluations.remaining(self.history[-2]) - remaining
-            if self._fewer_known() < MIN_FORGOTTEN if waits else progress < MIN_PROGRESS:
-                self._scale_rate(LR_INCREASE, "slow progress")
+        elif self.adapt and remaining > 0 and increase < limit / 2 and self._progress(remaining) < MIN_PROGRESS:
+            self._scale_rate(LR_INCREASE, "slow progress")
 
-    def _fewer_known(self) -> float:
-        """Decrease of the share of known rows since the last evaluation."""
-        before, now = (each.known_share or 0.0 for each in self.history[-2:])
-        return before - now
+    def _progress(self, remaining: float) -> float:
+        return self.evaluations.remaining(self.history[-2]) - remaining
 
     def _waits(self, measured: EvaluationRecord) -> bool:
         """Whether too many rows are still known in some form for a check of answers, which is slow, to make sense."""
