@@ -74,7 +74,7 @@ def test_commands_find_the_base_model_or_take_base(command, arguments, adapter, 
     lost = run(orphan, code=1)
     assert re.search(r"missing .*gone.*--base", lost)
     assert run(orphan, "--base", base).replace("missing", "adapter") == shown
-    assert re.search(f"error: .*base.*{base}.*adapter", run(base, "--base", base, code=1))
+    assert re.search(f"error: .*base.*{base}.*adapter", run(base, "--base", base, code=2))
 
 
 def test_finetune_merges_adapters_by_default(atwu, base, tmp_path):

@@ -96,7 +96,7 @@ def test_against_a_second_judge(atwu, server, tmp_path):
         ("paraphrase --data people:tiny:forget --limit 2 --judge offline --output out.jsonl", 1, "'offline'"),
         ("annotate --data rows.jsonl --output out.csv", 1, r"--output .*\.jsonl"),
         ("annotate --data rows.jsonl --judge oracle --output out.jsonl", 1, "'oracle'.*offline, openai:MODEL"),
-        ("annotate --data rows.jsonl --max-cost 1 --output out.jsonl", 1, "--max-cost.*--judge openai:MODEL"),
+        ("annotate --data rows.jsonl --max-cost 1 --output out.jsonl", 2, "--max-cost.*--judge openai:MODEL"),
     ],
 )
 def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code, said, atwu, server, tmp_path):

@@ -30,6 +30,7 @@ IN_CHECKPOINT = (
     "optimizer.pt",
     "rng_state.pth",
     KEY_NAME,
+    "sampler.json",
     "scheduler.pt",
     "scorer.safetensors",
     "scorer_config.json",

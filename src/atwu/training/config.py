@@ -95,7 +95,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         """Return the number of epochs over `rows` that a run starts."""
         if self.max_steps <= 0:
             return math.ceil(self.num_train_epochs)
-        return math.ceil(self.max_steps * self.rows_per_step / self.rows_per_epoch(rows))
+        return math.ceil(self.max_steps * self.rows_per_step / max(self.rows_per_epoch(rows), 1))
 
     def rows_repeated(self, rows: int) -> int:
         """Return how many rows are repeated in an epoch so that all processes have equally many."""
