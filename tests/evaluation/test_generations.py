@@ -141,7 +141,7 @@ def test_a_generator_that_skips_prompts_is_an_error() -> None:
         generate_all(Lazy(), [ask("a"), ask("b"), ask("c")], Decoding())
 
 
-FORK = multiprocessing.get_context("fork")  # a process that has imported everything
+SPAWN = multiprocessing.get_context("spawn")  # a fork may wait for ever for a lock that another thread held
 HIVES = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
 
 
@@ -171,7 +171,7 @@ def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=150)
     for name in ("calm", "killed"):
         (tmp_path / name).mkdir()
-    process = FORK.Process(target=generate_everything, args=(generator, tmp_path / "killed"))
+    process = SPAWN.Process(target=generate_everything, args=(generator, tmp_path / "killed"))
     process.start()
     while len(stored(tmp_path / "killed")) < 5:
         assert process.is_alive(), "the process ended before it could be killed"

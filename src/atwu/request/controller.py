@@ -1,12 +1,12 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
-are still known are drawn more often from then on.
-If progress is slow and less than half of the retain limit is used, the learning rate is doubled. When the loss on retained
-data rises above its limit, the best weights are restored and the learning rate is halved. Once the forget rows are no better
-known than holdout rows and greedy answers do not state them, training ends with a few steps at lower rates. The change of
-the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
-between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
+are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
+learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
+rate is halved. Once the forget rows are no better known than holdout rows and greedy answers do not state them, training ends
+with a few steps at lower rates. The change of the weights is then scaled down as far as this stays true, which brings
+everything else closer to the original model: weights between those of two models often combine what each does well (WiSE-FT,
+Wortsman et al. 2022).
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ MAX_AT_GOAL = 6
 """Number of evaluations at the goal after which a run cools down although greedy answers still state some facts: a single
 word, such as "Asia" in "East Asia", may never disappear, and further training only does damage."""
 MAX_KNOWN_SHARE = 0.05
-"""Share of the rows in their forms that may still be known when answers are checked for the first time: what is known in other
-forms comes back while a run cools down."""
+"""Answers are first checked at this share of rows known in any form: more of them come back while a run cools down."""
 PATIENCE = 2
 """Number of evaluations at the goal without a smaller leak after which a run cools down, too."""
 COOLDOWN, LR_COOLDOWN = 2, 0.5
@@ -152,15 +151,13 @@ class AdaptiveController(TrainerCallback):
             self._check_answers(control, measured)
             return
         self._keep_if_best(measured)
+        slow = self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS
         if self.cooled:
             self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and remaining > 0 and increase < limit / 2 and self._progress(remaining) < MIN_PROGRESS:
+        elif self.adapt and remaining > 0 and increase < limit / 2 and slow:
             self._scale_rate(LR_INCREASE, "slow progress")
-
-    def _progress(self, remaining: float) -> float:
-        return self.evaluations.remaining(self.history[-2]) - remaining
 
     def _waits(self, measured: EvaluationRecord) -> bool:
         """Whether too many rows are still known in some form for a check of answers, which is slow, to make sense."""
@@ -266,9 +263,7 @@ class AdaptiveController(TrainerCallback):
                 self.history.append(measured)
         self._set_change(self.change_scale)
         if self.change_scale < 1:
-            self.say(
-                f"kept {self.change_scale:g} of the weight change: the forget rows stay forgotten with less damage"
-            )
+            self.say(f"kept {self.change_scale:g} of the weight change: rows stay forgotten with less damage")
 
     def _measure_scaled(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
         """Measure weights with a scaled change; return also why the rows are not forgotten any more, or nothing."""
