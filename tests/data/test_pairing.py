@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from atwu.data.collate import collate_pairs, collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.data.pairing import KEPT_TURNS, EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
+from atwu.data.pairing import KEPT_TURNS, REPEATED, EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
 
@@ -107,6 +107,44 @@ def test_a_resumed_sampler_repeats_its_turns_although_other_rows_are_known_now(t
     resumed.set_epoch(2)
     assert list(islice(resumed, 8)) == drawn
     assert list(resumed) == [*drawn, *turns]
+
+
+def test_half_of_the_retain_rows_repeat_damaged_ones_in_proportion_to_their_loss(tmp_path):
+    forms = {"forget": ["blank"] * len(FORGET), "retain": ["question", "blank"] * (len(RETAIN) // 2)}
+    data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms, closest=[(1, 3, 5)] * len(FORGET), retain_per_forget=2)
+    sampler = EpochSampler(12, seed=3, epochs=500, retain_draws=data.retain_draws)
+    first = list(sampler)
+    assert all(isinstance(key, int) for key in first)
+    losses = {0: 3.0, 2: 1.0, 4: 0.0, 3: 0.5, 7: 9.0}  # 7 is a row of no draw: a blank that is not among the closest
+    sampler.observe(losses)
+    drawn = dict.fromkeys(range(len(RETAIN)), 0)
+    for epoch in range(1, 500):
+        sampler.set_epoch(epoch)
+        for draw in sampler:
+            assert draw[0] in range(12 * epoch, 12 * (epoch + 1))
+            assert [row for row, _ in data[draw].retain] == list(draw[1])
+            for row in draw[1]:
+                drawn[row] += 1
+    turns = 12 * 499
+    assert drawn[0] / turns == pytest.approx(REPEATED * 3 / 4 + (1 - REPEATED) / 25, abs=0.02)
+    assert drawn[2] / turns == pytest.approx(REPEATED * 1 / 4 + (1 - REPEATED) / 25, abs=0.02)
+    assert drawn[4] / turns == pytest.approx((1 - REPEATED) / 25, abs=0.02)
+    assert drawn[3] / turns == pytest.approx(REPEATED + (1 - REPEATED) / 3, abs=0.02)
+    assert drawn[7] == 0
+    sampler.save(str(tmp_path))
+    resumed = EpochSampler(12, seed=3, epochs=500, retain_draws=data.retain_draws)
+    resumed.load(str(tmp_path))
+    assert list(resumed) == list(sampler)
+    resumed.set_epoch(7)
+    sampler.set_epoch(7)
+    assert list(resumed) == list(sampler)
+
+
+def test_without_damage_the_draws_of_the_dataset_stay():
+    sampler = EpochSampler(12, seed=3, retain_draws=DATA.retain_draws)
+    sampler.observe(dict.fromkeys(range(50), 0.0))
+    sampler.set_epoch(1)
+    assert [DATA[draw] for draw in sampler] == [DATA[12 + index] for index in epoch_order(seed=3, epoch=1, n=12)]
 
 
 def test_errors():

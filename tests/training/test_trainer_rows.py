@@ -251,12 +251,13 @@ class _Prefer(TrainerCallback):
         self.trainer.sampler.prefer(known, set(range(12)) - known)
 
 
-def test_a_resumed_run_draws_the_same_known_rows(model_folder, tmp_path):
+def test_a_resumed_run_draws_the_same_known_and_damaged_rows(model_folder, tmp_path):
     settings = {"forget": 12, "max_steps": 8, "save_strategy": "steps", "save_steps": 5, "learning_rate": 5e-3}
     found = []
     for checkpoint in (None, str(tmp_path / "checkpoint-5")):
         prefer = _Prefer()
         prefer.trainer = make_trainer(model_folder, tmp_path, callbacks=[prefer], **settings)
+        prefer.trainer.repeat_damaged = True
         prefer.trainer.train(resume_from_checkpoint=checkpoint)
         found.append(weights(prefer.trainer))
     plain = make_trainer(model_folder, tmp_path / "plain", **settings)

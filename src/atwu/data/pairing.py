@@ -1,12 +1,13 @@
 """Pair retain rows with forget rows and fix the order of each epoch.
 
 Both are pure functions of (seed, epoch, index). A dataset key contains its epoch (`epoch * n + forget_index`), so workers,
-processes and resumed runs need no state and produce the same pairs; sharding splits existing keys.
+processes and resumed runs need no state and produce the same pairs; sharding splits existing keys. Automatic runs draw some
+rows by what training has measured; these draws are decided by the sampler, whose state is part of a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,8 @@ _ORDER = 0x6F72_6465
 _PREFER = 0x7072_6566
 KEPT_TURNS = 0.25
 """Share of the turns that a forgotten row keeps while other rows are known: what is forgotten may come back."""
+REPEATED = 0.5
+"""Share of the draws of retain rows that repeat a damaged one: each row is drawn about once in a run otherwise."""
 SAMPLER_NAME = "sampler.json"
 
 
@@ -40,18 +43,35 @@ def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
     return order
 
 
-class EpochSampler(Sampler[int]):
-    """Keys of one epoch, `epoch * n + forget_index`, in the order of `epoch_order`.
+Draw = int | tuple[int, tuple[int, ...]]
+"""A key, `epoch * n + forget_index`, which determines the retain rows; or a key with the indices of its retain rows."""
 
-    After `prefer`, most turns of forgotten rows go to rows that are still known. Turns of the current epoch are state, so that
-    a resumed run repeats those that were drawn.
+
+RetainDraw = tuple[int, Collection[int]]
+"""A drawn retain row, and the rows among which it was drawn."""
+
+
+class EpochSampler(Sampler[Draw]):
+    """Draws of one epoch, with the forget rows in the order of `epoch_order`.
+
+    After `prefer`, most turns of forgotten rows go to rows that are still known. After `observe`, damaged retain rows are
+    repeated. Decided turns of the current epoch are state, so that a resumed run repeats them.
     """
 
-    def __init__(self, n: int, *, seed: int, taken: int | None = None, epochs: int = 1) -> None:
+    def __init__(
+        self,
+        n: int,
+        *,
+        seed: int,
+        taken: int | None = None,
+        epochs: int = 1,
+        retain_draws: Callable[[int], Sequence[RetainDraw]] | None = None,
+    ) -> None:
         """Sample `n` forget rows, or only the first `taken` of each epoch's order; call `set_epoch` before each epoch.
 
         Args:
             epochs: planned number of epochs; a row that takes the turn of another one has the key of a later epoch.
+            retain_draws: `PairedDataset.retain_draws`; without it, `observe` has no effect.
         """
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
@@ -59,35 +79,54 @@ class EpochSampler(Sampler[int]):
         self.taken = n if taken is None else taken
         self.seed = seed
         self.epochs = max(epochs, 1)
+        self.retain_draws = retain_draws
         self.epoch = 0
         self._known: tuple[int, ...] = ()
         self._forgotten: frozenset[int] = frozenset()
-        self._decided, self._replaced = 0, dict[int, int]()
-        """Number of turns of this epoch that were drawn, and the keys of those that another row took, by turn."""
+        self._losses: dict[int, float] = {}
+        """Last loss of each retain row."""
+        self._decided, self._draws = 0, dict[int, Draw]()
+        """Number of turns of this epoch that were decided, and the draws that are not the turn's own key, by turn."""
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
-            self.epoch, self._decided, self._replaced = epoch, 0, {}
+            self.epoch, self._decided, self._draws = epoch, 0, {}
 
     def prefer(self, known: Collection[int], forgotten: Collection[int]) -> None:
         """From now on, give most turns of forgotten rows to known ones; other rows keep theirs."""
         self._known, self._forgotten = tuple(sorted(known)), frozenset(forgotten)
 
-    def __iter__(self) -> Iterator[int]:
+    def observe(self, losses: Mapping[int, float]) -> None:
+        """Note the last loss of retain rows; half of all draws repeat a noted row, with a probability in proportion to it."""
+        self._losses.update(losses)
+
+    def __iter__(self) -> Iterator[Draw]:
         order = epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)[: self.taken].tolist()
         for turn, index in enumerate(order):
             if turn == self._decided:
                 self._decided += 1
-                if self._known and index in self._forgotten:
-                    self._decide(turn)
-            yield self._replaced.get(turn, self.epoch * self.n + index)
+                self._decide(turn, index)
+            yield self._draws.get(turn, self.epoch * self.n + index)
 
-    def _decide(self, turn: int) -> None:
-        """Decide whether a known row takes the turn of a forgotten one."""
+    def _decide(self, turn: int, index: int) -> None:
+        """Decide whether a known row takes the turn of a forgotten one, and whether its retain rows are repeated ones."""
         draws = np.random.default_rng([_PREFER, self.seed, self.epoch, turn])
-        if draws.random() >= KEPT_TURNS:
+        key = self.epoch * self.n + index
+        if self._known and index in self._forgotten and draws.random() >= KEPT_TURNS:
             epoch, place = draws.integers([self.epochs, len(self._known)])
-            self._replaced[turn] = int(epoch) * self.n + self._known[int(place)]
+            key = self._draws[turn] = int(epoch) * self.n + self._known[int(place)]
+        if self._losses and self.retain_draws is not None:
+            self._draws[turn] = key, tuple(self._repeated(draw, draws) for draw in self.retain_draws(key))
+
+    def _repeated(self, draw: RetainDraw, draws: np.random.Generator) -> int:
+        """Return the drawn retain row, or every second time a damaged one of the same candidates, if there is any."""
+        row, among = draw
+        if draws.random() < REPEATED:
+            damaged = sorted(each for each in self._losses.keys() & set(among) if self._losses[each] > 0)
+            if damaged:
+                losses = [self._losses[each] for each in damaged]
+                return int(draws.choice(damaged, p=np.divide(losses, sum(losses))))
+        return row
 
     def __len__(self) -> int:
         return self.taken
@@ -97,14 +136,18 @@ class EpochSampler(Sampler[int]):
             "epoch": self.epoch,
             "known": self._known,
             "forgotten": sorted(self._forgotten),
+            "losses": list(self._losses.items()),
             "decided": self._decided,
-            "replaced": list(self._replaced.items()),
+            "draws": list(self._draws.items()),
         }
         write_json(Path(folder) / SAMPLER_NAME, state)
 
     def load(self, folder: str) -> None:
         state = read_json(Path(folder) / SAMPLER_NAME)
-        self.epoch, self._decided, self._replaced = state["epoch"], state["decided"], dict(state["replaced"])
+        self.epoch, self._decided, self._losses = state["epoch"], state["decided"], dict(state["losses"])
+        self._draws = {
+            turn: draw if isinstance(draw, int) else (draw[0], tuple(draw[1])) for turn, draw in state["draws"]
+        }
         self.prefer(state["known"], state["forgotten"])
 
 
@@ -126,7 +169,7 @@ class PairedRow:
 
 
 class PairedDataset(Dataset[PairedRow]):
-    """Forget rows, each with its retain rows of the epoch; indexed by `EpochSampler` keys."""
+    """Forget rows, each with its retain rows of the epoch; indexed by the draws of an `EpochSampler`."""
 
     def __init__(
         self,
@@ -166,7 +209,7 @@ class PairedDataset(Dataset[PairedRow]):
         self.retain_alternates = retain_alternates
         self._forms = forms["forget"] if forms and retain is not None else None
         self._closest = closest if retain is not None else None
-        self._draws = range(retain_per_forget if retain is not None else 0)
+        self._retain_per_forget = retain_per_forget
         self._of_form: dict[str, list[int]] = {}
         for index, form in enumerate(forms["retain"] if forms and retain is not None else ()):
             self._of_form.setdefault(form, []).append(index)
@@ -174,34 +217,39 @@ class PairedDataset(Dataset[PairedRow]):
     def __len__(self) -> int:
         return len(self.forget)
 
-    def __getitem__(self, key: int) -> PairedRow:
-        """Return the pair of key `epoch * n + forget_index`; indices 0 to n - 1 are epoch 0."""
+    def __getitem__(self, draw: Draw) -> PairedRow:
+        """Return the pair of a draw; the keys 0 to n - 1 are epoch 0."""
+        key, rows = draw if isinstance(draw, tuple) else (int(draw), None)
         if key < 0:
             raise IndexError(f"key must be epoch * {len(self)} + forget index, >= 0, got {key}.")
-        epoch, index = divmod(int(key), len(self))
-        retain = (
-            [(row, self.retain[row]) for row in self._retain_indices(epoch, index)] if self.retain is not None else []
-        )
+        epoch, index = divmod(key, len(self))
+        if rows is None:
+            rows = tuple(row for row, _ in self.retain_draws(key))
+        retain = tuple((row, self.retain[row]) for row in rows) if self.retain is not None else ()
         alternate = _alternate(self.alternates, epoch, index)
-        against = (_alternate(self.retain_alternates, epoch, row) for row, _ in retain)
-        return PairedRow((index, self.forget[index]), tuple(retain), alternate, tuple(filter(None, against)))
+        against = (_alternate(self.retain_alternates, epoch, row) for row in rows)
+        return PairedRow((index, self.forget[index]), retain, alternate, tuple(filter(None, against)))
 
     def drawn(self, epochs: int) -> set[int]:
         """Return the indices of the retain rows drawn in the given number of epochs."""
-        keys = (divmod(key, len(self)) for key in range(epochs * len(self)))
-        return {row for epoch, index in keys for row in self._retain_indices(epoch, index)}
+        return {row for key in range(epochs * len(self)) for row, _ in self.retain_draws(key)}
 
-    def _retain_indices(self, epoch: int, index: int) -> Iterator[int]:
-        any_row = self._of_form.get(self._forms[index]) if self._forms is not None else None
+    def retain_draws(self, key: int) -> list[RetainDraw]:
+        """Return the retain rows of a key, each with the rows among which it was drawn."""
+        if self.retain is None:
+            return []
+        epoch, index = divmod(key, len(self))
+        any_row: Sequence[int] = range(len(self.retain))
+        of_form = any_row if self._forms is None else self._of_form.get(self._forms[index], any_row)
         closest = self._closest[index] if self._closest is not None else ()
         if closest:
-            any_row = self._of_form.get("question", any_row)
-        for draw in self._draws:
-            assert self.retain is not None
-            candidates = closest if closest and (epoch + index + draw) % 2 else any_row
-            count = len(self.retain) if candidates is None else len(candidates)
-            chosen = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=count, draw=draw)
-            yield chosen if candidates is None else candidates[chosen]
+            of_form = self._of_form.get("question", of_form)
+        found = list[RetainDraw]()
+        for draw in range(self._retain_per_forget):
+            among = closest if closest and (epoch + index + draw) % 2 else of_form
+            place = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(among), draw=draw)
+            found.append((among[place], among))
+        return found
 
     def __iter__(self) -> Iterator[PairedRow]:
         """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""

@@ -61,6 +61,8 @@ class UnlearningLoss:
     """Output of the forward pass for the forget rows."""
     kept: Tensor | None = None
     """`loss` without its first term, a scalar; None if there is no other."""
+    retain_rows: Tensor | None = None
+    """Sum of the retain loss over the tokens of each retain row, without gradient, shape (retain rows,); None without one."""
 
     @property
     def logps(self) -> Tensor:
@@ -128,7 +130,7 @@ def micro_batch_loss(
         selected=counts.selected,
     )
     weighted, kept = recipe.factors.forget_weight * forget_term, list[Tensor]()
-    retain_term = preserve_term = replacement_term = None
+    retain_term = preserve_term = replacement_term = retain_rows = None
     if retain_loss is not None:
         retain, against = outs["retain"], outs.get("retain_alternate")
         values = (
@@ -136,6 +138,7 @@ def micro_batch_loss(
             if against is None
             else retain_loss.values_against(retain, against)
         )
+        retain_rows = values.detach() if values.dim() == 1 else (values.detach() * retain.mask).sum(1)
         retain_term = reduced(
             values,
             retain.mask,
@@ -169,6 +172,7 @@ def micro_batch_loss(
         factor,
         out,
         sum(kept[1:], start=kept[0]) if kept else None,
+        retain_rows,
     )
 
 

@@ -114,7 +114,7 @@ class AdaptiveController(TrainerCallback):
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
-        trainer.eval_every = every
+        trainer.eval_every, trainer.repeat_damaged = every, stop and adapt
         if stop:
             trainer.expected_steps = EXPECTED_EVALUATIONS * every
 

@@ -19,7 +19,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._interrupts import deferred, write_line
-from atwu.data.pairing import EpochSampler
+from atwu.data.pairing import EpochSampler, PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.modeling.device import emulates_bfloat16, keep_freed_memory
 from atwu.training.checkpoints import checkpoint_to_resume, step_of
@@ -60,12 +60,13 @@ class TokenTrainer(SavingTrainer):
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
-        rows = len(cast(Any, self.train_dataset))
+        rows, dataset = len(cast(Any, self.train_dataset)), self.train_dataset
         self.sampler = EpochSampler(
             rows,
             seed=args.rows_seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
+            retain_draws=dataset.retain_draws if isinstance(dataset, PairedDataset) else None,
         )
         self.stateful.append(self.sampler)
         for callback in (self._interrupted, _Epochs(self.sampler), ProgressLine(self)):
