@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from atwu.data.collate import collate_pairs, collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.data.pairing import KEPT_TURNS, REPEATED, EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
+from atwu.data.pairing import KEPT_TURNS, EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
 
@@ -73,7 +73,7 @@ def test_a_resumed_epoch_continues_with_the_same_pairs():
 
 def test_forgotten_rows_give_most_turns_to_known_ones_from_then_on():
     known, forgotten, plain = (0, 7), range(2, 7), list(iter(EpochSampler(12, seed=3, epochs=5)))
-    sampler = EpochSampler(12, seed=3, epochs=5)
+    sampler = EpochSampler(12, seed=3, epochs=5, per_step=2)
     turns = iter(sampler)
     drawn = list(islice(turns, 4))
     sampler.prefer(known, forgotten)
@@ -83,18 +83,19 @@ def test_forgotten_rows_give_most_turns_to_known_ones_from_then_on():
     assert replaced
     assert all(turn >= 4 and plain[turn] in forgotten and drawn[turn] % 12 in known for turn in replaced)
     assert all(drawn[turn] < 5 * 12 for turn in replaced)
-    kept = 0
-    for epoch in range(200):
-        sampler.set_epoch(epoch)
-        kept += sum(key % 12 in forgotten for key in sampler)
-    assert kept / (200 * len(forgotten)) == pytest.approx(KEPT_TURNS, abs=0.03)
+    for per_step, share in ((2, KEPT_TURNS), (8, 1 - 2 / 8)):  # a known row about once in a step
+        sampler.per_step, kept = per_step, 0
+        for epoch in range(200):
+            sampler.set_epoch(epoch)
+            kept += sum(key % 12 in forgotten for key in sampler)
+        assert kept / (200 * len(forgotten)) == pytest.approx(share, abs=0.03)
     sampler.prefer((), range(12))  # all rows are forgotten
     sampler.set_epoch(3)
     assert [key % 12 for key in sampler] == epoch_order(seed=3, epoch=3, n=12).tolist()
 
 
 def test_a_resumed_sampler_repeats_its_turns_although_other_rows_are_known_now(tmp_path):
-    sampler = EpochSampler(12, seed=3, epochs=5)
+    sampler = EpochSampler(12, seed=3, epochs=5, per_step=1)
     sampler.set_epoch(2)
     turns = iter(sampler)
     drawn = list(islice(turns, 3))
@@ -102,21 +103,19 @@ def test_a_resumed_sampler_repeats_its_turns_although_other_rows_are_known_now(t
     drawn += islice(turns, 5)
     sampler.prefer((4, 5), (0, 9, 10, 11))
     sampler.save(str(tmp_path))
-    resumed = EpochSampler(12, seed=3, epochs=5)
+    resumed = EpochSampler(12, seed=3, epochs=5, per_step=1)
     resumed.load(str(tmp_path))
     resumed.set_epoch(2)
     assert list(islice(resumed, 8)) == drawn
     assert list(resumed) == [*drawn, *turns]
 
 
-def test_half_of_the_retain_rows_repeat_damaged_ones_in_proportion_to_their_loss(tmp_path):
+def test_retain_rows_are_drawn_in_proportion_to_their_damage(tmp_path):
     forms = {"forget": ["blank"] * len(FORGET), "retain": ["question", "blank"] * (len(RETAIN) // 2)}
     data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms, closest=[(1, 3, 5)] * len(FORGET), retain_per_forget=2)
-    sampler = EpochSampler(12, seed=3, epochs=500, retain_draws=data.retain_draws)
-    first = list(sampler)
-    assert all(isinstance(key, int) for key in first)
-    losses = {0: 3.0, 2: 1.0, 4: 0.0, 3: 0.5, 7: 9.0}  # 7 is a row of no draw: a blank that is not among the closest
-    sampler.observe(losses)
+    sampler = EpochSampler(12, seed=3, epochs=500, pairs=data)
+    assert all(isinstance(key, int) for key in sampler)
+    sampler.observe({0: 3.0, 2: 1.0, 4: 0.5, 6: 0.0, 3: 0.5, 7: 9.0})  # 7: a blank that is not among the closest
     drawn = dict.fromkeys(range(len(RETAIN)), 0)
     for epoch in range(1, 500):
         sampler.set_epoch(epoch)
@@ -125,23 +124,34 @@ def test_half_of_the_retain_rows_repeat_damaged_ones_in_proportion_to_their_loss
             assert [row for row, _ in data[draw].retain] == list(draw[1])
             for row in draw[1]:
                 drawn[row] += 1
-    turns = 12 * 499
-    assert drawn[0] / turns == pytest.approx(REPEATED * 3 / 4 + (1 - REPEATED) / 25, abs=0.02)
-    assert drawn[2] / turns == pytest.approx(REPEATED * 1 / 4 + (1 - REPEATED) / 25, abs=0.02)
-    assert drawn[4] / turns == pytest.approx((1 - REPEATED) / 25, abs=0.02)
-    assert drawn[3] / turns == pytest.approx(REPEATED + (1 - REPEATED) / 3, abs=0.02)
+    turns, average = 12 * 499, 4.5 / 4
+    total = 4.5 + 21 * average  # 21 rows as written are new
+    for row, loss in ((0, 3.0), (2, 1.0), (4, 0.5), (6, 0.0), (8, average), (48, average)):
+        assert drawn[row] / turns == pytest.approx(loss / total, abs=0.01)
+    assert drawn[3] / turns == pytest.approx(1 / 3, abs=0.02)  # the same loss as the new ones, 1 and 5
     assert drawn[7] == 0
     sampler.save(str(tmp_path))
-    resumed = EpochSampler(12, seed=3, epochs=500, retain_draws=data.retain_draws)
+    resumed = EpochSampler(12, seed=3, epochs=500, pairs=data)
     resumed.load(str(tmp_path))
-    assert list(resumed) == list(sampler)
-    resumed.set_epoch(7)
-    sampler.set_epoch(7)
-    assert list(resumed) == list(sampler)
+    for epoch in (500, 7):
+        sampler.set_epoch(epoch)
+        resumed.set_epoch(epoch)
+        assert list(resumed) == list(sampler)
+
+
+def test_only_rows_of_the_planned_epochs_are_drawn():
+    planned = DATA.drawn(2)
+    sampler = EpochSampler(12, seed=3, epochs=2, pairs=DATA)
+    sampler.observe(dict.fromkeys(planned, 1.0))
+    drawn = set()
+    for epoch in range(50):
+        sampler.set_epoch(epoch)
+        drawn |= {row for _, rows in sampler for row in rows}
+    assert drawn == planned < set(range(50))
 
 
 def test_without_damage_the_draws_of_the_dataset_stay():
-    sampler = EpochSampler(12, seed=3, retain_draws=DATA.retain_draws)
+    sampler = EpochSampler(12, seed=3, pairs=DATA)
     sampler.observe(dict.fromkeys(range(50), 0.0))
     sampler.set_epoch(1)
     assert [DATA[draw] for draw in sampler] == [DATA[12 + index] for index in epoch_order(seed=3, epoch=1, n=12)]

@@ -17,6 +17,7 @@ from atwu.request.controller import (
     LR_DECREASE,
     LR_INCREASE,
     MAX_AT_GOAL,
+    MAX_COOLDOWN,
     MAX_EVALUATIONS,
     PATIENCE,
     AdaptiveController,
@@ -150,6 +151,20 @@ def test_a_run_that_leaks_after_its_cool_down_goes_on_at_the_low_rate() -> None:
     assert controller.run() == COOLDOWN + 2
     assert controller.trainer.model.weight.item() == COOLDOWN + 2
     assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
+
+
+def test_a_run_cools_down_until_the_retain_loss_is_low_or_falls_no_further() -> None:
+    for increases, evaluations in (
+        ([0.14, 0.12, 0.10, 0.08, 0.07, 0.066, 0.05], 6),  # fell by less than a thirtieth of the limit
+        ([0.14, 0.10, 0.049, 0.02], 3),  # a third of the limit
+        ([0.148 - 0.01 * step for step in range(9)], 1 + MAX_COOLDOWN),
+    ):
+        assert LIMIT == 0.15
+        controller = Scripted([KNOWN, *((0.02, increase) for increase in increases)], forgets_from=10.0)
+        assert controller.run() == evaluations
+        leaks = [each.leak for each in controller.history[1 : evaluations + 1]]
+        assert leaks == [0.0, *[None] * (evaluations - 2), 0.0]
+        assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN**COOLDOWN
 
 
 def test_answers_are_checked_once_few_rows_are_still_known() -> None:

@@ -7,7 +7,8 @@ rows by what training has measured; these draws are decided by the sampler, whos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +26,8 @@ _PAIRING = 0x7061_6972
 _ORDER = 0x6F72_6465
 _PREFER = 0x7072_6566
 KEPT_TURNS = 0.25
-"""Share of the turns that a forgotten row keeps while other rows are known: what is forgotten may come back."""
-REPEATED = 0.5
-"""Share of the draws of retain rows that repeat a damaged one: each row is drawn about once in a run otherwise."""
+"""Smallest share of the turns that a forgotten row keeps while other rows are known: what is forgotten may come back. It keeps
+more where few are known, so that these are drawn about once in a step: a step of copies of one row damages other answers."""
 SAMPLER_NAME = "sampler.json"
 
 
@@ -54,8 +54,8 @@ RetainDraw = tuple[int, Collection[int]]
 class EpochSampler(Sampler[Draw]):
     """Draws of one epoch, with the forget rows in the order of `epoch_order`.
 
-    After `prefer`, most turns of forgotten rows go to rows that are still known. After `observe`, damaged retain rows are
-    repeated. Decided turns of the current epoch are state, so that a resumed run repeats them.
+    After `prefer`, most turns of forgotten rows go to rows that are still known. After `observe`, most draws of retain rows are
+    damaged or new ones. Decided turns of the current epoch are state, so that a resumed run repeats them.
     """
 
     def __init__(
@@ -65,13 +65,15 @@ class EpochSampler(Sampler[Draw]):
         seed: int,
         taken: int | None = None,
         epochs: int = 1,
-        retain_draws: Callable[[int], Sequence[RetainDraw]] | None = None,
+        per_step: int = 8,
+        pairs: PairedDataset | None = None,
     ) -> None:
         """Sample `n` forget rows, or only the first `taken` of each epoch's order; call `set_epoch` before each epoch.
 
         Args:
             epochs: planned number of epochs; a row that takes the turn of another one has the key of a later epoch.
-            retain_draws: `PairedDataset.retain_draws`; without it, `observe` has no effect.
+            per_step: forget rows of an optimizer step.
+            pairs: the dataset that is sampled, if it has retain rows; without it, `observe` has no effect.
         """
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
@@ -79,12 +81,13 @@ class EpochSampler(Sampler[Draw]):
         self.taken = n if taken is None else taken
         self.seed = seed
         self.epochs = max(epochs, 1)
-        self.retain_draws = retain_draws
+        self.per_step = per_step
+        self.pairs = pairs
         self.epoch = 0
         self._known: tuple[int, ...] = ()
         self._forgotten: frozenset[int] = frozenset()
         self._losses: dict[int, float] = {}
-        """Last loss of each retain row."""
+        """Last loss of each retain row that was trained on."""
         self._decided, self._draws = 0, dict[int, Draw]()
         """Number of turns of this epoch that were decided, and the draws that are not the turn's own key, by turn."""
 
@@ -97,8 +100,13 @@ class EpochSampler(Sampler[Draw]):
         self._known, self._forgotten = tuple(sorted(known)), frozenset(forgotten)
 
     def observe(self, losses: Mapping[int, float]) -> None:
-        """Note the last loss of retain rows; half of all draws repeat a noted row, with a probability in proportion to it."""
+        """Note the last loss of retain rows; they are drawn in proportion to it from now on, new rows as if theirs were average."""
         self._losses.update(losses)
+
+    @functools.cached_property
+    def _planned(self) -> frozenset[int]:
+        """Retain rows drawn in the planned epochs; values of the original model are known for these only."""
+        return frozenset() if self.pairs is None else frozenset(self.pairs.drawn(self.epochs))
 
     def __iter__(self) -> Iterator[Draw]:
         order = epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)[: self.taken].tolist()
@@ -109,24 +117,24 @@ class EpochSampler(Sampler[Draw]):
             yield self._draws.get(turn, self.epoch * self.n + index)
 
     def _decide(self, turn: int, index: int) -> None:
-        """Decide whether a known row takes the turn of a forgotten one, and whether its retain rows are repeated ones."""
+        """Decide whether a known row takes the turn of a forgotten one, and which retain rows it gets."""
         draws = np.random.default_rng([_PREFER, self.seed, self.epoch, turn])
         key = self.epoch * self.n + index
-        if self._known and index in self._forgotten and draws.random() >= KEPT_TURNS:
+        taken = min(1 - KEPT_TURNS, len(self._known) / self.per_step)
+        if index in self._forgotten and draws.random() < taken:
             epoch, place = draws.integers([self.epochs, len(self._known)])
             key = self._draws[turn] = int(epoch) * self.n + self._known[int(place)]
-        if self._losses and self.retain_draws is not None:
-            self._draws[turn] = key, tuple(self._repeated(draw, draws) for draw in self.retain_draws(key))
+        if self._losses and self.pairs is not None:
+            self._draws[turn] = key, tuple(self._damaged(*draw, draws) for draw in self.pairs.retain_draws(key))
 
-    def _repeated(self, draw: RetainDraw, draws: np.random.Generator) -> int:
-        """Return the drawn retain row, or every second time a damaged one of the same candidates, if there is any."""
-        row, among = draw
-        if draws.random() < REPEATED:
-            damaged = sorted(each for each in self._losses.keys() & set(among) if self._losses[each] > 0)
-            if damaged:
-                losses = [self._losses[each] for each in damaged]
-                return int(draws.choice(damaged, p=np.divide(losses, sum(losses))))
-        return row
+    def _damaged(self, row: int, among: Collection[int], draws: np.random.Generator) -> int:
+        """Return one of the rows among which a row was drawn, in proportion to their losses; that row if none has one."""
+        rows = [each for each in among if each in self._planned]
+        noted = [self._losses[each] for each in rows if each in self._losses]
+        if not sum(noted):
+            return row
+        losses = np.array([self._losses.get(each, sum(noted) / len(noted)) for each in rows])
+        return rows[int(draws.choice(len(rows), p=losses / losses.sum()))]
 
     def __len__(self) -> int:
         return self.taken

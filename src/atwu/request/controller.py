@@ -48,6 +48,9 @@ COOLDOWN, LR_COOLDOWN = 2, 0.5
 """Evaluations after the first at which the rows are forgotten, and factor on the learning rate before each: small steps mend
 what large ones damaged, because the retain loss goes on while that of forgotten rows has faded. Greedy answers are checked at
 the last one only."""
+MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
+"""Largest number of such evaluations: a run cools down, at the last rate, until the increase of the retain loss is at most
+the first share of its limit, or has fallen by less than the second share of the limit since the last evaluation."""
 CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 LEAK_TOLERANCE = 0.01
@@ -144,8 +147,8 @@ class AdaptiveController(TrainerCallback):
             self._roll_back(control, f"retain loss {increase:+.3f} is above the limit of {limit:g}")
             return
         remaining = self.evaluations.remaining(measured)
-        if 0 < self.cooled < COOLDOWN:
-            self._cool_down(control)
+        if self.cooled and self._mends(increase):
+            self._cool_down(f"retain loss {increase:+.3f} may fall further")
             return
         if remaining <= 0 and not self._waits(measured):
             self._check_answers(control, measured)
@@ -164,6 +167,13 @@ class AdaptiveController(TrainerCallback):
         at_goal = sum(self.evaluations.remaining(each) <= 0 for each in self.history)
         return (measured.known_share or 0.0) > MAX_KNOWN_SHARE and at_goal < MAX_AT_GOAL and not self.cooled
 
+    def _mends(self, increase: float) -> bool:
+        """Whether a run that cools down goes on before answers are checked."""
+        limit = self.evaluations.goals.max_retain_increase
+        fallen = self.evaluations.retain_loss_increase(self.history[-2]) - increase
+        falls = increase > MENDED_SHARE * limit and fallen >= MIN_MENDED_SHARE * limit
+        return self.cooled < (MAX_COOLDOWN if falls else COOLDOWN)
+
     def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
         """At the goal: cool down unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
@@ -180,17 +190,19 @@ class AdaptiveController(TrainerCallback):
         patient = len(leaks) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE
         if leak is not None and patient:
             self.say(f"{text}; training continues")
+        elif self.cooled or not self.adapt:
+            self._end(control, text)
         else:
-            self._cool_down(control, text)
+            self._cool_down(text)
 
-    def _cool_down(self, control: Any, reason: str = "cooling down") -> None:
-        """Train on at a lower rate, or end training if that was done."""
-        if self.cooled == COOLDOWN or not self.adapt:
-            self._end(control, reason)
-        else:
-            self.cooled += 1
+    def _cool_down(self, reason: str) -> None:
+        """Train on, at first at a lower rate."""
+        self.cooled += 1
+        if self.cooled <= COOLDOWN:
             self._scale_rate(LR_COOLDOWN, reason)
-            self._expect(self.history[-1])
+        else:
+            self.say(f"{reason}; training continues")
+        self._expect(self.history[-1])
 
     def _find_leak(self, *, at_most: float) -> Leak | None:
         leak = self.evaluations.find_leak(at_most=at_most, first=self._leaking)

@@ -162,7 +162,7 @@ class MethodTrainer(TokenTrainer):
             self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
         self.repeat_damaged = False
-        """Repeat retain rows that training damages (`EpochSampler.observe`)."""
+        """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
         self._row_losses = torch.zeros(2, len(kept or ()), device=args.device)
         """Sum and number of the losses of each retain row in the current optimizer step."""
         if samples:

@@ -66,7 +66,8 @@ class TokenTrainer(SavingTrainer):
             seed=args.rows_seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
-            retain_draws=dataset.retain_draws if isinstance(dataset, PairedDataset) else None,
+            per_step=args.rows_per_step,
+            pairs=dataset if isinstance(dataset, PairedDataset) else None,
         )
         self.stateful.append(self.sampler)
         for callback in (self._interrupted, _Epochs(self.sampler), ProgressLine(self)):
