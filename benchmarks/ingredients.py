@@ -2,8 +2,8 @@
 
     python benchmarks/ingredients.py --forget examples/france.jsonl --output ingredients.jsonl
 
-The five parts are the preserve loss, forms of the question (with self-generated answers to them), the choice of similar
-retain rows, refusals, and more draws of the rows that are still known. Each variant is measured as in a verdict; a line per
+The six parts are the preserve loss, forms of the question (with self-generated answers to them), the choice of similar
+retain rows, refusals, and more draws of the rows that are still known and of the retain rows that are damaged. Each variant is measured as in a verdict; a line per
 variant, printed and appended to the file.
 """
 
@@ -40,8 +40,9 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "similar": {"pairing": "closest", "retain_per_forget": 2},
     "refusal": {"replacement": "refusal", "retain_loss": "kl_first", "retain_weight": 2.0},
     "known": {},
+    "damaged": {},
 }
-"""Part of the default -> the options that it sets; `known` is a callback."""
+"""Part of the default -> the options that it sets; `known` is a callback, `damaged` an attribute of the trainer."""
 KNOWN = 0.03
 """Key-token probability above which a row is still known, about that of holdout rows."""
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -139,7 +140,7 @@ def main() -> None:
                     processing_class=tokenizer,
                     callbacks=[prefer] if "known" in VARIANTS[name] else [],
                 )
-                prefer.trainer = trainer
+                prefer.trainer, trainer.draw_damaged = trainer, "damaged" in VARIANTS[name]
                 trainer.train()
             after = measure_model(trainer.model, tokenizer, sets, reading, name=name)
             lines.append({"variant": name, "steps": given.steps, "seed": given.seed, **summary(after)})

@@ -257,7 +257,7 @@ def test_a_resumed_run_draws_the_same_known_and_damaged_rows(model_folder, tmp_p
     for checkpoint in (None, str(tmp_path / "checkpoint-5")):
         prefer = _Prefer()
         prefer.trainer = make_trainer(model_folder, tmp_path, callbacks=[prefer], **settings)
-        prefer.trainer.repeat_damaged = True
+        prefer.trainer.draw_damaged = True
         prefer.trainer.train(resume_from_checkpoint=checkpoint)
         found.append(weights(prefer.trainer))
     plain = make_trainer(model_folder, tmp_path / "plain", **settings)

@@ -100,7 +100,7 @@ class EpochSampler(Sampler[Draw]):
         self._known, self._forgotten = tuple(sorted(known)), frozenset(forgotten)
 
     def observe(self, losses: Mapping[int, float]) -> None:
-        """Note the last loss of retain rows; they are drawn in proportion to it from now on, new rows as if theirs were average."""
+        """Note the last loss of retain rows; they are drawn in proportion to it, and new rows as if theirs were average."""
         self._losses.update(losses)
 
     @functools.cached_property

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._file_reading import type_adapter
 from atwu._files import write_json
 from atwu.request.answer_check import Leak
 from atwu.request.goal_evaluations import EvaluationRecord, GoalEvaluations, TrainingHistory
+from atwu.request.kept_weights import KeptWeights
 from atwu.training.progress import Say
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
@@ -59,8 +58,8 @@ damaged, and for a smaller change of the weights."""
 EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
 """Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
 answers while the change of the weights is scaled."""
-CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
-"""Files in a checkpoint: the state of the controller, and the best weights so far."""
+CONTROLLER_STATE_NAME = "controller.json"
+"""File in a checkpoint: the state of the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +105,14 @@ class AdaptiveController(TrainerCallback):
         """The evaluation step closest to the goal among those within the limit, among several at the goal the last one whose
         leak is no worse than the smallest."""
         self.rollbacks, self.cooled, self.change_scale = 0, 0, 1.0
-        self._weights: list[Tensor] = []
-        """Weights of the best evaluation step, in main memory."""
-        self._original: list[Tensor] = []
-        """Trained weights of the original model; none if they are not scaled down, as in a sharded model."""
-        if stop and not trainer.sharded:  # before a checkpoint is loaded
-            self._original = [_copy(tensor) for tensor in self._parameters()]
+        self._weights = KeptWeights(trainer, original=stop and not trainer.sharded)  # before a checkpoint is loaded
+        """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
-        trainer.eval_every, trainer.repeat_damaged = every, stop and adapt
+        trainer.eval_every, trainer.draw_damaged = every, stop and adapt
         if stop:
             trainer.expected_steps = EXPECTED_EVALUATIONS * every
 
@@ -213,7 +208,7 @@ class AdaptiveController(TrainerCallback):
         """Restore the best weights and train on at a lower rate; if that was not enough often or not allowed, end."""
         self.rollbacks += 1
         if self.best is not None:
-            self._restore()
+            self._weights.restore()
             self.history.append(
                 dataclasses.replace(self.best, step=self.history[-1].step, learning_rate=self.evaluations.learning_rate)
             )
@@ -238,9 +233,9 @@ class AdaptiveController(TrainerCallback):
         if not self.stop and self.history[-1].step != state.global_step:
             self._evaluate(state.global_step)
         if self.stop and self.best is not None and self.best is not self.history[-1]:
-            self._restore()
+            self._weights.restore()
             self.say(f"kept the weights of step {self.best.step}")
-        if self._original and self.best is not None and self.best.leak is not None:
+        if self._weights.scalable and self.best is not None and self.best.leak is not None:
             self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
             increase = self.evaluations.retain_loss_increase(self.last)
@@ -261,7 +256,7 @@ class AdaptiveController(TrainerCallback):
         while scales:
             middle = len(scales) // 2
             scale = scales[middle]
-            self._set_change(scale)
+            self._weights.scale_change(scale)
             measured, reason = self._measure_scaled(trained)
             self.say(
                 f"weight change scaled to {scale:g}: key-token prob {measured.probability:.3f}  accuracy "
@@ -273,7 +268,7 @@ class AdaptiveController(TrainerCallback):
             else:
                 self.change_scale, self.best, scales = scale, measured, scales[middle + 1 :]
                 self.history.append(measured)
-        self._set_change(self.change_scale)
+        self._weights.scale_change(self.change_scale)
         if self.change_scale < 1:
             self.say(f"kept {self.change_scale:g} of the weight change: rows stay forgotten with less damage")
 
@@ -286,12 +281,6 @@ class AdaptiveController(TrainerCallback):
         leak = self._find_leak(at_most=at_most)
         leaks_more = leak is not None and leak.excess > at_most
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
-
-    @torch.no_grad()
-    def _set_change(self, scale: float) -> None:
-        # The best weights end with those of the scorer, which are not scaled.
-        for parameter, start, end in zip(self._parameters(), self._original, self._weights, strict=False):
-            parameter.copy_(torch.lerp(start, end, scale))
 
     def _evaluate(self, step: int) -> EvaluationRecord:
         """Measure the model, and say how far it is."""
@@ -330,7 +319,7 @@ class AdaptiveController(TrainerCallback):
             reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
             last = (reached + further - (at_goal == 0)) * self.every
         unchecked = max(cooldown - max(self.cooled, 1), 0)
-        checks = further - unchecked + (EXPECTED_SCALE_CHECKS if self._original else 0)
+        checks = further - unchecked + (EXPECTED_SCALE_CHECKS if self._weights.scalable else 0)
         self.trainer.expected_steps, self.trainer.expected_pause = last, checks * self._check_seconds
 
     # Learning rate and weights
@@ -362,48 +351,23 @@ class AdaptiveController(TrainerCallback):
     def _keep(self, measured: EvaluationRecord) -> None:
         self.best = measured
         if self.stop:
-            self._weights = [_copy(tensor) for tensor in self._trained()]
-
-    @torch.no_grad()
-    def _restore(self) -> None:
-        """Restore the best weights and reset the state of the optimizer."""
-        for parameter, kept in zip(self._trained(), self._weights, strict=True):
-            parameter.copy_(kept)
-        self.trainer.optimizer.state.clear()
-
-    def _parameters(self) -> list[Tensor]:
-        return [parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]
-
-    def _trained(self) -> list[Tensor]:
-        scorer = self.trainer.scorer
-        return self._parameters() + ([] if scorer is None else list(scorer.parameters()))
+            self._weights.keep()
 
     # Checkpoints
 
     def save(self, folder: str | Path) -> None:
         """Write the state into a checkpoint."""
-        from safetensors.torch import save_file
-
-        weights = {str(place): tensor for place, tensor in enumerate(self._weights)}
-        save_file(weights, Path(folder) / CONTROLLER_WEIGHTS_NAME)
+        self._weights.save(Path(folder))
         state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
         """Read the state from a checkpoint."""
-        from safetensors.torch import load_file
-
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
-        weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.evaluations.history = list(state.eval_steps)
         self.best, self.rollbacks = state.best, state.rollbacks
         self._leaking, self.cooled = state.leaking, state.cooled
-        self._weights = [weights[str(place)] for place in range(len(weights))]
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    """Copy a tensor to main memory."""
-    return tensor.detach().to("cpu", copy=True)
+        self._weights.load(Path(folder))
 
 
 def _with_leak(measured: EvaluationRecord, leak: Leak | None) -> EvaluationRecord:

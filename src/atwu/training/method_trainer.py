@@ -161,7 +161,7 @@ class MethodTrainer(TokenTrainer):
         if isinstance(self.recipe.retain_component, LimitedNLL):
             self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
-        self.repeat_damaged = False
+        self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
         self._row_losses = torch.zeros(2, len(kept or ()), device=args.device)
         """Sum and number of the losses of each retain row in the current optimizer step."""
@@ -295,7 +295,7 @@ class MethodTrainer(TokenTrainer):
             self._collect(training, result, inputs)
         if result.retain is not None:
             self._retain_loss += result.retain.detach().to(self._retain_loss)
-            if self.repeat_damaged and result.retain_rows is not None:
+            if self.draw_damaged and result.retain_rows is not None:
                 losses = result.retain_rows.to(self._row_losses)
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
             if self.rectification is not None:
@@ -344,7 +344,7 @@ class MethodTrainer(TokenTrainer):
             self.add_part("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))
             self.dual.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
         self._retain_loss.zero_()
-        if self.repeat_damaged:
+        if self.draw_damaged:
             total, count = self.sum_over_processes(self._row_losses).cpu()
             self.sampler.observe({row: float(total[row] / count[row]) for row in count.nonzero().flatten().tolist()})
             self._row_losses.zero_()
