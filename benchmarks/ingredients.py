@@ -3,8 +3,8 @@
     python benchmarks/ingredients.py --forget examples/france.jsonl --output ingredients.jsonl
 
 The six parts are the preserve loss, forms of the question (with self-generated answers to them), the choice of similar
-retain rows, refusals, and more draws of the rows that are still known and of the retain rows that are damaged. Each variant is measured as in a verdict; a line per
-variant, printed and appended to the file.
+retain rows, refusals, and more draws of the rows that are still known and of the retain rows that are damaged. Each variant is
+measured as in a verdict; a line per variant, printed and appended to the file.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def test_retain_rows_are_drawn_in_proportion_to_their_damage(tmp_path):
     data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms, closest=[(1, 3, 5)] * len(FORGET), retain_per_forget=2)
     sampler = EpochSampler(12, seed=3, epochs=500, pairs=data)
     assert all(isinstance(key, int) for key in sampler)
-    sampler.observe({0: 3.0, 2: 1.0, 4: 0.5, 6: 0.0, 3: 0.5, 7: 9.0})  # 7: a blank that is not among the closest
+    sampler.observe({0: 3.0, 2: 1.0, 4: 0.5, 6: -1e-9, 3: 0.5, 7: 9.0})  # 7: a blank that is not among the closest
     drawn = dict.fromkeys(range(len(RETAIN)), 0)
     for epoch in range(1, 500):
         sampler.set_epoch(epoch)

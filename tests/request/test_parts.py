@@ -466,3 +466,17 @@ def test_arguments_of_a_wrong_type_are_rejected(given: dict[str, Any], message: 
     with pytest.raises((TypeError, ValueError, FileNotFoundError), match=message):
         unlearn(**{"model": "some/model", "forget": "people:tiny:forget", "output": tmp_path / "run", **given})
     assert not list(tmp_path.iterdir())
+
+
+def test_options_of_the_chosen_method_are_accepted_before_the_rows_are_read() -> None:
+    given = {"replacement_weight": 0.3, "beta": 0.7}
+    config = UnlearnConfig(**auto_settings.with_method(given))
+    assert (config.method, config.replacement, config.recipe().replacement_component.replacement_weight) == (
+        "satga",
+        "refusal",
+        0.3,
+    )
+    assert config.recipe().forget_component.beta == 0.7
+    assert auto_settings.with_method({"method": "npo"}) == {"method": "npo"}
+    with pytest.raises(ValueError, match="npo_beta"):
+        UnlearnConfig(**auto_settings.with_method({"npo_beta": 1.0})).recipe()

@@ -201,6 +201,7 @@ class UnlearnCommand(NamesRows):
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
             raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
+        from atwu.request.auto_settings import with_method
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
         from atwu.training.config import UnlearnConfig
@@ -211,7 +212,7 @@ class UnlearnCommand(NamesRows):
             more = {"further_forget", "further_retain"} & set(self.settings)
             self.settings |= {name: self.mapped(self.settings[name]) for name in more}
         with prefix_errors(self.config):
-            UnlearnConfig(**self.settings)
+            UnlearnConfig(**with_method(self.settings))
         tell: Say = say if first_process() else silent
         request = values_of(self, "retain", "auto_memory", "holdout", "max_retain_increase", "thresholds", "about")
         request["options"] = self.settings
@@ -298,14 +299,20 @@ class PlanCommand(NamesRows):
     def run(self) -> None:
         from atwu.benchmarks.sources import load_rows
         from atwu.modeling.device import free_memory
-        from atwu.request.auto_settings import batch_of, batch_size, first_that_fits, strategy_estimates
+        from atwu.request.auto_settings import (
+            batch_of,
+            batch_size,
+            first_that_fits,
+            strategy_estimates,
+            with_method,
+        )
         from atwu.request.unlearning_request import flags
         from atwu.training.config import UnlearnConfig
         from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
-        given = self.settings | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
+        given = with_method(self.settings, rows) | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
         config = UnlearnConfig(**given)
         source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
         device, free = config.device.type, float(free_memory(config.device))

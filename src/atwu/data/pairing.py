@@ -101,7 +101,8 @@ class EpochSampler(Sampler[Draw]):
 
     def observe(self, losses: Mapping[int, float]) -> None:
         """Note the last loss of retain rows; they are drawn in proportion to it, and new rows as if theirs were average."""
-        self._losses.update(losses)
+        # A divergence of equal distributions may be rounded to a negative number.
+        self._losses.update((row, max(loss, 0.0)) for row, loss in losses.items())
 
     @functools.cached_property
     def _planned(self) -> frozenset[int]:

@@ -219,6 +219,11 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     return tuple(choice for choice in chosen if choice.name not in given)
 
 
+def with_method(given: Mapping[str, Any], rows: Sequence[Example] = ()) -> dict[str, Any]:
+    """Return the given options with those of the chosen method; without rows, as for questions with answers."""
+    return {**{choice.name: choice.value for choice in method_choices(given, rows)}, **given}
+
+
 def choose(
     given: Mapping[str, Any],
     *,

@@ -19,6 +19,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.auto_settings import with_method
 from atwu.request.ledger import (
     HEAD,
     BaselineScore,
@@ -102,7 +103,7 @@ def unlearn_in_ledger(
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    config = UnlearnConfig(**options.get("options", {}))
+    config = UnlearnConfig(**with_method(options.get("options", {})))
     first, book = config.process_index == 0, Ledger(ledger)
     say = say if first else silent
     with book.alone() if first else contextlib.nullcontext():

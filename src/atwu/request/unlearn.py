@@ -26,7 +26,7 @@ from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
-from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every
+from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every, with_method
 from atwu.request.controller import AdaptiveController
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
 from atwu.request.measurement import Reading, answers_after, measure_model, untested
@@ -135,7 +135,7 @@ def run_request(
     Args:
         begin: called in the first process when the request has passed all checks, before training.
     """
-    config = UnlearnConfig(**request.options)
+    config = UnlearnConfig(**with_method(request.options, request.rows))
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
     # Every process reads the same files, before anything changes.
