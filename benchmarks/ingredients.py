@@ -38,7 +38,12 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "preserve": {"preserve": "kl"},
     "forms": {"forms": "auto"},
     "similar": {"pairing": "closest", "retain_per_forget": 2},
-    "refusal": {"replacement": "refusal", "retain_loss": "kl_first", "retain_weight": 2.0},
+    "refusal": {
+        "replacement": "refusal",
+        "replacement_weight": 0.3,
+        "retain_loss": "kl_first",
+        "retain_weight": 2.0,
+    },
     "known": {},
     "damaged": {},
 }

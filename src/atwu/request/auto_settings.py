@@ -204,6 +204,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
         if given.get("replacement", "refusal") == "refusal" and all(row.messages for row in rows):
             chosen += [
                 Choice("replacement", "refusal", "says that it does not know, instead of a false claim"),
+                Choice("replacement_weight", 0.3, "learned with little; more of it damages other answers"),
                 Choice(
                     "retain_loss", "kl_first", "holds the first token, at which other answers would be refused, too"
                 ),
