@@ -23,8 +23,10 @@ TOKENIZERS = ["byte-bos", "metaspace", "byte-fallback"]
 
 @pytest.fixture
 def build(tokenizer_of):
-    def of(rows=ROWS, *, seed=3, epochs=4, tokenizer="byte", max_length=256, refuse=False) -> Alternates:
-        return alternates(rows, tokenizer_of(tokenizer), seed=seed, epochs=epochs, max_length=max_length, refuse=refuse)
+    def of(rows=ROWS, *, seed=3, epochs=4, tokenizer="byte", max_length=256, refusal=None) -> Alternates:
+        return alternates(
+            rows, tokenizer_of(tokenizer), seed=seed, epochs=epochs, max_length=max_length, refusal=refusal
+        )
 
     return of
 
@@ -117,12 +119,12 @@ def test_plain_text_row_needs_an_alternate(build):
 
 def test_a_plain_text_takes_a_refusal_to_the_question_before_it(build, tokenizer_of):
     plain = Example((), "Pella Oduya keeps bees near the harbour.", alternate="She keeps cats.")
-    made = build([ROWS[0], plain, ROWS[1]], epochs=1, refuse=True)
+    made = build([ROWS[0], plain, ROWS[1]], epochs=3, refusal="Not known.")
     texts = [tokenizer_of("byte").decode(made.rows[made.index(epoch=0, row=row)].input_ids) for row in range(3)]
     assert [NAMES[0] in text for text in texts] == [True, True, False]
     assert not any("cats" in text for text in texts)
     with pytest.raises(ValueError, match="no question to refuse; set replacement='none'"):
-        build([plain], refuse=True)
+        build([plain], refusal="Not known.")
 
 
 REFUSAL = "I cannot say."

@@ -53,7 +53,7 @@ def test_the_recipe_names_it_only_where_it_is_used():
     assert "replacement" not in recipe("atwu").as_plain()
     used = recipe("satga", weighting="key_tokens", preserve="kl", replacement="refusal")
     assert used.as_plain()["replacement"] == "refusal"
-    assert "refusals" in used.needs
+    assert "refusal_answers" in used.needs
     assert used.forget_only().replacement_component is None
 
 

@@ -112,18 +112,18 @@ def alternates(
     max_length: int,
     system: str | None = None,
     what: str = "forget",
-    refuse: bool = False,
+    refusal: str | None = None,
 ) -> Alternates:
     """Choose and encode the alternate answers of a run.
 
     Args:
         epochs: passes over the rows with a draw of their own, at least 1.
-        refuse: draw a refusal for every row, also where it has an alternate; a text without a question takes one to the
-            question before it.
+        refusal: answer of every row, also where it has an alternate; a text without a question takes one to the question
+            before it.
     """
-    check_alternates(examples, what, refuse=refuse)
-    if refuse:
-        examples = _asked(examples)
+    check_alternates(examples, what, refuse=refusal is not None)
+    if refusal is not None:
+        examples, epochs = [dataclasses.replace(row, alternate=refusal) for row in _asked(examples)], 1
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []

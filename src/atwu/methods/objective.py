@@ -193,7 +193,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if {"alternates", "refusals", "refusal_rows", "own_samples"} & set(recipe.needs):
+    if {"alternates", "refusal_answers", "refusal_rows", "own_samples"} & set(recipe.needs):
         required["alternate"] = "alternate answers to the forget prompts"
     if "retain_alternates" in recipe.needs:
         required["retain_alternate"] = "alternate answers to the retain prompts"

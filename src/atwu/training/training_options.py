@@ -127,7 +127,7 @@ class UnlearnOptions(TrainingOptions):
     )
     replacement: str | None = training_option(
         None,
-        "What is said instead: refusal (one of a hundred), alternative (column alternate of the forget rows) or none. "
+        "What is said instead: refusal (--refusal-sentence), alternative (column alternate of the forget rows) or none. "
         "Default: none.",
         choices=("refusal", "alternative", "none"),
     )

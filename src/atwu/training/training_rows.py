@@ -26,6 +26,7 @@ from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import closest_rows
 from atwu.methods.losses.distillation import PromptedTeacher
 from atwu.methods.losses.jensun_plus import JSToRefusalRow
+from atwu.methods.losses.replacement import LearnRefusal
 from atwu.methods.losses.representation import REFUSED
 from atwu.methods.recipe import Recipe
 from atwu.training.config import UnlearnConfig
@@ -281,11 +282,12 @@ def unlearning_rows(
         kept = _everywhere(kept)
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
     alternate_answers = retain_alternates = None
-    if {"alternates", "refusals"} & set(recipe.needs):
-        refuse = "refusals" in recipe.needs
-        check_alternates(removed.examples or (), own="own_alternates" in recipe.needs, refuse=refuse)
+    if {"alternates", "refusal_answers"} & set(recipe.needs):
+        other = recipe.replacement_component
+        refusal = other.refusal_sentence if isinstance(other, LearnRefusal) else None
+        check_alternates(removed.examples or (), own="own_alternates" in recipe.needs, refuse=refusal is not None)
         epochs = config.planned_epochs(len(removed.rows))
-        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, refuse=refuse, **drawn)
+        alternate_answers = alternates(removed.examples or (), tokenizer, epochs=epochs, refusal=refusal, **drawn)
     if isinstance(recipe.forget_component, JSToRefusalRow):
         if given_texts := removed.plain_text:
             raise ValueError(

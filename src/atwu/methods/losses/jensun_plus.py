@@ -57,7 +57,7 @@ class JSToRefusalRow(ForgetLoss):
     balanced = True
     refusal_sentence: str = setting(
         "I am unable to verify this information.",
-        help="refusal that JensUn++ trains; one that the model would give itself",
+        help="refusal that the model learns; best one that it would give itself",
     )
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import ReplacementLoss
+from atwu.methods.component import ReplacementLoss, setting
 from atwu.methods.losses.divergence import KL
 from atwu.methods.losses.jensun_plus import first_token_half
 
@@ -20,17 +20,25 @@ if TYPE_CHECKING:
     from atwu.modeling.reference import Reference
 
 
-class LearnRefusal(ReplacementLoss):
-    """Learn to say that one does not know, in one of a hundred ways that are drawn anew in every epoch."""
-
-    formula = "-log p of a refusal, half on the 1st token"
-    needs: ClassVar[Sequence[str]] = ("refusals", "text")
+class LearnAnswer(ReplacementLoss):
+    """Learn another answer to each forget question."""
 
     def values(self, logps: Tensor, mask: Tensor) -> Tensor:
         return first_token_half(-logps, mask)
 
 
-class LearnAlternative(LearnRefusal):
+class LearnRefusal(LearnAnswer):
+    """Learn to say that one does not know, always in the same words: a choice among many could never be learned."""
+
+    formula = "-log p of a refusal, half on the 1st token"
+    needs: ClassVar[Sequence[str]] = ("refusal_answers", "text")
+    refusal_sentence: str = setting(
+        "I'm sorry, I don't know the answer to that.",
+        help="refusal that the model learns; best one that it would give itself",
+    )
+
+
+class LearnAlternative(LearnAnswer):
     """Learn the plausible false answer in the column `alternate` of each row, as AltPO (Mekala et al. 2024) prefers it."""
 
     formula = "-log p of the row's alternate, half on the 1st token"
