@@ -3,8 +3,8 @@
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
 are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
 learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
-rate is halved. Once the forget rows are no better known than holdout rows and greedy answers do not state them, training ends
-with a few steps at lower rates. The change of the weights is then scaled down as far as this stays true, which brings
+rate is halved. Once the forget rows are no better known than holdout rows, a few steps at half the rate follow, until greedy
+answers do not state them either. The change of the weights is then scaled down as far as this stays true, which brings
 everything else closer to the original model: weights between those of two models often combine what each does well (WiSE-FT,
 Wortsman et al. 2022).
 """
@@ -37,19 +37,20 @@ MAX_ROLLBACKS = 4
 MAX_EVALUATIONS = 40
 """A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
 MAX_AT_GOAL = 6
-"""Number of evaluations at the goal after which a run cools down although greedy answers still state some facts: a single
-word, such as "Asia" in "East Asia", may never disappear, and further training only does damage."""
+"""Number of checks of greedy answers, or of evaluations at the goal before the first one, after which a run goes on to its end
+although some facts are still stated: a single word, such as "Asia" in "East Asia", may never disappear, and further training
+only does damage."""
 MAX_KNOWN_SHARE = 0.05
-"""Answers are first checked at this share of rows known in any form: more of them come back while a run cools down."""
+"""A run cools down from this share of rows known in any form: more of them come back meanwhile."""
 PATIENCE = 2
-"""Number of evaluations at the goal without a smaller leak after which a run cools down, too."""
+"""Number of checks without a smaller leak after which a run ends, too."""
 COOLDOWN, LR_COOLDOWN = 2, 0.5
-"""Evaluations after the first at which the rows are forgotten, and factor on the learning rate before each: small steps mend
-what large ones damaged, because the retain loss goes on while that of forgotten rows has faded. Greedy answers are checked at
-the last one only."""
+"""Evaluations between the one at which the rows are forgotten and the first check of greedy answers, and factor on the learning
+rate meanwhile: smaller steps mend what larger ones damaged, because the retain loss goes on while that of forgotten rows has
+faded, and what answers state changes less from step to step."""
 MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
-"""Largest number of such evaluations: a run cools down, at the last rate, until the increase of the retain loss is at most
-the first share of its limit, or has fallen by less than the second share of the limit since the last evaluation."""
+"""Largest number of such evaluations: a run cools down until the increase of the retain loss is at most the first share of its
+limit, or has fallen by less than the second share of the limit since the last evaluation."""
 CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 LEAK_TOLERANCE = 0.01
@@ -143,14 +144,18 @@ class AdaptiveController(TrainerCallback):
             return
         remaining = self.evaluations.remaining(measured)
         if self.cooled and self._mends(increase):
-            self._cool_down(f"retain loss {increase:+.3f} may fall further")
+            self._cool_down()
             return
-        if remaining <= 0 and not self._waits(measured):
+        if remaining <= 0 and (self.cooled or not self.adapt):
             self._check_answers(control, measured)
             return
         self._keep_if_best(measured)
+        if remaining <= 0 and not self._waits(measured):
+            self._scale_rate(LR_COOLDOWN, f"step {measured.step}: goal reached, cooling down")
+            self._cool_down()
+            return
         slow = self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS
-        if self.cooled:
+        if any(each.leak is not None for each in self.history):
             self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
@@ -158,9 +163,9 @@ class AdaptiveController(TrainerCallback):
             self._scale_rate(LR_INCREASE, "slow progress")
 
     def _waits(self, measured: EvaluationRecord) -> bool:
-        """Whether too many rows are still known in some form for a check of answers, which is slow, to make sense."""
+        """Whether too many rows are still known in some form for a run to cool down."""
         at_goal = sum(self.evaluations.remaining(each) <= 0 for each in self.history)
-        return (measured.known_share or 0.0) > MAX_KNOWN_SHARE and at_goal < MAX_AT_GOAL and not self.cooled
+        return (measured.known_share or 0.0) > MAX_KNOWN_SHARE and at_goal < MAX_AT_GOAL
 
     def _mends(self, increase: float) -> bool:
         """Whether a run that cools down goes on before answers are checked."""
@@ -170,7 +175,7 @@ class AdaptiveController(TrainerCallback):
         return self.cooled < (MAX_COOLDOWN if falls else COOLDOWN)
 
     def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
-        """At the goal: cool down unless greedy answers still state facts and further training may help."""
+        """End training unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
         earlier = [each.leak for each in self.history if each.leak is not None]
         leak = self._find_leak(at_most=self._tolerated_leak)
@@ -185,18 +190,12 @@ class AdaptiveController(TrainerCallback):
         patient = len(leaks) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE
         if leak is not None and patient:
             self.say(f"{text}; training continues")
-        elif self.cooled or not self.adapt:
+        else:
             self._end(control, text)
-        else:
-            self._cool_down(text)
 
-    def _cool_down(self, reason: str) -> None:
-        """Train on, at first at a lower rate."""
+    def _cool_down(self) -> None:
+        """Train until the next evaluation without a check of answers."""
         self.cooled += 1
-        if self.cooled <= COOLDOWN:
-            self._scale_rate(LR_COOLDOWN, reason)
-        else:
-            self.say(f"{reason}; training continues")
         self._expect(self.history[-1])
 
     def _find_leak(self, *, at_most: float) -> Leak | None:
@@ -318,7 +317,7 @@ class AdaptiveController(TrainerCallback):
         else:
             reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
             last = (reached + further - (at_goal == 0)) * self.every
-        unchecked = max(cooldown - max(self.cooled, 1), 0)
+        unchecked = max(cooldown - self.cooled, 0)
         checks = further - unchecked + (EXPECTED_SCALE_CHECKS if self._weights.scalable else 0)
         self.trainer.expected_steps, self.trainer.expected_pause = last, checks * self._check_seconds
 
