@@ -145,6 +145,17 @@ def test_a_leak_after_the_cool_down_prolongs_training_at_the_low_rate() -> None:
     assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
+def test_answers_that_leak_no_less_raise_the_rate_within_half_of_the_limit() -> None:
+    for leaks, increase, factor in (
+        ([0.3, 0.3, 0.2, 0.25, 0], 0.01, LR_INCREASE**2),
+        ([0.3, 0.3, 0], 0.08, 1.0),
+        ([0.3, 0.2, 0.1, 0], 0.01, 1.0),
+    ):
+        controller = Scripted([KNOWN, *[(0.02, increase)] * (COOLDOWN + len(leaks))], leaks=leaks, forgets_from=10.0)
+        assert controller.run() == COOLDOWN + len(leaks)
+        assert controller.evaluations.learning_rate == pytest.approx(1e-3 * LR_COOLDOWN * factor)
+
+
 def test_a_run_cools_down_until_the_retain_loss_is_low_or_falls_no_further() -> None:
     for increases, evaluations in (
         ([0.14, 0.12, 0.10, 0.08, 0.07, 0.066, 0.05], 6),  # fell by less than a thirtieth of the limit

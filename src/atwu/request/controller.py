@@ -3,10 +3,10 @@
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
 are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
 learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
-rate is halved. Once the forget rows are no better known than holdout rows, a few steps at half the rate follow, until greedy
-answers do not state them either. The change of the weights is then scaled down as far as this stays true, which brings
-everything else closer to the original model: weights between those of two models often combine what each does well (WiSE-FT,
-Wortsman et al. 2022).
+rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
+do not state them either. The change of the weights is then scaled down as far as this stays true, which brings everything else
+closer to the original model: weights between those of two models often combine what each does well (WiSE-FT, Wortsman et al.
+2022).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class AdaptiveController(TrainerCallback):
             self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and remaining > 0 and increase < limit / 2 and slow:
+        elif self.adapt and remaining > 0 and slow and self._within_half(measured):
             self._scale_rate(LR_INCREASE, "slow progress")
 
     def _waits(self, measured: EvaluationRecord) -> bool:
@@ -188,10 +188,16 @@ class AdaptiveController(TrainerCallback):
         leaks = [*earlier, 0.0 if leak is None else leak.excess]
         text = leak.text if leak else f"step {measured.step}: forget rows are no better known than holdout rows"
         patient = len(leaks) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE
-        if leak is not None and patient:
-            self.say(f"{text}; training continues")
-        else:
+        if leak is None or not patient:
             self._end(control, text)
+        elif self.adapt and earlier and leaks[-1] >= earlier[-1] and self._within_half(measured):
+            self._scale_rate(LR_INCREASE, text)
+        else:
+            self.say(f"{text}; training continues")
+
+    def _within_half(self, measured: EvaluationRecord) -> bool:
+        """Whether less than half of the retain limit is used, so that the learning rate may rise."""
+        return self.evaluations.retain_loss_increase(measured) < self.evaluations.goals.max_retain_increase / 2
 
     def _cool_down(self) -> None:
         """Train until the next evaluation without a check of answers."""
