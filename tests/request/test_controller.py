@@ -81,6 +81,7 @@ class Scripted(AdaptiveController):
         *,
         forgets_from: float = 1.0,
         known: Sequence[int] = (),
+        warmup: int = 0,
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(model.weight)
@@ -94,6 +95,7 @@ class Scripted(AdaptiveController):
             sharded=False,
             stateful=[],
             state=SimpleNamespace(max_steps=1000),
+            args=SimpleNamespace(warmup_steps=warmup),
             paused_seconds=0.0,
         )
         self.said = list[str]()
@@ -136,6 +138,9 @@ def test_slow_progress_raises_the_rate() -> None:
         controller.run()
         expected = 1e-3 * LR_INCREASE**increases * LR_COOLDOWN
         assert controller.evaluations.learning_rate == pytest.approx(expected)
+    controller = Scripted([KNOWN, (0.75, 0.0), *[GOOD] * (1 + COOLDOWN)], warmup=5)  # progress is always slow
+    controller.run()
+    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
 def test_a_leak_after_the_cool_down_prolongs_training_at_the_low_rate() -> None:

@@ -154,7 +154,8 @@ class AdaptiveController(TrainerCallback):
             self._scale_rate(LR_COOLDOWN, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
-        slow = self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS
+        warm = measured.step > self.trainer.args.warmup_steps
+        slow = warm and self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS
         if any(each.leak is not None for each in self.history):
             self._end(control, f"step {measured.step}: better known than the goal")
         elif len(self.history) > MAX_EVALUATIONS:
