@@ -114,12 +114,12 @@ def large(sizes: list[float]) -> None:
         return Shaped(scratch="tofu2m")
 
     config = UnlearnConfig(use_cpu=True)
-    lengths = longest_batch(unlearning_rows(*ROWS, config, tokenizer=load_tokenizer("smollm2")), config)
+    batch = longest_batch(unlearning_rows(*ROWS, config, tokenizer=load_tokenizer("smollm2")), config)
     print(
-        f"bfloat16 weights, {lengths.tokens:,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}"
+        f"bfloat16 weights, {batch.input_ids.numel():,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}"
     )
     for name, shape in LARGE.items():
-        for each in strategy_estimates(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
+        for each in strategy_estimates(shaped(shape), {}, batch, device="cuda", free=max(sizes) * 1e9):
             fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
             print(f"{name:13} {each.strategy.description:36} {each.memory.peak / 1e9:6.1f} GB  {fits}")
 

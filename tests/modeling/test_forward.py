@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from atwu.modeling.batches import RowLengths, TokenBatch, lay_out
+from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.packed_attention import Packing, packed_attention
@@ -80,19 +80,37 @@ def test_equals_the_plain_padded_computation(name, config, arguments, packs, ali
                 torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
 
 
-def test_common_prefix_is_computed_once(tiny_llama, batch):
+def test_common_beginnings_are_computed_once(tiny_llama, batch):
     first, second = (TokenBatch.of(begun_alike(batch(rows=3, seed=seed), 20, 0)) for seed in (1, 2))
     tokens = int(first.attention_mask.sum() + second.attention_mask.sum())
     assert lay_out([first, second], packed=True).input_ids.shape == (1, tokens - 5 * 20)
-    assert lay_out([first, TokenBatch.of(batch(rows=2, seed=3))], packed=True).lengths.shared == 0
-    alone = TokenBatch.of({name: part[:1] for name, part in begun_alike(batch(rows=1, seed=1), 20, 0).items()})
-    assert lay_out([alone], packed=True).lengths.shared == 0
+    other = batch(rows=2, seed=3)
+    for row, mask in zip(other["input_ids"], other["attention_mask"], strict=True):
+        row[mask.nonzero()[0]] = 1 + int(first.input_ids[0][first.attention_mask[0]][0])
+    other["input_ids"][1, other["attention_mask"][1].nonzero()[0]] += 1
+    other = TokenBatch.of(other)
+    assert lay_out([first, other], packed=True).input_ids.shape == (
+        1,
+        int(first.attention_mask.sum() + other.attention_mask.sum()) - 2 * 20,
+    )
+    assert lay_out([first, first], packed=True).input_ids.shape == lay_out([first], packed=True).input_ids.shape
     seen = []
     model = tiny_llama().eval()
     fast_path_support(model, torch.device("cpu"))
     model.model.layers[0].mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[1]))
     forward_tokens(model, [first, second])
     assert seen == [tokens - 5 * 20]
+
+
+def test_rows_share_beginnings_with_several_others():
+    rows = [[1, 2, 3, 4], [9, 2], [1, 2, 3, 5, 6], [1, 2, 7], [1, 2]]
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    arranged = lay_out([TokenBatch(ids, ids > 0, ids)], packed=True)
+    assert arranged.input_ids.shape == (1, 4 + 2 + 2 + 1)
+    assert [arranged.input_ids[0][row].tolist() for row in arranged.rows] == rows
+    assert all(arranged.position_ids[0][row].tolist() == list(range(len(row))) for row in arranged.rows)
+    owned = torch.cat([row[new] for row, new in zip(arranged.rows, arranged.owned, strict=True)])
+    assert owned.sort().values.tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("alike", [0, 20])
@@ -179,7 +197,9 @@ def test_attention_on_a_cpu_uses_float32(autocast):
     states = [torch.randn(1, heads, 12, 8, generator=draw).bfloat16() for heads in (4, 2, 2)]
     module = torch.nn.Module()
     module.num_key_value_groups, module.is_causal = 2, True
-    packing = Packing.of(RowLengths((3, 4, 5)), torch.device("cpu"))
+    sizes = (3, 4, 5)
+    owned = [torch.ones(size, dtype=torch.bool) for size in sizes]
+    packing = Packing.of(torch.arange(12).split(sizes), owned, torch.device("cpu"))
     exact, _ = packed_attention(module, *(each.float() for each in states), None, packing=packing)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         half, _ = packed_attention(module, *states, None, packing=packing)

@@ -13,10 +13,19 @@ from transformers import LlamaConfig
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.batches import RowLengths
+from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.packed_attention import Packing
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights
-from atwu.training.memory_estimate import Footprint, Memory, _rows, footprint, longest_batch, measure_footprint, memory
+from atwu.training.memory_estimate import (
+    Footprint,
+    Memory,
+    _inputs,
+    footprint,
+    longest_batch,
+    measure_footprint,
+    memory,
+)
 from atwu.training.training_rows import unlearning_rows
 
 SHAPE = LlamaConfig(
@@ -28,14 +37,16 @@ SHAPE = LlamaConfig(
     vocab_size=500,
     tie_word_embeddings=True,
 )
-LENGTHS = RowLengths((20, 15, 10, 5))
-TOKENS = LENGTHS.tokens
+IDS = torch.arange(4)[:, None].expand(4, 20) + 1  # rows that begin differently
+BATCH = lay_out([TokenBatch(IDS, torch.arange(20) < torch.tensor([[20], [15], [10], [5]]), IDS)], packed=True)
+PACKING = Packing.of(BATCH.rows, BATCH.owned, torch.device("cpu"))
+TOKENS = 50
 
 
 @functools.cache
 def measured(lora_r: int) -> Footprint:
     config = UnlearnConfig(use_cpu=True, lora_r=lora_r)
-    return measure_footprint(source(), config, LENGTHS, device="cpu")
+    return measure_footprint(source(), config, BATCH, device="cpu")
 
 
 def seen(**how: object) -> Memory:
@@ -69,8 +80,8 @@ def test_the_estimate_equals_the_tensors_saved_by_autograd() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        real.get_decoder()(**_rows(real, LENGTHS, "cpu"), use_cache=False)
-    told = footprint(model_without_weights(SHAPE, trust_remote_code=False), LENGTHS)
+        real.get_decoder()(**_inputs(real, BATCH, PACKING, "cpu"), use_cache=False)
+    told = footprint(model_without_weights(SHAPE, trust_remote_code=False), BATCH)
     assert told.weights == told.trained == sum(parameter.nbytes for parameter in real.parameters())
     assert told.kept == pytest.approx(sum(saved.values()), rel=0.05)  # further tensors: positions, the output itself
     assert told.tied
@@ -81,7 +92,7 @@ def test_the_estimate_equals_the_tensors_saved_by_autograd() -> None:
 def test_float32_attention_is_counted_if_used() -> None:
     def told(device: str) -> int:
         model = model_without_weights(SHAPE, trust_remote_code=False)
-        return footprint(model, LENGTHS, autocast=torch.bfloat16, device=device).kept
+        return footprint(model, BATCH, autocast=torch.bfloat16, device=device).kept
 
     attended = 3 * (2 * 4 + 2 * 2) * 16 * TOKENS  # numbers in a query, an output, a key and a value of all layers
     assert told("cpu") - told("cuda") >= 2 * attended
@@ -92,7 +103,7 @@ def test_a_mixture_of_experts_is_estimated_by_rule() -> None:
 
     shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
     model = model_without_weights(MixtralConfig(**shape, num_hidden_layers=3, vocab_size=500), trust_remote_code=False)
-    told = footprint(model, LENGTHS)
+    told = footprint(model, BATCH)
     assert told.kept == told.of_layers == 3 * 17 * TOKENS * 64 * 4
     assert told.inputs == 3 * TOKENS * 64 * 4
 
@@ -122,7 +133,7 @@ def test_a_large_output_layer_is_counted_as_often_as_it_is_held() -> None:
         return memory(small, UnlearnConfig(use_cpu=True, **settings), device="cpu").turning
 
     model = model_without_weights(SHAPE, trust_remote_code=False)
-    small = dataclasses.replace(footprint(model, LENGTHS), kept=0)
+    small = dataclasses.replace(footprint(model, BATCH), kept=0)
     assert turning(retain_loss="kl") - turning() == head  # the product that is added to its gradient
     assert turning(retain_loss="kl", bf16=True) - turning() == 1.5 * head  # half of it, and two converted layers
     wide = dataclasses.replace(small, largest_layer=10**9)  # so that the end of the backward pass needs most
@@ -147,9 +158,11 @@ def test_the_longest_batch_accounts_for_common_prefixes() -> None:
         tokenizer=None,
     )
     one = UnlearnConfig(use_cpu=True, method="grad_diff", per_device_train_batch_size=1)
-    assert longest_batch(rows, one) == RowLengths((22, 23), shared=20)
+    found = longest_batch(rows, one)
+    assert [len(row) for row in found.rows] == [22, 23]
+    assert found.input_ids.shape == (1, 25)
     refused = dataclasses.replace(rows, alternates=Alternates((row(1, 2, 3, 4, 5), row(1)), ((0, 1),)))
-    assert longest_batch(refused, one).rows == (22, 23, 25)
+    assert [len(row) for row in longest_batch(refused, one).rows] == [22, 23, 25]
 
 
 def test_memory_is_estimated_without_weights(tmp_path: Path) -> None:
@@ -158,4 +171,4 @@ def test_memory_is_estimated_without_weights(tmp_path: Path) -> None:
         ModelSource(model=str(tmp_path))
     there = ModelSource(model=str(tmp_path), weights=False)
     config = UnlearnConfig(use_cpu=True)
-    assert memory(measure_footprint(there, config, LENGTHS, device="cpu"), config, device="cpu") == seen()
+    assert memory(measure_footprint(there, config, BATCH, device="cpu"), config, device="cpu") == seen()

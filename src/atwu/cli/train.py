@@ -323,11 +323,12 @@ class PlanCommand(NamesRows):
         device, free = config.device.type, float(free_memory(config.device))
         if self.device_memory is not None:
             device, free = "cuda", _bytes(self.device_memory)
-        lengths = batch_of(rows, kept, config, load_checked_tokenizer(source))
+        batch = batch_of(rows, kept, config, load_checked_tokenizer(source))
         say(
-            f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {lengths.tokens:,} tokens per batch. Memory in GB:\n"
+            f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {batch.input_ids.numel():,} tokens per batch. "
+            "Memory in GB:\n"
         )
-        estimates = list(strategy_estimates(source, given, lengths, device=device, free=free))
+        estimates = list(strategy_estimates(source, given, batch, device=device, free=free))
         table = plain_table("strategy", *ITEMS, "", right=ITEMS)
         table.header_style, table.columns[0].no_wrap = "dim", True
         for each in estimates:

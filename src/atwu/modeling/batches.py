@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,36 +49,20 @@ class TokenBatch:
         return counted & self.attention_mask[:, 1:] & self.attention_mask[:, :-1]
 
 
-SHARED_LEAST = 16
-"""Minimum length in tokens of a common prefix that is computed once; shorter ones do not pay for the copies in attention."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowLengths:
-    """Number of tokens of each row of one forward pass."""
-
-    rows: tuple[int, ...]
-    shared: int = 0
-    """Length of a common prefix of all rows (such as a system turn) that is computed once; 0 for none."""
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens computed in a pass over packed rows."""
-        return sum(self.rows) - (len(self.rows) - 1) * self.shared
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The tokens of several batches without padding, arranged as the input of one forward pass."""
 
     input_ids: Tensor
-    """Shape (1, tokens) when packed, (rows, width) when padded."""
+    """Shape (1, slots) when packed, (rows, width) when padded; an entry is a slot of the pass."""
     position_ids: Tensor
-    """Same shape; restarts at 0 in every row."""
+    """Same shape; the position of each token in its row."""
     attention_mask: Tensor | None
     """Same shape when padded, None when packed."""
-    lengths: RowLengths
-    """Row lengths in the order of the layout; longest first when packed."""
+    rows: tuple[Tensor, ...]
+    """For each row of all batches, the slots of its tokens, in order. When packed, rows that begin alike share slots."""
+    owned: tuple[Tensor, ...]
+    """For each row, whether it is the first to have each of its slots."""
     predicting: tuple[Tensor, ...]
     """For each batch, index into the flattened hidden states of the state that predicts each counted token."""
     own: tuple[Tensor, ...]
@@ -89,69 +74,74 @@ class Layout:
 def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     """Arrange the tokens of all batches for one forward pass, without their padding.
 
-    A common prefix of packed rows appears once: with causal attention its states are equal in all rows.
+    Packed rows that begin alike (with a system turn, or the same question) share the slots of these tokens, so that the model
+    computes them once: with causal attention their states are equal in all rows.
     """
-    lengths = torch.cat([batch.attention_mask.sum(dim=1) for batch in batches])
-    sizes: list[int] = lengths.tolist()
-    if min(sizes) == 0:
+    device = batches[0].input_ids.device
+    rows = [
+        ids[mask]
+        for batch in batches
+        for ids, mask in zip(batch.input_ids.cpu(), batch.attention_mask.cpu(), strict=True)
+    ]
+    lengths = [len(row) for row in rows]
+    if min(lengths) == 0:
         raise ValueError("a row has no token (its attention mask is all zero); remove it from the batch.")
-    ids = torch.cat([batch.input_ids[batch.attention_mask] for batch in batches])
-    device, rows, width = ids.device, len(sizes), max(sizes)
-    row = torch.repeat_interleave(torch.arange(rows, device=device), lengths)
-    first = torch.cumsum(lengths, 0) - lengths
-    position = torch.arange(ids.shape[0], device=device) - first[row]
-    shared = _in_common(ids, first, min(sizes)) if packed else 0
     if packed:
-        order = torch.argsort(lengths, descending=True, stable=True)
-        sizes = lengths[order].tolist()
-        own_lengths = lengths - shared
-        starts = torch.empty_like(lengths)
-        starts[order] = torch.cumsum(own_lengths[order], 0) - own_lengths[order]
-        shape, mask = (1, RowLengths(tuple(sizes), shared).tokens), None
+        slots, owned = _shared_slots([row.tolist() for row in rows])
+        shape = (1, sum(int(each.sum()) for each in owned))
     else:
-        starts = torch.arange(rows, device=device) * width
-        shape, mask = (rows, width), torch.zeros(rows * width, dtype=torch.long, device=device)
-
-    def placed(start: Tensor, position: Tensor) -> Tensor:
-        return torch.where(position < shared, position, start + position) if shared else start + position
-
-    place = placed(starts[row], position)
-    input_ids, position_ids = ids.new_zeros(shape).flatten(), ids.new_zeros(shape).flatten()
-    input_ids[place], position_ids[place] = ids, position
-    if mask is not None:
-        mask[place] = 1
-        mask = mask.view(shape)
-    own, predicting, targets, done = [], [], [], 0
+        shape = (len(rows), max(lengths))
+        slots = [torch.arange(length) + place * shape[1] for place, length in enumerate(lengths)]
+        owned = [torch.ones(length, dtype=torch.bool) for length in lengths]
+    place = torch.cat(slots)
+    input_ids = torch.zeros(shape, dtype=torch.long)
+    position_ids = torch.zeros(shape, dtype=torch.long)
+    input_ids.view(-1)[place] = torch.cat(rows)
+    position_ids.view(-1)[place] = torch.cat([torch.arange(length) for length in lengths])
+    mask = None
+    if not packed:
+        mask = torch.zeros(shape, dtype=torch.long)
+        mask.view(-1)[place] = 1
+    own, predicting, targets = list[Tensor](), list[Tensor](), list[Tensor]()
+    left = iter(slots)
     for batch in batches:
-        size = batch.input_ids.shape[0]
-        within = (torch.cumsum(batch.attention_mask, dim=1) - 1)[:, 1:]
-        start = starts[done : done + size, None]
-        counted = batch.mask
-        own.append(placed(start, within)[counted])
-        predicting.append(placed(start, within - 1)[counted])
-        targets.append(batch.labels[:, 1:][counted])
-        done += size
+        grid = torch.zeros(batch.input_ids.shape, dtype=torch.long)
+        grid[batch.attention_mask.cpu()] = torch.cat([next(left) for _ in batch.input_ids])
+        counted = batch.mask.cpu()
+        own.append(grid[:, 1:][counted].to(device))
+        predicting.append(grid[:, :-1][counted].to(device))
+        targets.append(batch.labels[:, 1:][batch.mask])
     return Layout(
-        input_ids=input_ids.view(shape),
-        position_ids=position_ids.view(shape),
-        attention_mask=mask,
-        lengths=RowLengths(tuple(sizes), shared),
+        input_ids=input_ids.to(device),
+        position_ids=position_ids.to(device),
+        attention_mask=None if mask is None else mask.to(device),
+        rows=tuple(slots),
+        owned=tuple(owned),
         predicting=tuple(predicting),
         own=tuple(own),
         targets=tuple(targets),
     )
 
 
-def _in_common(ids: Tensor, first: Tensor, shortest: int) -> int:
-    """Return the length of the common prefix that is computed once."""
-    if first.shape[0] == 1 or shortest <= SHARED_LEAST:
-        return 0
-    beginnings = ids[first[:, None] + torch.arange(shortest - 1, device=ids.device)]
-    alike = (beginnings == beginnings[0]).all(dim=0)
-    return shared_prefix(int(alike.long().cumprod(0).sum()), shortest)
+def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the slots of each row, where equal beginnings have the same slots, and which of them each row is the first to
+    have.
+
+    In alphabetical order, the longest beginning that a row shares with any earlier row is the one it shares with the last.
+    """
+    slots: list[Tensor] = [torch.empty(0)] * len(rows)
+    owned: list[Tensor] = [torch.empty(0)] * len(rows)
+    before, used = None, 0
+    for place in sorted(range(len(rows)), key=rows.__getitem__):
+        row = rows[place]
+        shared = 0 if before is None else common_start(rows[before], row)
+        fresh = torch.arange(used, used + len(row) - shared)
+        slots[place] = fresh if before is None else torch.cat([slots[before][:shared], fresh])
+        owned[place] = torch.arange(len(row)) >= shared
+        before, used = place, used + len(fresh)
+    return slots, owned
 
 
-def shared_prefix(common: int, shortest: int) -> int:
-    """Return the part of a common prefix to compute once: every row keeps one own token; a short prefix is not shared."""
-    common = min(common, shortest - 1)
-    return common if common >= SHARED_LEAST else 0
+def common_start(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the number of tokens that two rows begin with alike."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.batches import SHARED_LEAST, TokenBatch, lay_out
+from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.head import output_layer
 from atwu.modeling.layers import check_layer, decoder_layers, last_mlp
 from atwu.modeling.modes import eval_mode
@@ -54,7 +54,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
             "FlexAttention has no backward pass on a CPU, and its outputs for padded rows are wrong there; load "
             'the model with attn_implementation="sdpa".'
         )
-    batches = [_two_rows(inner, device), _two_rows(inner, device, alike=SHARED_LEAST)]
+    batches = [_two_rows(inner, device), _two_rows(inner, device, alike=12)]
 
     def logps(fast_paths: FastPathSupport) -> Tensor:
         passes = (run_pass(model, lay_out([batch], packed=fast_paths.packed), fast_paths) for batch in batches)

@@ -102,7 +102,7 @@ def forward_tokens(
     if layer is not None and hasattr(unwrap(model), "config"):
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
-    _check_length(unwrap(model), max(arranged.lengths.rows))
+    _check_length(unwrap(model), max(map(len, arranged.rows)))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)
     head, results, first = output.head, [], 0

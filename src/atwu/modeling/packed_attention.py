@@ -1,20 +1,20 @@
 """Attention over packed rows, so that no layer of the model computes on padding.
 
-Linear layers process one long row of tokens. Only attention unpacks the rows (padded in groups of similar length) and calls
-PyTorch's fused causal kernel. The function is registered with transformers as `PACKED`. Calls without `packing` act as plain
-`sdpa`, so generation works as before.
+Linear layers process one long row of tokens, in which what several rows begin with occurs once. Only attention unpacks the rows
+(padded in groups of similar length) and calls PyTorch's fused causal kernel. The function is registered with transformers as
+`PACKED`. Calls without `packing` act as plain `sdpa`, so generation works as before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from atwu.modeling.batches import RowLengths
 
 PACKED = "atwu_packed"
 
@@ -23,43 +23,32 @@ _CPU_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PackedGroup:
-    """Consecutive rows that are padded together."""
-
-    tokens: slice
-    """Position of their tokens in the packed row."""
-    rows: int
-    width: int
-    """Length of the longest of them."""
-    slots: Tensor
-    """Index `row * width + position` of each of their tokens."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Description of a packed row."""
+    """Where attention finds the tokens of each row, in a packed row of slots."""
 
-    groups: tuple[PackedGroup, ...]
-    shared: int = 0
-    """Length of the common prefix of all rows, at the start of the packed row."""
+    groups: tuple[Tensor, ...]
+    """Slots of rows of similar length, padded with any slot; shape (rows, width)."""
+    outputs: Tensor
+    """For each slot, its index among the outputs of all groups; in a slot of several rows, that of its first row."""
     float32: bool = False
     """Compute attention in float32: on a CPU the backward pass of this kernel is faster, even with casts."""
 
     @classmethod
-    def of(cls, row_lengths: RowLengths, device: torch.device) -> Packing:
-        """Describe rows of these lengths, packed in this order after their common prefix; best sorted by length."""
-        shared, lengths = row_lengths.shared, [length - row_lengths.shared for length in row_lengths.rows]
-        count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(lengths))
-        ends = [round((group + 1) * len(lengths) / count) for group in range(count)]
-        groups, first, start = [], 0, shared
-        for end in ends:
-            sizes = torch.tensor(lengths[first:end], device=device)
-            rows, width, total = end - first, max(lengths[first:end]), sum(lengths[first:end])
-            row = torch.repeat_interleave(torch.arange(rows, device=device), sizes, output_size=total)
-            position = torch.arange(total, device=device) - (torch.cumsum(sizes, 0) - sizes)[row]
-            groups.append(PackedGroup(slice(start, start + total), rows, width, row * width + position))
-            first, start = end, start + total
-        return cls(tuple(groups), shared, device.type == "cpu")
+    def of(cls, rows: Sequence[Tensor], owned: Sequence[Tensor], device: torch.device) -> Packing:
+        """Describe rows by their slots, and by which of them each row is the first to have (`Layout`)."""
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]), reverse=True)
+        count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(rows))
+        outputs = torch.empty(sum(int(each.sum()) for each in owned), dtype=torch.long)
+        groups, ends, done = list[Tensor](), [round((group + 1) * len(rows) / count) for group in range(count)], 0
+        for first, end in itertools.pairwise((0, *ends)):
+            grid = torch.zeros(end - first, len(rows[order[first]]), dtype=torch.long)
+            for line, place in enumerate(order[first:end]):
+                row, new = rows[place], owned[place]
+                grid[line, : len(row)] = row
+                outputs[row[new]] = done + line * grid.shape[1] + new.nonzero().squeeze(1)
+            groups.append(grid.to(device))
+            done += grid.numel()
+        return cls(tuple(groups), outputs.to(device), device.type == "cpu")
 
 
 def packed_attention(
@@ -81,29 +70,29 @@ def packed_attention(
     cast = packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
     if cast:
         query, key, value = query.float(), key.float(), value.float()
-    outputs: list[Tensor] = []
-    shared = packing.shared
+    found = list[Tensor]()
     for group in packing.groups:
-        q, k, v = (_padded(states, group, shared) for states in (query, key, value))
-        mask = _window_mask(shared + group.width, kwargs.get("sliding_window"), query.device)
+        mask = _window_mask(group.shape[1], kwargs.get("sliding_window"), query.device)
         options = kwargs | {"is_causal": mask is None}
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
-            output, _ = sdpa_attention_forward(module, q, k, v, mask, **options)
-        if shared and not outputs:
-            outputs.append(output[0, :shared])  # the same in every row
-        # (rows, width, heads, size) -> (tokens, heads, size)
-        own = output[:, shared:].reshape(group.rows * group.width, *output.shape[2:])
-        outputs.append(own.index_select(0, group.slots))
-    return torch.cat(outputs).unsqueeze(0).to(dtype), None
+            read = (_at(group, query), _at(group, key), _at(group, value))
+            output, _ = sdpa_attention_forward(module, *read, mask, **options)
+        found.append(output.flatten(0, 1).flatten(1))
+    heads, size = query.shape[1], value.shape[-1]
+    return _read(torch.cat(found), packing.outputs).view(1, -1, heads, size).to(dtype), None
 
 
-def _padded(states: Tensor, group: PackedGroup, shared: int) -> Tensor:
-    """(1, heads, all tokens, size) -> (rows, heads, shared + width, size), zero-padded."""
+def _at(slots: Tensor, states: Tensor) -> Tensor:
+    """(1, heads, all slots, size) -> (rows, heads, width, size)."""
     _, heads, _, size = states.shape
-    grid = states.new_zeros(group.rows * group.width, heads, size)
-    grid = grid.index_copy(0, group.slots, states[0, :, group.tokens].transpose(0, 1))
-    grid = grid.view(group.rows, group.width, heads, size).transpose(1, 2)
-    return torch.cat([states[:, :, :shared].expand(group.rows, -1, -1, -1), grid], dim=2) if shared else grid
+    found = _read(states[0].transpose(0, 1).flatten(1), slots)
+    return found.view(*slots.shape, heads, size).transpose(1, 2)
+
+
+def _read(states: Tensor, slots: Tensor) -> Tensor:
+    """Return the states of some slots; this function has a fast, deterministic backward pass where slots repeat."""
+    found: Tensor = torch.embedding(states, slots)
+    return found
 
 
 def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -14,7 +14,7 @@ from atwu.data.general_rows import general_questions
 from atwu.data.question_forms import PLAIN_FORMS, TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.methods.recipe import Recipe
-from atwu.modeling.batches import RowLengths
+from atwu.modeling.batches import Layout
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.load import is_adapter
 from atwu.request.controller import MAX_EVALUATIONS
@@ -101,7 +101,7 @@ def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool 
 def strategy_estimates(
     source: ModelSource,
     given: Mapping[str, Any],
-    lengths: RowLengths,
+    batch: Layout,
     *,
     device: str,
     free: float,
@@ -112,7 +112,7 @@ def strategy_estimates(
     Args:
         source: the model.
         given: options of `UnlearnConfig` that were set.
-        lengths: lengths of the rows of a batch.
+        batch: the rows of a batch.
         device: kind of device.
         free: free memory in bytes.
         chosen: estimate every strategy; else only the given options.
@@ -124,7 +124,7 @@ def strategy_estimates(
         config = UnlearnConfig(**{**strategy.options, **given})
         key = config.lora_r, config.quantize
         if key not in footprints:
-            footprints[key] = measure_footprint(source, config, lengths, device=device)
+            footprints[key] = measure_footprint(source, config, batch, device=device)
         needed = memory(footprints[key], config, device=device)
         if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
             # The controller keeps the original and the best weights in main memory.
@@ -153,8 +153,8 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str) -> Strate
     )
 
 
-def batch_of(forget: RowsInput, retain: RowsInput | None, config: UnlearnConfig, tokenizer: Any) -> RowLengths:
-    """Return the row lengths of the largest batch; without a retain set, self-generated answers count at full length."""
+def batch_of(forget: RowsInput, retain: RowsInput | None, config: UnlearnConfig, tokenizer: Any) -> Layout:
+    """Return the largest batch; without a retain set, self-generated answers count at full length."""
     needed = "retain" in config.recipe().needs
     if needed and retain is None:
         retain = [Example.from_qa(question, "word " * GENERATED_TOKENS) for question in general_questions("kept")]

@@ -137,8 +137,8 @@ def measure_model(
     )
 
 
-ANSWERS_STORED = {FORGET: 3, GENERAL: 1}
-"""Set -> number of questions whose answers are stored."""
+ANSWERS_STORED = {FORGET: 6, NEIGHBOURS: 2, GENERAL: 2}
+"""Set -> number of questions whose answers a verdict shows."""
 
 
 def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 VERDICT_WIDTH = 80
 """Columns of the printed verdict."""
-ANSWERS_SHOWN = 3
-"""Number of questions whose answers are printed."""
 VERDICT_SCHEMA: Final = "atwu.verdict/2"
 
 FORGOTTEN = "forgotten"
@@ -118,7 +116,7 @@ class RequestVerdict:
             out += wrap_text("*: met, but the interval reaches beyond the limit, so only within chance.")
         if self.forms:
             out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
-        for each in self.answers[:ANSWERS_SHOWN]:
+        for each in self.answers:
             out += ["", f"Q       {shorten(each.question)}", f"before  {shorten(each.before)}"]
             out += [f"after   {shorten(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
         if self.not_tested:

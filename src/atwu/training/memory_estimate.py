@@ -7,19 +7,19 @@ configuration makes of it.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import heapq
 import itertools
 import logging
 import weakref
-from array import array
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atwu.modeling.batches import RowLengths, shared_prefix
+from atwu.modeling.batches import Layout, TokenBatch, common_start, lay_out
 from atwu.modeling.fast_paths import can_pack, switch_to_packing
 from atwu.modeling.layers import block_list, text_config
 from atwu.modeling.packed_attention import Packing, no_mask
@@ -36,6 +36,10 @@ BLOCKS = 0.2e9
 """Logits and derived tensors, computed in blocks of bounded size, and the allocator's reserve (measured)."""
 DECODED_TOKENS = 4096
 """Tokens generated or evaluated at once."""
+BEGUN = 16
+"""Tokens by which rows with a common beginning are found."""
+SAMPLED = 1000
+"""Rows of each set in which it is searched."""
 _BITS = {"4bit": 0.516, "8bit": 1.0}
 """Bytes per weight including its scales (NF4 with double quantization: Dettmers et al. 2023)."""
 RULE = 17
@@ -134,40 +138,43 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
     )
 
 
-def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengths:
-    """Return the row lengths of the largest possible batch: the longest rows of all sets that a step reads."""
-    size, longest = config.per_device_train_batch_size, list[int]()
+def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> Layout:
+    """Return the largest possible batch: the rows of all sets that a step reads with most tokens behind a common beginning."""
+    size = config.per_device_train_batch_size
     retained = config.retain_per_forget if isinstance(config, UnlearnConfig) else 1
     sets = dict(rows.encoded)
     if rows.retain_alternates is not None:
         sets["retain_alternate"] = rows.retain_alternates.rows
     if isinstance(config, UnlearnConfig) and config.recipe().forget_component.trained_answer == "alternate":
         sets.pop("forget")
-    begun: tuple[int, ...] | None = None  # tokens common to the start of all rows
-    shortest = config.max_length
+    begun = _common_beginning([row.input_ids for each in sets.values() for row in itertools.islice(each, SAMPLED)])
+
+    def own(ids: Sequence[int]) -> int:
+        return len(ids) - (len(begun) if ids[: len(begun)] == begun else 0)
+
+    longest = list[Tensor]()
     for name, each in sets.items():
-        lengths = array("q")
-        for row in each:
-            lengths.append(len(row.input_ids))
-            if begun is None:
-                begun = row.input_ids
-            elif row.input_ids[: len(begun)] != begun:
-                alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(begun, row.input_ids, strict=False))
-                begun = tuple(token for token, _ in alike)
-        longest += heapq.nlargest(size * (retained if name.startswith("retain") else 1), lengths)
-        shortest = min(shortest, *lengths)
-    return RowLengths(tuple(longest), shared_prefix(len(begun or ()), shortest))
+        count = size * (retained if name.startswith("retain") else 1)
+        longest += map(torch.tensor, heapq.nlargest(count, (row.input_ids for row in each), key=own))
+    ids = nn.utils.rnn.pad_sequence(longest, batch_first=True, padding_value=-1)
+    return lay_out([TokenBatch(ids, ids >= 0, ids)], packed=True)
 
 
-def measure_footprint(
-    source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths, *, device: str
-) -> Footprint:
-    """Measure a model's footprint on a kind of device, with its adapters and the rows of one batch
-    (`longest_batch`)."""
+def _common_beginning(rows: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Return the tokens common to the start of most rows, such as a system turn."""
+    if not rows:
+        return ()
+    start, _ = Counter(tuple(row[:BEGUN]) for row in rows).most_common(1)[0]
+    first, *others = (row for row in rows if tuple(row[:BEGUN]) == start)
+    return first[: min((common_start(first, other) for other in others), default=0)]
+
+
+def measure_footprint(source: ModelSource, config: TokenTrainingConfig, batch: Layout, *, device: str) -> Footprint:
+    """Measure a model's footprint on a kind of device, with its adapters and one batch (`longest_batch`)."""
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
     autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
-    return footprint(with_adapters(plain, config), lengths, autocast=autocast, device=device)
+    return footprint(with_adapters(plain, config), batch, autocast=autocast, device=device)
 
 
 def _dtype(source: ModelSource) -> torch.dtype:
@@ -177,13 +184,13 @@ def _dtype(source: ModelSource) -> torch.dtype:
 
 
 def footprint(
-    model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | None = None, device: str = "cpu"
+    model: nn.Module, batch: Layout, *, autocast: torch.dtype | None = None, device: str = "cpu"
 ) -> Footprint:
     """Compute the memory needs of a model.
 
     Args:
         model: on the meta device, changed in place; trained parameters require gradients.
-        lengths: tokens of each row of one forward pass.
+        batch: the rows of one forward pass.
         autocast: dtype of matrix products, if not that of the weights.
 
     If the pass depends on data, as in most mixtures of experts, activations are estimated by `RULE`.
@@ -192,6 +199,7 @@ def footprint(
 
     # Failures are reported by the exception.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    packing = Packing.of(batch.rows, batch.owned, torch.device("cpu"))
     with FakeTensorMode(), _LiveStorage() as live:
         _materialize(model.train())
         inner: Any = unwrap(model)
@@ -209,13 +217,13 @@ def footprint(
                 stack.callback(layer.register_forward_hook(lambda *_: marks.append(live.bytes)).remove)
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
             try:
-                out = plain.get_decoder()(**_rows(plain, lengths, device), use_cache=False)
+                out = plain.get_decoder()(**_inputs(plain, batch, packing, device), use_cache=False)
                 kept = live.bytes - before
                 del out
                 layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
             except Exception as error:  # architectures fail in many ways on fake tensors
                 logger.info("activations of %s are estimated by rule: %s", type(plain).__name__, error)
-                tokens = sum(lengths.rows) * shape.hidden_size * parameters[0].element_size()
+                tokens = sum(map(len, batch.rows)) * shape.hidden_size * parameters[0].element_size()
                 inputs = [tokens] * shape.num_hidden_layers
                 layers = [RULE * size for size in inputs]
                 kept = sum(layers)
@@ -238,17 +246,21 @@ def footprint(
         )
 
 
-def _rows(model: nn.Module, lengths: RowLengths, kind: str) -> dict[str, Any]:
-    lengths = RowLengths(tuple(sorted(lengths.rows, reverse=True)), lengths.shared)
+def _inputs(model: nn.Module, batch: Layout, packing: Packing, kind: str) -> dict[str, Any]:
+    """Return inputs of the size of a batch, in the current mode; what fake tensors contain does not matter."""
     if not can_pack(model):
-        return {"input_ids": torch.zeros(len(lengths.rows), lengths.rows[0], dtype=torch.long)}
+        return {"input_ids": torch.zeros(len(batch.rows), max(map(len, batch.rows)), dtype=torch.long)}
     switch_to_packing(model)
-    device = torch.device("cpu")
+    tokens = batch.input_ids.shape
     return {
-        "input_ids": torch.zeros(1, lengths.tokens, dtype=torch.long),
-        "position_ids": torch.arange(lengths.tokens)[None],
-        "attention_mask": no_mask(device),
-        "packing": dataclasses.replace(Packing.of(lengths, device), float32=kind == "cpu"),
+        "input_ids": torch.zeros(tokens, dtype=torch.long),
+        "position_ids": torch.zeros(tokens, dtype=torch.long),
+        "attention_mask": no_mask(torch.device("cpu")),
+        "packing": Packing(
+            tuple(torch.zeros(each.shape, dtype=torch.long) for each in packing.groups),
+            torch.zeros(packing.outputs.shape, dtype=torch.long),
+            float32=kind == "cpu",
+        ),
     }
 
 
