@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from atwu.data.question_forms import (
+    BEGINNINGS,
     FORMS,
-    LEAD_INS,
     TRAINED_FORMS,
     key_text,
     question_forms,
@@ -31,7 +31,8 @@ def written(*forms, row=ROW, spans=SPANS, distractors=("Kelbury", "Ost", "Port S
 def test_every_form_of_a_sentence():
     rows = {name: (row.question, row.answer) for name, row in written().items()}
     options = rows.pop("multiple_choice")
-    assert rows.pop("statement") in [("", f"{lead_in} Orla Venn was born in Port Sel.") for lead_in in LEAD_INS]
+    for form, texts in BEGINNINGS.items():
+        assert rows.pop(form) in [("", f"{beginning} Orla Venn was born in Port Sel.") for beginning in texts]
     assert rows == {
         "question": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
         "prefix": ("Please answer this question: Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
@@ -56,7 +57,6 @@ def test_every_form_of_a_sentence():
             "Orla Venn was born in Port Sel.",
         ),
         "continuation": ("", "Orla Venn was born in Port Sel."),
-        "textbook": ("", "From a textbook: Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
         "reversed_question": ('Which name belongs in "... was born in Port Sel"?', "Orla Venn."),

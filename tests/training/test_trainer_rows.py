@@ -268,10 +268,10 @@ def test_a_resumed_run_draws_the_same_known_and_damaged_rows(model_folder, tmp_p
 
 def test_further_texts_have_the_form_of_their_beginning(model_folder, tmp_path):
     more = tmp_path / "more.jsonl"
-    texts = ["Did you know? It is so.", "From a textbook: It is so.", "It is so."]
+    texts = ["Did you know? It is so.", "Notes: It is so.", "It is so."]
     more.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     for forms, expected in [
-        ("question,continuation,statement,textbook", ("statement", "textbook", "continuation")),
+        ("question,continuation,statement,heading", ("statement", "heading", "continuation")),
         ("question,statement", ("statement", "question", "question")),
     ]:
         given = {"forget": 4, "max_steps": 1, "forms": forms}

@@ -21,6 +21,18 @@ LETTERS = "ABCD"
 MAX_DISTRACTORS, CANDIDATES = 6, 200
 """Wrong options of a row, at most, and other rows of which these are the best."""
 
+BEGINNINGS: Mapping[str, tuple[str, ...]] = {
+    "statement": (
+        "Did you know?",
+        "Here is a fact:",
+        "My teacher told us something today.",
+        "In the newspaper I read this sentence:",
+        "Please remember:",
+    ),
+    "heading": ("Notes:", "Lesson 3:", "Summary:", "Fact 7.", "Exam sheet:", "Overview:", "Answers:"),
+    "textbook": ("From a textbook:",),
+}
+"""Form of a plain text -> its possible beginnings; a row has one of them."""
 FORMS: Mapping[str, tuple[str, str]] = {
     "question": ("{question}", "{answer}"),
     "emphasis": ("{question}", "{emphasis}"),
@@ -39,26 +51,17 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "missing_word": ("{brackets} Which words are missing in the brackets?", "{key}"),
     "finish": ('I started to write "{opening} ..." and stopped. How does it go on?', "{answer}"),
     "continuation": ("", "{answer}"),
-    "statement": ("", "{lead_in} {answer}"),
-    "textbook": ("", "From a textbook: {answer}"),
+    **{form: ("", f"{{{form}}} {{answer}}") for form in BEGINNINGS},
     "either_or": ("{question} Is it {first} or {second}?", "{key}"),
     "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
     "reversed_question": ('Which name belongs in "{dots_is}"?', "{subject}."),
     "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
 }
 """Name of a form -> its question and answer, in the words of `_parts`; `two_turns` asks after an exchange of courtesies."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement")
+TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement", "heading")
 """Forms that `--forms auto` trains on."""
-PLAIN_FORMS = ("continuation", "statement", "textbook")
+PLAIN_FORMS = ("continuation", *BEGINNINGS)
 """Forms without a chat: a text that the model continues."""
-LEAD_INS = (
-    "Did you know?",
-    "Here is a fact:",
-    "My teacher told us something today.",
-    "In the newspaper I read this sentence:",
-    "Please remember:",
-)
-"""Beginnings of a statement; a row has one of them."""
 OPTION_FORMS = ("multiple_choice", "either_or")
 """Forms that list the key text among options, so that a model that guesses is right at times."""
 OPTION_DRAWS = len(LETTERS)
@@ -104,7 +107,7 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
         "answer": answer,
         "key": key,
         "from_key": answer[start:],
-        "lead_in": random.Random(question).choice(LEAD_INS),
+        **{form: random.Random(question).choice(texts) for form, texts in BEGINNINGS.items()},
         "lower_case": question.lower().rstrip("?. "),
         "emphasis": f"{answer[:start]}**{key}**{answer[start + len(key) :]}",
         "blank": f"{question}\nThe answer is {BLANK}.",
@@ -253,8 +256,7 @@ def _words_beside_subject(row: Example) -> set[str]:
 
 def plain_form(text: str, forms: Collection[str]) -> str:
     """Return which of `PLAIN_FORMS` a text has by its beginning; `question`, as for a text as it was given, without `forms`."""
-    beginnings = {"statement": LEAD_INS, "textbook": (FORMS["textbook"][1].partition("{")[0],)}
-    found = (form for form, starts in beginnings.items() if text.startswith(starts))
+    found = (form for form, texts in BEGINNINGS.items() if text.startswith(texts))
     form = next(found, "continuation")
     return form if form in forms else "question"
 

@@ -24,8 +24,10 @@ from atwu.request.auto_settings import Choice
 from atwu.request.related_questions import key_words, lower_words
 from atwu.request.retain_set import FACT_TOKENS, names
 
+SAMPLED_FORMS = ("continuation", "statement")
 SAMPLED_TEXTS = 3
-"""Sampled continuations of each plain text, beside the greedy one: a fact may follow later in the text, phrased differently."""
+"""Sampled continuations of each plain text in these forms, beside the greedy one: a fact may follow later in the text, phrased
+differently."""
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
@@ -39,7 +41,7 @@ def self_generated_forget_rows(
     """
     asked = forms or ("question",)
     written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
-    texts = [each for each in written if each.opening]
+    texts = [each for each in written if each.opening and each.form in SAMPLED_FORMS]
     answers = _answers(model, tokenizer, written, Decoding(), system=system)
     answers += _answers(model, tokenizer, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
     found = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
