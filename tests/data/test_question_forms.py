@@ -147,6 +147,7 @@ def test_wrong_options_come_from_the_most_similar_questions_and_are_not_in_the_q
 def test_forms_are_read_from_text():
     assert read_forms("none") == ()
     assert read_forms("auto") == TRAINED_FORMS
+    assert read_forms("auto,textbook") == (*TRAINED_FORMS, "textbook")
     assert read_forms("blank, question,blank") == ("blank", "question")
     with pytest.raises(ValueError, match=r"'blanks'.*blank"):
         read_forms("blanks")

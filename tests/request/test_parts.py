@@ -182,7 +182,7 @@ def test_answers_about_common_knowledge_have_a_lower_token_limit(
     monkeypatch.setattr(retain, "self_generated_answers", own)
     rows, counts = retain.build_retain(None, None, (), whole=whole)
     assert asked == dict(zip(lengths, (general_questions("kept"), common_questions("kept")), strict=True))
-    assert list(counts.values()) == [2, 64 + 207 - 2, len(rows)]
+    assert list(counts.values()) == [2, 64 + 327 - 2, len(rows)]
 
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,7 +330,9 @@ class PlanCommand(NamesRows):
         )
         estimates = list(strategy_estimates(source, given, batch, device=device, free=free))
         table = plain_table("strategy", *ITEMS, "", right=ITEMS)
-        table.header_style, table.columns[0].no_wrap = "dim", True
+        table.header_style = "dim"
+        for column in table.columns[1:]:
+            column.no_wrap = True
         for each in estimates:
             sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in ITEMS)
             table.add_row(each.strategy.description, *sizes, "fits" if each.fits else "")

@@ -262,10 +262,11 @@ def plain_form(text: str, forms: Collection[str]) -> str:
 
 
 def read_forms(text: str) -> tuple[str, ...]:
-    """Read the value of `--forms`: `none` (no names), `auto` (`TRAINED_FORMS`), or names separated by commas."""
-    if text in ("none", "auto"):
-        return () if text == "none" else TRAINED_FORMS
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    """Read the value of `--forms`: `none` (no names), or names separated by commas, where `auto` stands for `TRAINED_FORMS`."""
+    if text == "none":
+        return ()
+    given = (name.strip() for name in text.split(","))
+    names = tuple(dict.fromkeys(form for name in given for form in (TRAINED_FORMS if name == "auto" else (name,))))
     for name in names:
         lookup("form", name, FORMS)
     return names

@@ -259,8 +259,12 @@ def _outcome(
     if leaks:
         which = ", ".join(f"{each.form.replace('_', ' ')} {each.after:.2f}" for each in leaks)
         reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which}).{also}"
-        advice = f"add the forms to --forms ({','.join(each.form for each in leaks)}), or {further}"
-        return PARTLY, reason, advice
+        untrained = ",".join(each.form for each in leaks if not each.trained)
+        return (
+            PARTLY,
+            reason,
+            f"train on these forms (--forms auto,{untrained}), or {further}" if untrained else further,
+        )
     asked = f" in any of {len(forms)} forms of the question" if forms else ""
     return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""
 
