@@ -37,10 +37,8 @@ def measures(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     found = {name: per_item(runs, lambda run, n=name: run["facts"][n]) for name in FACT_SCORES}  # type: ignore[misc]
     found["relearned"] = per_item(runs, lambda run: run["relearned"])
     for group in GROUPS:
-        rows = per_item(runs, lambda run, g=group: run["retain"].get(g, ""))  # type: ignore[misc]
-        if rows:
-            found[group] = rows
-    return found
+        found[group] = per_item(runs, lambda run, g=group: run["retain"].get(g, ""))  # type: ignore[misc]
+    return {name: values for name, values in found.items() if values}
 
 
 def shown(estimate: Estimate, *, sign: bool = False) -> str:
