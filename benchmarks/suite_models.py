@@ -1,6 +1,6 @@
 """Ask finished models every question of a SUITE topic, as one line of results per model for `suite_table.py`.
 
-python benchmarks/suite_models.py --data ATWU_DATA/suite --topic salem_witch_trials --out runs.jsonl before=target default=unlearned
+python benchmarks/suite_models.py --data ATWU_DATA/suite --topic salem_witch_trials --out runs.jsonl default=unlearned
 python benchmarks/suite_table.py runs.jsonl
 """
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.generations import Prompt
+from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generation_key
 from atwu.evaluation.metrics.recall_by_form import forms_to_ask
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck
 
@@ -75,3 +79,19 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
     assert whole.excess / 2 < early.excess <= whole.excess
     assert early.text == "recall in the form blank is at least 1.000 (goal 0.100)"
     assert check.find_leak(model, at_most=whole.excess, first=whole.places) == whole
+
+
+def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target: Path, tmp_path: Path) -> None:
+    model, tokenizer = open_model(str(target), ModelLoadArgs())
+    store = GenerationStore(tmp_path / "replies.sqlite")
+    check = AnswerCheck({FORGET: ROWS}, tokenizer, None, 0.1, store=store)
+    check.estimate_seconds(model)
+    assert not store.path.exists()
+    prompts = [Prompt((Message("user", row.question),)) for row in ROWS]
+    first = check.ask(model, prompts)
+    identity = TransformersGenerator(model, tokenizer).identity
+    kept = store.read(identity, [generation_key(prompt, Decoding()) for prompt in prompts])
+    assert [each.answer for each in kept.values()] == first
+    with torch.no_grad():
+        model.lm_head.weight.neg_()
+    assert check.ask(model, prompts) != first

@@ -13,7 +13,7 @@ from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.generations import Decoding, Prompt, generate_all
+from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall, forms_to_ask
 from atwu.request.verdict_metrics import FORM_LIMIT
@@ -48,6 +48,8 @@ class AnswerCheck:
     """Largest key-token recall of greedy answers at which the rows count as forgotten."""
     neighbours: Sequence[Example] = ()
     """Facts about related subjects, as wrong options."""
+    store: GenerationStore | None = None
+    """Where answers are kept, so that the verdict need not ask the weights of the last check again."""
 
     def find_leak(self, model: Any, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
         """Ask for the rows as written and with other prompts, and in other forms if these do not leak.
@@ -88,7 +90,7 @@ class AnswerCheck:
     def estimate_seconds(self, model: Any) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""
         few, start = self.sets[FORGET][:TIMED_ROWS], time.monotonic()
-        self._recall(_Asker(model, self), few)
+        self._recall(_Asker(model, replace(self, store=None)), few)
         prompts = sum(map(len, self.sets.values())) + len(forms_to_ask(self.sets[FORGET], self.neighbours)) / 2
         return (time.monotonic() - start) / len(few) * prompts
 
@@ -103,7 +105,8 @@ class AnswerCheck:
     def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
         """Return greedy answers."""
         asked = [replace(each, messages=with_system(each.messages, self.system)) for each in prompts]
-        return [each.answer for each in generate_all(TransformersGenerator(model, self.tokenizer), asked, Decoding())]
+        generator = TransformersGenerator(model, self.tokenizer)
+        return [each.answer for each in generate_all(generator, asked, Decoding(), store=self.store)]
 
 
 class _Asker:

@@ -21,6 +21,7 @@ from atwu.data.encode import Encoder
 from atwu.data.question_forms import read_forms
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
@@ -219,7 +220,14 @@ def _controller(
     rows = ControllerRows(
         tuple((sets[name], encoded[name]) for name in forget),
         tuple(rows for name, rows in encoded.items() if name not in forget),
-        AnswerCheck({name: sets[name] for name in forget}, tokenizer, config.system, recall, prepared.sets[NEIGHBOURS]),
+        AnswerCheck(
+            {name: sets[name] for name in forget},
+            tokenizer,
+            config.system,
+            recall,
+            prepared.sets[NEIGHBOURS],
+            None if trainer.sharded else GenerationStore(),
+        ),
     )
     goal, limit = (find(before, "key_token_probability") or 0.0 for find in (training_goal, holdout_limit))
     goals = ControllerGoals(
