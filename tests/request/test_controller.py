@@ -55,7 +55,10 @@ class ScriptedEvaluations(GoalEvaluations):
 
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
         excess = self.leaks.pop(0) if self.leaks else 0
-        return Leak(excess, f"leak of {excess}") if excess else None
+        return Leak(excess, f"leak of {excess}", (LEAKING,)) if excess else None
+
+    def rows_that_state(self, places: Sequence[int]) -> set[int]:
+        return set(places)
 
     def known_rows(self) -> tuple[list[int], list[int]]:
         if not self.known:
@@ -119,6 +122,8 @@ class Scripted(AdaptiveController):
 
 
 GOOD = (0.02, 0.01)
+LEAKING = ROWS - 1
+"""The row of a fact that leaks."""
 
 
 def test_without_a_leak_at_the_goal_training_cools_down_and_ends() -> None:
@@ -210,7 +215,7 @@ def test_later_weights_are_kept_if_they_leak_about_as_little() -> None:
 def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
     leaks = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
     assert Scripted([KNOWN, *[GOOD] * 8], leaks=[*leaks, 0.1, 0.1]).run() == MAX_AT_GOAL + COOLDOWN
-    assert Scripted([KNOWN, *[GOOD] * 6], leaks=[0.3, 0.2, 0.4, 0.4, 0.4, 0.4]).run() == 4 + COOLDOWN
+    assert Scripted([KNOWN, *[GOOD] * 8], leaks=[0.3, 0.2, 0.4, 0.4, 0.4, 0.4]).run() == 2 + PATIENCE + COOLDOWN
 
 
 def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_forgets() -> None:
@@ -246,9 +251,26 @@ def test_weights_short_of_the_goal_are_not_scaled() -> None:
 
 
 def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> None:
-    controller = Scripted([KNOWN, GOOD, (0.04, 0.01), GOOD, (0.04, 0.01)], leaks=[0.4, 0])
-    assert controller.run() == 4
+    controller = Scripted([KNOWN, GOOD, (0.04, 0.01), GOOD, *[(0.04, 0.01)] * PATIENCE], leaks=[0.4])
+    assert controller.run() == 3 + PATIENCE
     assert controller.last.step == 15
+
+
+def test_a_run_that_leaves_the_goal_after_a_leak_goes_on_at_a_lower_rate() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 3, (0.04, 0.01), GOOD], leaks=[0.4, 0], forgets_from=10.0)
+    assert controller.run() == 5
+    assert controller.last.leak == 0
+    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN * LR_DECREASE
+
+
+def test_rows_of_leaking_facts_are_drawn_like_known_ones() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.4, 0], known=[2, 1, 1, 1, 0])
+    controller.on_train_begin(None, SimpleNamespace(global_step=0), None)
+    preferred = []
+    for step in range(1, 4):
+        controller.on_step_end(None, SimpleNamespace(global_step=5 * step), SimpleNamespace())
+        preferred.append(controller.trainer.sampler._known)
+    assert preferred == [(0,), (0,), (0, LEAKING)]
 
 
 def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:

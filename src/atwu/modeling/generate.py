@@ -1,16 +1,15 @@
 """Decode many prompts, greedily or by sampling: token ids in, token ids out, in the given order.
 
-Rows are decoded longest first in batches of bounded size. A common prefix of the prompts of a batch is processed once, and
-finished rows are dropped; both need a key-value cache that can be repeated and selected by row, and other models decode the
-whole batch to the end. Of the model's own generation config only the end tokens are used; its sampling settings and repetition
-penalty have no effect. Sampled rows do not depend on the other rows of their batch.
+Rows are decoded longest first in batches of bounded size. What several prompts of a batch begin with is processed once,
+finished rows are dropped, and the last rows of several batches are joined. This needs rows that can be packed and a key-value
+cache without a window; other models decode each batch to its end. Of the model's own generation config only the end tokens are
+used; its sampling settings and repetition penalty have no effect. Sampled rows do not depend on the other rows of their batch.
 """
 
 from __future__ import annotations
 
-import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import (
-    DynamicCache,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedModel,
@@ -26,21 +24,17 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
-from atwu.modeling.fast_paths import can_pack
+from atwu.modeling.decoding_batch import DecodingBatch, begin_batch, cache_argument, join_batches, padding_token
 from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import unwrap
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
 """Takes (index of the prompt, generated ids, tokens spent on them) for every row of a finished batch."""
 
-_WORTH_SHARING = 8
-"""Minimum length in tokens of a common prefix that is processed once."""
-_ROOM = 32
-"""Tokens for which the cache has room whenever it is copied."""
+_JOINED = 2
+"""Rows that are continued together, in multiples of a first batch; their steps have one token each."""
 
 
 def generate(
@@ -72,7 +66,7 @@ def generate(
         progress: show a tqdm bar; pass False on ranks other than 0.
         temperature: T >= 0; 0 is greedy, larger is more random.
         noise_seeds: one number in [0, 2^64) per prompt for temperature > 0; equal seeds and prompts give equal ids.
-        on_batch: called after each batch with its rows; token counts include the end token. Rows with cap 0 are in no
+        on_batch: called with rows as they finish; token counts include the end token. Rows with cap 0 are in no
             batch.
 
     Returns:
@@ -88,17 +82,17 @@ def generate(
     ends = end_ids(model, tokenizer)
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
+    decoder = _Decoder(model, ends, caps, temperature, noise_seeds if temperature else None)
     with (
         _bare(model, ends),
         progress_bar(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar,
     ):
-        for rows in _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens):
-            seeds = [noise_seeds[row] for row in rows] if temperature and noise_seeds is not None else None
-            generated = _decode(
-                model, [prompts[row] for row in rows], [caps[row] for row in rows], ends, temperature, seeds
-            )
-            for row, tokens in zip(rows, generated, strict=True):
-                outputs[row] = tuple(itertools.takewhile(lambda token: token not in ends, tokens[: caps[row]]))
+        for rows in decoder.finished_rows(
+            prompts, _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens)
+        ):
+            for row in rows:
+                tokens = decoder.generated[row][: caps[row]]
+                outputs[row] = tuple(itertools.takewhile(lambda token: token not in ends, tokens))
             if on_batch is not None:  # a row shorter than its cap ended with an end token
                 on_batch([(row, outputs[row], min(len(outputs[row]) + 1, caps[row])) for row in rows])
             bar.update(len(rows))
@@ -162,122 +156,78 @@ def _config(ends: frozenset[int], **settings: Any) -> GenerationConfig:
     return config
 
 
-def _decode(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    caps: Sequence[int],
-    ends: frozenset[int],
-    temperature: float,
-    seeds: Sequence[int] | None,
-) -> list[list[int]]:
-    """Continue each prompt of one batch; ids after an end token or the cap of a row are meaningless."""
-    width = max(map(len, prompts))
-    # Any id works, since masks are explicit; transformers would mistake one that ends a prompt for padding on the wrong side.
-    pad = next(token for token in itertools.count() if token not in {prompt[-1] for prompt in prompts})
-    ids, mask, cache = _begin(model, prompts, width, pad)
-    limits = torch.tensor(caps, device=ids.device)  # of the unfinished rows
-    rows = list(range(len(prompts)))
-    generated: list[list[int]] = [[]] * len(prompts)
-    call: Any = model.generate  # a property for mypy
-    while rows:
-        leave = _Leaving(width, torch.tensor(sorted(ends), device=ids.device), limits)
-        noise = None if seeds is None else _GumbelNoise([seeds[row] for row in rows], temperature, leave)
+class _Decoder:
+    """Continues batches of rows. When half of the rows of a batch have finished, the others wait for those of further batches,
+    so that most steps are those of a large batch: a step takes hardly longer with more rows."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        ends: frozenset[int],
+        caps: Sequence[int],
+        temperature: float,
+        seeds: Sequence[int] | None,
+    ) -> None:
+        self.model, self.ends, self.caps = model, ends, caps
+        self.temperature, self.seeds = temperature, seeds
+        self.generated: list[list[int]] = [[] for _ in caps]
+        """Generated ids of each row; those after an end token or the cap are meaningless."""
+
+    def finished_rows(self, prompts: Sequence[Sequence[int]], batches: Iterable[list[int]]) -> Iterator[list[int]]:
+        """Yield the rows that have finished, as they finish."""
+        waiting: list[DecodingBatch] = []
+        for rows in batches:
+            batch = begin_batch(self.model, [prompts[row] for row in rows], rows)
+            yield self._advance(batch)
+            while batch.rows and not batch.joins:
+                yield self._advance(batch)
+            waiting.append(batch)
+            while sum(len(each.rows) for each in waiting) >= _JOINED * len(rows):
+                waiting = [join_batches(waiting)]
+                yield self._advance(waiting[0])
+        while any(each.rows for each in waiting):
+            waiting = [join_batches(waiting)]
+            yield self._advance(waiting[0])
+
+    def _advance(self, batch: DecodingBatch) -> list[int]:
+        """Continue a batch until half of its rows have finished, take these out, and return them."""
+        width, device = batch.ids.shape[1], batch.ids.device
+        limits = torch.tensor([self.caps[row] - len(self.generated[row]) for row in batch.rows], device=device)
+        leave = _Leaving(width, torch.tensor(sorted(self.ends), device=device), limits)
+        noise = [] if self.seeds is None else [self._noise(batch.rows, self.seeds, leave)]
+        call: Any = self.model.generate  # a property for mypy
         output: Any = call(
-            input_ids=ids,
-            attention_mask=mask,
+            input_ids=batch.ids,
+            attention_mask=batch.mask,
             generation_config=_config(
-                ends,
+                self.ends,
                 do_sample=False,
                 num_beams=1,
                 use_cache=True,
-                pad_token_id=pad,
-                max_new_tokens=int(limits.max()) + width - ids.shape[1],
+                pad_token_id=padding_token(batch.ids[:, -1].tolist()),
+                max_new_tokens=int(limits.max()),
                 return_dict_in_generate=True,
             ),
-            logits_processor=LogitsProcessorList([] if noise is None else [noise]),
-            stopping_criteria=StoppingCriteriaList([leave] if cache is not None else []),
-            **({} if cache is None else _cache_argument(model, cache)),
+            logits_processor=LogitsProcessorList(noise),
+            stopping_criteria=StoppingCriteriaList([leave] if batch.cache is not None else []),
+            **({} if batch.cache is None else cache_argument(self.model, batch.cache)),
         )
         ids = output.sequences
-        for row, tokens in zip(rows, ids[:, width:].tolist(), strict=True):
-            generated[row] = tokens
-        if cache is None:
-            break
-        unfinished = (~leave.ended(ids)).nonzero().squeeze(1)
-        rows = [rows[place] for place in unfinished.tolist()]
-        if rows:
-            cache.batch_select_indices(unfinished)
-            mask = torch.cat([mask, mask.new_ones(len(mask), ids.shape[1] - mask.shape[1])], dim=1)[unfinished]
-            ids, limits = ids[unfinished], limits[unfinished]
-    return generated
+        for row, tokens in zip(batch.rows, ids[:, width:].tolist(), strict=True):
+            self.generated[row] += tokens
+        ended = leave.ended(ids) if batch.cache is not None else torch.ones(len(ids), dtype=torch.bool)
+        finished = [row for row, end in zip(batch.rows, ended.tolist(), strict=True) if end]
+        left = (~ended).nonzero().squeeze(1)
+        batch.rows = [batch.rows[place] for place in left.tolist()]
+        if batch.rows and batch.cache is not None:
+            batch.cache.batch_select_indices(left)
+            batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(ids), ids.shape[1] - width)], dim=1)[left]
+            batch.ids = ids[left]
+        return finished
 
-
-def _begin(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int, pad: int
-) -> tuple[Tensor, Tensor, DynamicCache | None]:
-    """Return ids and mask, padded after the common prefix, and its cache; None if the cache cannot select rows."""
-    inner = _inside(model)
-    learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
-    cache, kinds = None, set[type]()
-    if len(prompts) > 1 and not learned_prompt and can_pack(inner):
-        cache = DynamicCache(config=model.config)
-        kinds = {type(layer) for layer in cache.layers}
-        cache = cache if kinds <= {DynamicLayer, DynamicSlidingWindowLayer} else None
-    if cache is not None:
-        cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-    alike = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
-    shared = min(sum(1 for _ in alike), min(map(len, prompts)) - 1)
-    if cache is None or shared < _WORTH_SHARING or not kinds <= {DynamicLayer}:
-        shared = 0  # in a sliding window, padding would displace tokens
-    ids = torch.full((len(prompts), width), pad, dtype=torch.long)
-    mask = torch.zeros((len(prompts), width), dtype=torch.long)
-    for place, prompt in enumerate(prompts):
-        for piece, start in ((prompt[:shared], 0), (prompt[shared:], width - len(prompt) + shared)):
-            ids[place, start : start + len(piece)] = torch.as_tensor(piece, dtype=torch.long)
-            mask[place, start : start + len(piece)] = 1
-    ids, mask = ids.to(model.device), mask.to(model.device)
-    if shared and cache is not None:
-        with torch.no_grad():
-            inner.base_model(input_ids=ids[:1, :shared], use_cache=True, **_cache_argument(inner, cache))
-        cache.batch_repeat_interleave(len(prompts))
-    return ids, mask, cache
-
-
-def _cache_argument(model: PreTrainedModel, cache: DynamicCache) -> dict[str, DynamicCache]:
-    """Return the cache by its argument name: `cache` since transformers 5.24, `past_key_values` before."""
-    names = inspect.signature(_inside(model).base_model.forward).parameters
-    return {"cache" if "cache" in names else "past_key_values": cache}
-
-
-def _inside(model: PreTrainedModel) -> Any:
-    """Return the model without wrappers, with adapters included."""
-    inner: Any = unwrap(model)
-    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-
-
-class _RoomyLayer(DynamicLayer):
-    """A cache layer that keeps room for further tokens; `DynamicLayer` copies all earlier ones for each new token."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self._room: list[Tensor | None] = [None, None]
-        length = self.get_seq_length()
-        held = (self.keys, self.values)
-        self.keys, self.values = (
-            self._with(place, held[place], new, length) for place, new in enumerate((key_states, value_states))
-        )
-        return self.keys, self.values
-
-    def _with(self, place: int, old: Any, new: Tensor, length: int) -> Tensor:
-        """Return the old tokens and the new ones, as the beginning of a tensor with room for more."""
-        room, total = self._room[place], length + new.shape[-2]
-        if room is None or room.data_ptr() != old.data_ptr() or len(room) != len(new) or room.shape[-2] < total:
-            room = self._room[place] = new.new_empty((*new.shape[:-2], total + _ROOM, new.shape[-1]))
-            if length:
-                room[..., :length, :] = old
-        room[..., length:total, :] = new
-        return room[..., :total, :]
+    def _noise(self, rows: Sequence[int], seeds: Sequence[int], leave: _Leaving) -> _GumbelNoise:
+        begun = [len(self.generated[row]) for row in rows]
+        return _GumbelNoise([seeds[row] for row in rows], begun, self.temperature, leave)
 
 
 class _Leaving(StoppingCriteria):
@@ -302,15 +252,16 @@ class _GumbelNoise:
     Noise is counter-based (Philox) and generated on the CPU: it depends on the position alone and is equal on all devices.
     """
 
-    def __init__(self, seeds: Sequence[int], temperature: float, leaving: _Leaving) -> None:
-        self.seeds, self.temperature, self.leaving = seeds, temperature, leaving
+    def __init__(self, seeds: Sequence[int], begun: Sequence[int], temperature: float, leaving: _Leaving) -> None:
+        """Draw noise for rows of which some tokens, `begun`, were generated before."""
+        self.seeds, self.begun, self.temperature, self.leaving = seeds, begun, temperature, leaving
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        ended, position = self.leaving.ended(input_ids).tolist(), input_ids.shape[1] - self.leaving.width
+        ended, further = self.leaving.ended(input_ids).tolist(), input_ids.shape[1] - self.leaving.width
         noise = np.zeros(scores.shape, dtype=np.float32)
-        for row, seed in enumerate(self.seeds):
+        for row, (seed, begun) in enumerate(zip(self.seeds, self.begun, strict=True)):
             if not ended[row]:
-                stream = np.random.Generator(np.random.Philox(key=np.array([seed, position], dtype=np.uint64)))
+                stream = np.random.Generator(np.random.Philox(key=np.array([seed, begun + further], dtype=np.uint64)))
                 # In float64: float32 draws can be exactly 0, which gives infinite noise.
                 noise[row] = -np.log(stream.standard_exponential(scores.shape[1]))
         return scores / self.temperature + torch.from_numpy(noise).to(scores.device)

@@ -1,12 +1,12 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
-are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
-learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
-rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
-do not state them either. The change of the weights is then scaled down as far as this stays true, which brings everything else
-closer to the original model: weights between those of two models often combine what each does well (WiSE-FT, Wortsman et al.
-2022).
+are still known, or whose facts greedy answers state, are drawn more often from then on. If progress is slow and less than half
+of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit, the best
+weights are restored and the learning rate is halved. Once the forget rows are no better known than holdout rows, steps at half
+the rate follow until greedy answers do not state them either. The change of the weights is then scaled down as far as this
+stays true, which brings everything else closer to the original model: weights between those of two models often combine what
+each does well (WiSE-FT, Wortsman et al. 2022).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ although some facts are still stated: a single word, such as "Asia" in "East Asi
 only does damage."""
 MAX_KNOWN_SHARE = 0.05
 """A run cools down from this share of rows known in any form: more of them come back meanwhile."""
-PATIENCE = 2
-"""Number of checks without a smaller leak after which a run ends, too."""
+PATIENCE = 3
+"""Number of evaluations without a smaller leak after which a run ends, too."""
 COOLDOWN, LR_COOLDOWN = 2, 0.5
 """Evaluations between the one at which the rows are forgotten and the first check of greedy answers, and factor on the learning
 rate meanwhile: smaller steps mend what larger ones damaged, because the retain loss goes on while that of forgotten rows has
@@ -110,6 +110,8 @@ class AdaptiveController(TrainerCallback):
         """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
+        self._rows: tuple[list[int], list[int]] = ([], [])
+        """Known and forgotten rows at the last evaluation."""
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -157,7 +159,7 @@ class AdaptiveController(TrainerCallback):
         warm = measured.step > self.trainer.args.warmup_steps
         slow = warm and self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS
         if any(each.leak is not None for each in self.history):
-            self._end(control, f"step {measured.step}: better known than the goal")
+            self._go_on(control, f"step {measured.step}: better known than the goal", LR_DECREASE)
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
         elif self.adapt and remaining > 0 and slow and self._within_half(measured):
@@ -186,15 +188,23 @@ class AdaptiveController(TrainerCallback):
         measured = self.history[-1] = _with_leak(measured, leak)
         self._expect(measured)
         self._keep_if_best(measured)
-        leaks = [*earlier, 0.0 if leak is None else leak.excess]
-        text = leak.text if leak else f"step {measured.step}: forget rows are no better known than holdout rows"
-        patient = len(leaks) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE
-        if leak is None or not patient:
-            self._end(control, text)
-        elif self.adapt and earlier and leaks[-1] >= earlier[-1] and self._within_half(measured):
-            self._scale_rate(LR_INCREASE, text)
+        self._prefer()
+        if leak is None:
+            self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
+            return
+        stuck = self.adapt and earlier and leak.excess >= earlier[-1] and self._within_half(measured)
+        self._go_on(control, leak.text, LR_INCREASE if stuck else 1.0)
+
+    def _go_on(self, control: Any, reason: str, factor: float) -> None:
+        """Train on at another learning rate, unless leaks have not become smaller for some evaluations."""
+        leaks = [math.inf if each.leak is None else each.leak for each in self.history]
+        checks = sum(map(math.isfinite, leaks))
+        if checks >= MAX_AT_GOAL or leaks[::-1].index(min(leaks)) >= PATIENCE:
+            self._end(control, reason)
+        elif factor == 1 or not self.adapt:
+            self.say(f"{reason}; training continues")
         else:
-            self.say(f"{text}; training continues")
+            self._scale_rate(factor, reason)
 
     def _within_half(self, measured: EvaluationRecord) -> bool:
         """Whether less than half of the retain limit is used, so that the learning rate may rise."""
@@ -204,6 +214,12 @@ class AdaptiveController(TrainerCallback):
         """Train until the next evaluation without a check of answers."""
         self.cooled += 1
         self._expect(self.history[-1])
+
+    def _prefer(self) -> None:
+        """Draw known rows more often, and those of facts that answers stated at the last check."""
+        known, forgotten = self._rows
+        leaking = self.evaluations.rows_that_state(self._leaking).intersection(forgotten)
+        self.trainer.sampler.prefer([*known, *leaking], set(forgotten) - leaking)
 
     def _find_leak(self, *, at_most: float) -> Leak | None:
         leak = self.evaluations.find_leak(at_most=at_most, first=self._leaking)
@@ -292,8 +308,8 @@ class AdaptiveController(TrainerCallback):
         """Measure the model, and say how far it is."""
         measured, known = self.evaluations.measure(step), ""
         if self.stop and self.adapt:
-            rows = self.evaluations.known_rows()
-            self.trainer.sampler.prefer(*rows)
+            rows = self._rows = self.evaluations.known_rows()
+            self._prefer()
             if total_rows := sum(map(len, rows)):
                 measured = dataclasses.replace(measured, known_share=len(rows[0]) / total_rows)
                 known = f"known rows {len(rows[0])}/{total_rows}  "
