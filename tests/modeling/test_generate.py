@@ -12,6 +12,7 @@ import torch
 from scipy.stats import chisquare
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.scratch import train_tokenizer
 
@@ -115,22 +116,50 @@ def test_common_prefix_and_finished_rows_change_nothing(kind: str) -> None:
     ]
 
 
-def test_common_prefix_is_processed_once_and_finished_rows_are_dropped(model: LlamaForCausalLM) -> None:
-    model.eval()
-    prompts = [[*SHARED, *prompt] for prompt in PROMPTS]
-    free = [_plain(model, prompt, 24, set()) for prompt in prompts]
-    end = free[0][3]
+def _rows_of_passes(model: LlamaForCausalLM) -> list[tuple[int, ...]]:
+    """Return a list to which every further forward pass adds the shape of its token ids."""
+    fast_path_support(model, torch.device("cpu"))  # tries some passes
     read: list[tuple[int, ...]] = []
     model.model.register_forward_pre_hook(
         lambda module, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
+    return read
+
+
+def test_common_beginnings_are_processed_once_and_finished_rows_are_dropped(model: LlamaForCausalLM) -> None:
+    model.eval()
+    prompts = [[*SHARED, *prompt] for prompt in PROMPTS]
+    free = [_plain(model, prompt, 24, set()) for prompt in prompts]
+    end = free[0][3]
+    read = _rows_of_passes(model)
     generate(model, _tokenizer(end), prompts, max_new_tokens=24, progress=False)
-    assert read[:2] == [(1, len(SHARED)), (len(PROMPTS), max(map(len, PROMPTS)))]
-    rows = [rows for rows, tokens in read[2:] if tokens == 1]
-    assert len(rows) == len(read) - 2
+    beginnings = {tuple(prompt[:length]) for prompt in prompts for length in range(1, len(prompt))}
+    assert read[0] == (1, len(beginnings))
+    assert {tokens for _, tokens in read[1:]} == {1}
+    rows = [rows for rows, _ in read[1:]]
     assert rows == sorted(rows, reverse=True)
     lengths = sorted(len(tokens) for tokens in (_plain(model, prompt, 24, {end}) for prompt in prompts))
     assert rows[-1] <= len(PROMPTS) / 2 < rows[0], lengths
+
+
+def test_the_last_rows_of_several_batches_are_continued_together(model: LlamaForCausalLM) -> None:
+    model.eval()
+    prompts = [[*SHARED[:start], *prompt] for start in (1, 4, 9) for prompt in PROMPTS]
+    free = [_plain(model, prompt, 24, set()) for prompt in prompts]
+    ends = {free[0][3], free[5][5]}
+    model.generation_config.eos_token_id = sorted(ends)
+    expected = [_plain(model, prompt, 24, ends) for prompt in prompts]
+    caps = [24 - place for place in range(len(prompts))]
+    read = _rows_of_passes(model)
+    found = generate(model, _tokenizer(None), prompts, max_new_tokens=caps, batch_tokens=160, progress=False)
+    assert found == [tokens[:cap] for tokens, cap in zip(expected, caps, strict=True)]
+    first = [index for index, (_, tokens) in enumerate(read) if tokens > 1]
+    assert len(first) > 3  # batches
+    assert max(rows for rows, _ in read) > max(read[index + 1][0] for index in first)
+    drawn = dict(max_new_tokens=24, temperature=1.0, noise_seeds=range(len(prompts)), progress=False)
+    together = generate(model, _tokenizer(None), prompts, batch_tokens=160, **drawn)
+    assert together == generate(model, _tokenizer(None), prompts, **drawn)
+    assert together != expected
 
 
 def test_batches_stay_within_the_token_budget(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
