@@ -93,6 +93,7 @@ WIDE = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num
 ARCHITECTURES = {
     "llama": {**WIDE},
     "mistral": {**WIDE, "num_key_value_heads": 1, "sliding_window": 6},
+    "ministral": {**WIDE, "num_key_value_heads": 1, "sliding_window": 64},
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128},
     "mamba": {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
 }
@@ -156,7 +157,12 @@ def test_the_last_rows_of_several_batches_are_continued_together(model: LlamaFor
     first = [index for index, (_, tokens) in enumerate(read) if tokens > 1]
     assert len(first) > 3  # batches
     assert max(rows for rows, _ in read) > max(read[index + 1][0] for index in first)
-    drawn = dict(max_new_tokens=24, temperature=1.0, noise_seeds=range(len(prompts)), progress=False)
+    drawn: dict[str, Any] = {
+        "max_new_tokens": 24,
+        "temperature": 1.0,
+        "noise_seeds": range(len(prompts)),
+        "progress": False,
+    }
     together = generate(model, _tokenizer(None), prompts, batch_tokens=160, **drawn)
     assert together == generate(model, _tokenizer(None), prompts, **drawn)
     assert together != expected

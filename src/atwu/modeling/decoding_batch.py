@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +46,16 @@ def padding_token(last: Collection[int]) -> int:
     return next(token for token in itertools.count() if token not in last)
 
 
-def begin_batch(model: PreTrainedModel, prompts: Sequence[Sequence[int]], rows: list[int]) -> DecodingBatch:
+def begin_batch(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], rows: list[int], longest: int
+) -> DecodingBatch:
     """Return a batch of prompts, padded at the beginning; if the model can pack rows, with the states of all but their last
-    token, of which those that several prompts begin with are computed once."""
+    token, of which those that several prompts begin with are computed once.
+
+    Args:
+        rows: number of each prompt.
+        longest: most tokens that are generated.
+    """
     inner = _inside(model)
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
     width = max(map(len, prompts))
@@ -57,18 +65,19 @@ def begin_batch(model: PreTrainedModel, prompts: Sequence[Sequence[int]], rows: 
         ids[place, width - len(prompt) :] = torch.as_tensor(prompt, dtype=torch.long)
         mask[place, width - len(prompt) :] = 1
     ids, mask = ids.to(model.device), mask.to(model.device)
-    cache, kinds = None, set[type]()
+    cache: Any = None
+    plain = False
     if len(prompts) > 1 and not learned_prompt and can_pack(inner):
         cache = DynamicCache(config=model.config)
-        kinds = {type(layer) for layer in cache.layers}
-        cache = cache if kinds <= {DynamicLayer, DynamicSlidingWindowLayer} else None
-    plain = cache is not None and kinds <= {DynamicLayer}  # in a sliding window, padding would displace tokens
-    if cache is not None and plain:
+        windows = [layer.sliding_window for layer in cache.layers if type(layer) is DynamicSlidingWindowLayer]
+        plain = width + longest <= min(windows, default=math.inf)  # else padding displaces tokens
+        if not {type(layer) for layer in cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer}:
+            cache, plain = None, False
+    if plain:
         cache.layers = [_RoomyLayer() for _ in cache.layers]
         if min(map(len, prompts)) > 1 and fast_path_support(inner, ids.device).packed:
             begun = TokenBatch(ids[:, :-1], mask[:, :-1].bool(), torch.full_like(ids[:, :-1], IGNORE_INDEX))
-            layers: list[Any] = cache.layers
-            for layer, (keys, values) in zip(layers, _states(inner, begun), strict=True):
+            for layer, (keys, values) in zip(cache.layers, _states(inner, begun), strict=True):
                 layer.update(keys, values)
     return DecodingBatch(rows, ids, mask, cache, plain)
 

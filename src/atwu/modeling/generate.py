@@ -2,8 +2,9 @@
 
 Rows are decoded longest first in batches of bounded size. What several prompts of a batch begin with is processed once,
 finished rows are dropped, and the last rows of several batches are joined. This needs rows that can be packed and a key-value
-cache without a window; other models decode each batch to its end. Of the model's own generation config only the end tokens are
-used; its sampling settings and repetition penalty have no effect. Sampled rows do not depend on the other rows of their batch.
+cache whose window, if any, holds whole rows; other models decode each batch to its end. Of the model's own generation config
+only the end tokens are used; its sampling settings and repetition penalty have no effect. Sampled rows do not depend on the
+other rows of their batch.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class _Decoder:
         """Yield the rows that have finished, as they finish."""
         waiting: list[DecodingBatch] = []
         for rows in batches:
-            batch = begin_batch(self.model, [prompts[row] for row in rows], rows)
+            batch = begin_batch(self.model, [prompts[row] for row in rows], rows, max(self.caps[row] for row in rows))
             yield self._advance(batch)
             while batch.rows and not batch.joins:
                 yield self._advance(batch)
