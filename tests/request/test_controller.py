@@ -20,6 +20,7 @@ from atwu.request.controller import (
     MAX_COOLDOWN,
     MAX_EVALUATIONS,
     PATIENCE,
+    RETAIN_DECREASE,
     AdaptiveController,
 )
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, EvaluationRecord, GoalEvaluations
@@ -55,10 +56,7 @@ class ScriptedEvaluations(GoalEvaluations):
 
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
         excess = self.leaks.pop(0) if self.leaks else 0
-        return Leak(excess, f"leak of {excess}", (LEAKING,)) if excess else None
-
-    def rows_that_state(self, places: Sequence[int]) -> set[int]:
-        return set(places)
+        return Leak(excess, f"leak of {excess}") if excess else None
 
     def known_rows(self) -> tuple[list[int], list[int]]:
         if not self.known:
@@ -100,6 +98,7 @@ class Scripted(AdaptiveController):
             state=SimpleNamespace(max_steps=1000),
             args=SimpleNamespace(warmup_steps=warmup),
             paused_seconds=0.0,
+            retain_scale=1.0,
         )
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
@@ -122,8 +121,6 @@ class Scripted(AdaptiveController):
 
 
 GOOD = (0.02, 0.01)
-LEAKING = ROWS - 1
-"""The row of a fact that leaks."""
 
 
 def test_without_a_leak_at_the_goal_training_cools_down_and_ends() -> None:
@@ -155,15 +152,16 @@ def test_a_leak_after_the_cool_down_prolongs_training_at_the_low_rate() -> None:
     assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
-def test_answers_that_leak_no_less_raise_the_rate_within_half_of_the_limit() -> None:
+def test_leaks_that_do_not_shrink_lower_the_retain_weight_within_half_of_the_limit() -> None:
     for leaks, increase, factor in (
-        ([0.3, 0.3, 0.2, 0.25, 0], 0.01, LR_INCREASE**2),
+        ([0.3, 0.3, 0.2, 0.25, 0], 0.01, RETAIN_DECREASE**3),
         ([0.3, 0.3, 0], 0.08, 1.0),
-        ([0.3, 0.2, 0.1, 0], 0.01, 1.0),
+        ([0.3, 0.2, 0.1, 0], 0.01, RETAIN_DECREASE),
     ):
         controller = Scripted([KNOWN, *[(0.02, increase)] * (COOLDOWN + len(leaks))], leaks=leaks, forgets_from=10.0)
         assert controller.run() == COOLDOWN + len(leaks)
-        assert controller.evaluations.learning_rate == pytest.approx(1e-3 * LR_COOLDOWN * factor)
+        assert controller.trainer.retain_scale == factor
+        assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
 def test_a_run_cools_down_until_the_retain_loss_is_low_or_falls_no_further() -> None:
@@ -256,27 +254,18 @@ def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> N
     assert controller.last.step == 15
 
 
-def test_a_run_that_leaves_the_goal_after_a_leak_goes_on_at_a_lower_rate() -> None:
+def test_a_run_that_leaves_the_goal_after_a_leak_goes_on() -> None:
     controller = Scripted([KNOWN, *[GOOD] * 3, (0.04, 0.01), GOOD], leaks=[0.4, 0], forgets_from=10.0)
     assert controller.run() == 5
     assert controller.last.leak == 0
-    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN * LR_DECREASE
-
-
-def test_rows_of_leaking_facts_are_drawn_like_known_ones() -> None:
-    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.4, 0], known=[2, 1, 1, 1, 0])
-    controller.on_train_begin(None, SimpleNamespace(global_step=0), None)
-    preferred = []
-    for step in range(1, 4):
-        controller.on_step_end(None, SimpleNamespace(global_step=5 * step), SimpleNamespace())
-        preferred.append(controller.trainer.sampler._known)
-    assert preferred == [(0,), (0,), (0, LEAKING)]
+    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
 def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
     controller = Scripted([KNOWN, (0.4, 0.1), (0.2, 0.2), *[(0.02, 0.1)] * 3])
     assert controller.run() == 5
     assert controller.rollbacks == 1
+    assert controller.trainer.retain_scale == 1
     assert controller.history[3].probability == 0.4  # the restored weights stand for the rolled-back ones
     assert controller.evaluations.learning_rate == 1e-3 * LR_DECREASE * LR_COOLDOWN
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
-from atwu.evaluation.columns import FORGET
-from atwu.evaluation.metrics.recall_by_form import forms_to_ask
 from atwu.request import goal_evaluations
-from atwu.request.answer_check import AnswerCheck
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
 from atwu.training.training_rows import RowSet, encode_dataset
 
@@ -55,19 +51,3 @@ def test_rows_that_list_the_key_text_count_as_neither(target: Path) -> None:
     options = {place for place, form in enumerate(rows.forms) if form in OPTION_FORMS}
     assert options
     assert {*found[0], *found[1]} == set(range(len(rows.rows))) - options
-
-
-def test_rows_that_state_a_leaking_fact_are_found_in_all_their_forms(target: Path) -> None:
-    given = list(PEOPLE.forget[:2])
-    rows = encoded(target, given, ("question", "blank", "reversed"))
-    measured = evaluations(target, rows)
-    check = AnswerCheck({FORGET: given}, None, None, 0.1)
-    measured.rows = dataclasses.replace(measured.rows, answers=check)
-    written = forms_to_ask(given, ())
-    assert measured.rows_that_state([]) == set()
-    for form, trained in (("lower_case", {"question", "blank"}), ("who_is_meant", {"reversed"})):
-        leaking = [place for place, each in enumerate(written) if (each.form, each.index) == (form, 0)]
-        found = measured.rows_that_state(leaking)
-        assert rows.forms is not None
-        assert {rows.forms[place] for place in found} == trained
-        assert all(written[leaking[0]].wanted in rows.examples[place].answer for place in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,11 +86,6 @@ class AnswerCheck:
                     tuple(place for place, recall in enumerate(recalls) if recall > 0),
                 )
         return None
-
-    def written_at(self, places: Iterable[int]) -> list[FormRow]:
-        """Return the rows in other forms at some places (`Leak.places`)."""
-        written = forms_to_ask(self.sets[FORGET], self.neighbours)
-        return [written[place] for place in places]
 
     def estimate_seconds(self, model: Any) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""

@@ -1,12 +1,12 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
-are still known, or whose facts greedy answers state, are drawn more often from then on. If progress is slow and less than half
-of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit, the best
-weights are restored and the learning rate is halved. Once the forget rows are no better known than holdout rows, steps at half
-the rate follow until greedy answers do not state them either. The change of the weights is then scaled down as far as this
-stays true, which brings everything else closer to the original model: weights between those of two models often combine what
-each does well (WiSE-FT, Wortsman et al. 2022).
+are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
+learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
+rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
+do not state them either; while they do, the retain weight is lowered. The change of the weights is then scaled down as far as
+this stays true, which brings everything else closer to the original model: weights between those of two models often combine
+what each does well (WiSE-FT, Wortsman et al. 2022).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from atwu.training.progress import Say
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
+RETAIN_DECREASE = 0.5
+"""Factor on the retain weight while answers state facts: the retain loss also brings back what is forgotten."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal."""
 MAX_ROLLBACKS = 4
@@ -72,6 +74,7 @@ class _State:
     rollbacks: int
     leaking: tuple[int, ...]
     cooled: int
+    retain_scale: float
 
 
 class AdaptiveController(TrainerCallback):
@@ -110,8 +113,6 @@ class AdaptiveController(TrainerCallback):
         """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
-        self._rows: tuple[list[int], list[int]] = ([], [])
-        """Known and forgotten rows at the last evaluation."""
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -159,7 +160,8 @@ class AdaptiveController(TrainerCallback):
         warm = measured.step > self.trainer.args.warmup_steps
         slow = warm and self.evaluations.remaining(self.history[-2]) - remaining < MIN_PROGRESS
         if any(each.leak is not None for each in self.history):
-            self._go_on(control, f"step {measured.step}: better known than the goal", LR_DECREASE)
+            if self._patient(control, f"step {measured.step}: better known than the goal"):
+                self.say(f"step {measured.step}: better known than the goal; training continues")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
         elif self.adapt and remaining > 0 and slow and self._within_half(measured):
@@ -188,23 +190,25 @@ class AdaptiveController(TrainerCallback):
         measured = self.history[-1] = _with_leak(measured, leak)
         self._expect(measured)
         self._keep_if_best(measured)
-        self._prefer()
         if leak is None:
             self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
             return
-        stuck = self.adapt and earlier and leak.excess >= earlier[-1] and self._within_half(measured)
-        self._go_on(control, leak.text, LR_INCREASE if stuck else 1.0)
+        if self._patient(control, leak.text):
+            shrinks = bool(earlier) and leak.excess < earlier[-1]
+            if self.adapt and not shrinks and self._within_half(measured):
+                self.trainer.retain_scale *= RETAIN_DECREASE
+                self.say(f"{leak.text}; retain weight is now {self.trainer.retain_scale:g} of what it was")
+            else:
+                self.say(f"{leak.text}; training continues")
 
-    def _go_on(self, control: Any, reason: str, factor: float) -> None:
-        """Train on at another learning rate, unless leaks have not become smaller for some evaluations."""
+    def _patient(self, control: Any, reason: str) -> bool:
+        """Whether training goes on; end it if leaks have not become smaller for some evaluations."""
         leaks = [math.inf if each.leak is None else each.leak for each in self.history]
         checks = sum(map(math.isfinite, leaks))
-        if checks >= MAX_AT_GOAL or leaks[::-1].index(min(leaks)) >= PATIENCE:
-            self._end(control, reason)
-        elif factor == 1 or not self.adapt:
-            self.say(f"{reason}; training continues")
-        else:
-            self._scale_rate(factor, reason)
+        if checks < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE:
+            return True
+        self._end(control, reason)
+        return False
 
     def _within_half(self, measured: EvaluationRecord) -> bool:
         """Whether less than half of the retain limit is used, so that the learning rate may rise."""
@@ -214,12 +218,6 @@ class AdaptiveController(TrainerCallback):
         """Train until the next evaluation without a check of answers."""
         self.cooled += 1
         self._expect(self.history[-1])
-
-    def _prefer(self) -> None:
-        """Draw known rows more often, and those of facts that answers stated at the last check."""
-        known, forgotten = self._rows
-        leaking = self.evaluations.rows_that_state(self._leaking).intersection(forgotten)
-        self.trainer.sampler.prefer([*known, *leaking], set(forgotten) - leaking)
 
     def _find_leak(self, *, at_most: float) -> Leak | None:
         leak = self.evaluations.find_leak(at_most=at_most, first=self._leaking)
@@ -235,6 +233,7 @@ class AdaptiveController(TrainerCallback):
                 dataclasses.replace(self.best, step=self.history[-1].step, learning_rate=self.evaluations.learning_rate)
             )
         reason += "; restored the best weights"
+        self.trainer.retain_scale = 1.0
         if self.rollbacks > MAX_ROLLBACKS or not self.adapt:
             self._end(control, reason)
         else:
@@ -308,8 +307,8 @@ class AdaptiveController(TrainerCallback):
         """Measure the model, and say how far it is."""
         measured, known = self.evaluations.measure(step), ""
         if self.stop and self.adapt:
-            rows = self._rows = self.evaluations.known_rows()
-            self._prefer()
+            rows = self.evaluations.known_rows()
+            self.trainer.sampler.prefer(*rows)
             if total_rows := sum(map(len, rows)):
                 measured = dataclasses.replace(measured, known_share=len(rows[0]) / total_rows)
                 known = f"known rows {len(rows[0])}/{total_rows}  "
@@ -380,7 +379,9 @@ class AdaptiveController(TrainerCallback):
     def save(self, folder: str | Path) -> None:
         """Write the state into a checkpoint."""
         self._weights.save(Path(folder))
-        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
+        state = _State(
+            tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled, self.trainer.retain_scale
+        )
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
@@ -388,7 +389,7 @@ class AdaptiveController(TrainerCallback):
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         self.evaluations.history = list(state.eval_steps)
         self.best, self.rollbacks = state.best, state.rollbacks
-        self._leaking, self.cooled = state.leaking, state.cooled
+        self._leaking, self.cooled, self.trainer.retain_scale = state.leaking, state.cooled, state.retain_scale
         self._weights.load(Path(folder))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.encode import EncodedRow
-from atwu.data.question_forms import OPTION_FORMS, REVERSED_FORMS
+from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
@@ -139,18 +139,6 @@ class GoalEvaluations:
             probability = key_token_probability(row, tokens)
             if form not in OPTION_FORMS and probability is not None:
                 found[probability <= self.goals.probability].append(place)
-        return found
-
-    def rows_that_state(self, places: Sequence[int]) -> set[int]:
-        """Return the indices of the rows trained on that state the facts of leaking answers (`Leak.places`)."""
-        if not places:
-            return set()
-        rows, leaking = self.trainer.rows.forget, self.rows.answers.written_at(places)
-        forms, found = rows.forms or ("question",) * len(rows.rows), set[int]()
-        for place, (row, form) in enumerate(zip(rows.examples or (), forms, strict=False)):
-            facts = (each.wanted for each in leaking if (each.form in REVERSED_FORMS) == (form in REVERSED_FORMS))
-            if any(fact.lower() in row.answer.lower() for fact in facts):
-                found.add(place)
         return found
 
     def _check_answers(self, check: Callable[[Any], _T]) -> _T:
