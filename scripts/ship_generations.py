@@ -4,8 +4,8 @@
     ATWU_CACHE=two atwu unlearn --model smollm2 --forget examples/einstein.jsonl --steps 1 --output two/run
     python scripts/ship_generations.py one/replies.sqlite two/replies.sqlite
 
-Those that both caches hold are answers of the original model to questions that do not depend on the forget rows. Their names
-are hashes of the model's weights and of everything else that determines a text, so they are never used for another model.
+Added are those that both caches hold: answers of the original model to questions that do not depend on the forget rows. Their
+names are hashes of the model's weights and of everything else that determines a text, so they are never used for another model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def stored(path: str) -> dict[str, list[str | int]]:
 
 def main() -> None:
     one, two = map(stored, sys.argv[1:])
-    common = {key: one[key] for key in sorted(one) if key in two}
+    # A run does not store what is shipped already; empty the file beforehand to leave out what is not used any more.
+    found = json.loads(TARGET.read_text(encoding="utf-8")) | {key: one[key] for key in one if key in two}
+    common = dict(sorted(found.items()))
     TARGET.write_text(json.dumps(common, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
     print(f"{len(common)} of {len(one)} generations, {TARGET.stat().st_size / 1e3:.0f} kB")
 
