@@ -135,6 +135,7 @@ def test_slow_progress_raises_the_rate() -> None:
     for probability, increases in [
         (0.75, 3),
         (0.6, 2),
+        (0.033, 0),  # too little remains
     ]:
         controller = Scripted([KNOWN, *[(probability, 0.0)] * 3, *[GOOD] * (1 + COOLDOWN)])
         controller.run()
