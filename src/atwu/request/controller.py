@@ -4,9 +4,9 @@ Every few steps it measures the key-token probability and accuracy of the forget
 are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
 learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
 rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
-do not state them either; while they do, the retain weight is lowered. The change of the weights is then scaled down as far as
-this stays true, which brings everything else closer to the original model: weights between those of two models often combine
-what each does well (WiSE-FT, Wortsman et al. 2022).
+do not state them either; while they do, the rate returns to its first value, and the retain weight is lowered. The change of
+the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
+between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
 """
 
 from __future__ import annotations
@@ -197,11 +197,13 @@ class AdaptiveController(TrainerCallback):
             return
         if self._patient(control, leak.text):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
-            if self.adapt and not shrinks and self._within_half(measured):
+            if not self.adapt or shrinks or not self._within_half(measured):
+                self.say(f"{leak.text}; training continues")
+            elif self.evaluations.learning_rate < self.trainer.args.learning_rate:
+                self._scale_rate(LR_INCREASE, leak.text)
+            else:
                 self.trainer.retain_scale *= RETAIN_DECREASE
                 self.say(f"{leak.text}; retain weight is now {self.trainer.retain_scale:g} of what it was")
-            else:
-                self.say(f"{leak.text}; training continues")
 
     def _patient(self, control: Any, reason: str) -> bool:
         """Whether training goes on; end it if leaks have not become smaller for some evaluations."""
