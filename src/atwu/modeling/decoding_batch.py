@@ -35,7 +35,7 @@ class DecodingBatch:
     mask: Tensor
     """1 on tokens, 0 on padding; same shape."""
     cache: DynamicCache | None
-    """States of all tokens before the last one, or of the beginning of the prompts; None if rows cannot be taken out."""
+    """States of all tokens before the last one, or none before the first pass; None if rows cannot be taken out."""
     joins: bool
     """Whether the batch can be joined with others, which displaces padding."""
 

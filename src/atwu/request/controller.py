@@ -158,9 +158,8 @@ class AdaptiveController(TrainerCallback):
             self._scale_rate(LR_COOLDOWN, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
-        warm = measured.step > self.trainer.args.warmup_steps
         progress = self.evaluations.remaining(self.history[-2]) - remaining
-        slow = warm and progress < MIN_PROGRESS <= remaining
+        slow = measured.step > self.trainer.args.warmup_steps and progress < MIN_PROGRESS <= remaining
         if any(each.leak is not None for each in self.history):
             if self._patient(control, f"step {measured.step}: better known than the goal"):
                 self.say(f"step {measured.step}: better known than the goal; training continues")
@@ -208,8 +207,7 @@ class AdaptiveController(TrainerCallback):
     def _patient(self, control: Any, reason: str) -> bool:
         """Whether training goes on; end it if leaks have not become smaller for some evaluations."""
         leaks = [math.inf if each.leak is None else each.leak for each in self.history]
-        checks = sum(map(math.isfinite, leaks))
-        if checks < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE:
+        if sum(map(math.isfinite, leaks)) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE:
             return True
         self._end(control, reason)
         return False

@@ -303,3 +303,27 @@ def check_supported_args(config: TrainingArguments) -> None:
 
 def _several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+_INSTEAD = {
+    "train_dataset": "forget_dataset and retain_dataset",
+    "tokenizer": "processing_class",
+    "model_init": "a model",
+    "data_collator": "rows of text",
+    "compute_loss_func": "forget_loss=function in UnlearnConfig",
+    "compute_metrics": "eval_metrics, to which register_metric adds a name,",
+    "preprocess_logits_for_metrics": "eval_metrics",
+}
+"""Argument of transformers' `Trainer` -> what to give here."""
+
+
+def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
+    """Return the configuration; refuse arguments of transformers' `Trainer` that do not apply."""
+    if args is not None and not isinstance(args, UnlearnConfig):
+        raise TypeError(f"args must be an UnlearnConfig (a subclass of TrainingArguments), got {type(args).__name__}.")
+    for name, right in _INSTEAD.items():
+        if name in further:
+            raise TypeError(f"UnlearnTrainer takes {right} instead of {name}.")
+    if forget is None:
+        raise TypeError("UnlearnTrainer needs forget_dataset: the forget set.")
+    return args or UnlearnConfig()

@@ -24,7 +24,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import text_config, train_only_down_projections
 from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
-from atwu.training.config import UnlearnConfig
+from atwu.training.config import UnlearnConfig, checked_config
 from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
     LoadedModel,
@@ -94,7 +94,7 @@ class MethodTrainer(TokenTrainer):
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
-        args = _checked(args, forget_dataset, kwargs)
+        args = checked_config(args, forget_dataset, kwargs)
         if peft_config is not None:
             args = with_lora(args, peft_config)
         self.recipe = args.recipe()
@@ -377,27 +377,3 @@ class MethodTrainer(TokenTrainer):
 
 def _tokens(batches: Iterable[Mapping[str, Tensor]]) -> float:
     return sum(float(TokenBatch.of(batch).mask.sum()) for batch in batches)
-
-
-_INSTEAD = {
-    "train_dataset": "forget_dataset and retain_dataset",
-    "tokenizer": "processing_class",
-    "model_init": "a model",
-    "data_collator": "rows of text",
-    "compute_loss_func": "forget_loss=function in UnlearnConfig",
-    "compute_metrics": "eval_metrics, to which register_metric adds a name,",
-    "preprocess_logits_for_metrics": "eval_metrics",
-}
-"""Argument of transformers' `Trainer` -> what to give here."""
-
-
-def _checked(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
-    """Return the configuration; refuse arguments of transformers' `Trainer` that do not apply."""
-    if args is not None and not isinstance(args, UnlearnConfig):
-        raise TypeError(f"args must be an UnlearnConfig (a subclass of TrainingArguments), got {type(args).__name__}.")
-    for name, right in _INSTEAD.items():
-        if name in further:
-            raise TypeError(f"UnlearnTrainer takes {right} instead of {name}.")
-    if forget is None:
-        raise TypeError("UnlearnTrainer needs forget_dataset: the forget set.")
-    return args or UnlearnConfig()
