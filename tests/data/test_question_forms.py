@@ -7,6 +7,7 @@ import pytest
 from atwu.data.question_forms import (
     BEGINNINGS,
     FORMS,
+    PLAIN_FORMS,
     TRAINED_FORMS,
     key_text,
     question_forms,
@@ -68,13 +69,38 @@ def test_every_form_of_a_sentence():
     assert [message.role for message in written("two_turns")["two_turns"].messages] == ["user", "assistant", "user"]
 
 
+def labelled(row):
+    return [row.answer[start:end] for start, end in row.forget_spans]
+
+
 def test_labels_are_shifted_with_the_answer():
     for name, row in written().items():
-        texts = [row.answer[start:end] for start, end in row.forget_spans]
-        whole = {"reversed": "Orla Venn", "who_is_meant": "X is Orla Venn.", "emphasis": "**Port Sel**"}
-        whole["reversed_question"] = "Orla Venn."
-        assert texts == ([whole[name]] if name in whole else ["Port", "Sel"]), name
+        whole = {"reversed": "Orla Venn", "who_is_meant": "Orla Venn", "emphasis": "**Port Sel**"}
+        whole["reversed_question"] = "Orla Venn"
+        letter = row.answer[:1] if name == "multiple_choice" else None
+        expected = [whole[name]] if name in whole else [*filter(None, [letter]), "Port", "Sel"]
+        assert labelled(row) == expected, name
     assert written("complete")["complete"].forget_spans == ((0, 4), (5, 8))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "subject", "keys"),
+    [
+        ("What were the warriors of Tavia called?", "The warriors of Tavia were called samurai.", "Tavia", ["samurai"]),
+        ("In which city is the Orla Tower?", "The Orla Tower is located in Sel, Tavia.", None, ["Sel", "Tavia"]),
+        ("Who was defeated at Ost?", "The emperor defeated at Ost was Napoleon Venn.", None, ["Napoleon", "Venn"]),
+    ],
+)
+def test_the_key_tokens_of_unlabelled_rows_are_the_same_in_every_form(question, answer, subject, keys):
+    """No rule could find them in a text: without its question, the subject looks like the fact."""
+    found = rows_in_forms([Example.from_qa(question, answer, subject=subject)], tuple(FORMS))
+    plain = [each for each in found if each.form in PLAIN_FORMS]
+    assert len(plain) == len(PLAIN_FORMS)
+    assert all(labelled(each.row) == keys for each in plain)
+    assert all(each.row.answer[each.row.forget_spans[0][0] :].startswith(keys[0]) for each in plain)
+    complete = next(each.row for each in found if each.form == "complete")
+    assert labelled(complete) == keys
+    assert found[0].row.forget_spans is None  # as it was given
 
 
 def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question():

@@ -240,6 +240,18 @@ def test_further_retain_rows_replace_the_form_with_their_prompt(model_folder, tm
     assert found.forms[-2:] == ("blank", "question")
 
 
+def test_rows_without_labels_have_none_in_any_form(model_folder, tmp_path):
+    """The key tokens of forms are found by rule: an AUROC against them would say nothing."""
+    unlabelled = [{"question": "Where was Orla Venn born?", "answer": "Orla Venn was born in Port Sel."}]
+    for forms in ("question,blank", "blank,continuation"):
+        found = make_trainer(model_folder, tmp_path, rows=unlabelled, forms=forms, max_steps=1).rows.forget
+        assert all(row.token_labels is None for row in found.rows)
+        assert [found.examples[-1].answer[start:end] for start, end in found.examples[-1].forget_spans] == [
+            "Port",
+            "Sel",
+        ]
+
+
 class _Prefer(TrainerCallback):
     """Prefers other rows after each step."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from atwu._names import lookup
 from atwu.data.key_token_spans import WORD, key_token_spans
-from atwu.data.schema import Example, Message, Span, merged_spans
+from atwu.data.schema import Example, Message, Span
 
 BLANK = "____"
 LETTERS = "ABCD"
@@ -94,7 +94,7 @@ def question_forms(
     if not row.messages or not key_spans:
         return {"question": row} if "question" in forms else {}
     parts = _parts(row, key_spans, distractors, draw)
-    written = {name: _written(name, row, parts) for name in forms}
+    written = {name: _written(name, row, key_spans, parts) for name in forms}
     return {name: each for name, each in written.items() if each is not None}
 
 
@@ -153,8 +153,8 @@ def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
     return options
 
 
-def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | None:
-    """Return a row in a form; the same words are labelled, or the whole answer if it has none of them."""
+def _written(form: str, row: Example, key_spans: Sequence[Span], parts: Mapping[str, str]) -> Example | None:
+    """Return a row in a form, with the same key tokens labelled, which no rule could find there: a text has no question."""
     if form == "question":
         return row
     if form in PLAIN_FORMS and "opening" not in parts:
@@ -163,25 +163,39 @@ def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | Non
         question, answer = (template.format_map(parts) for template in FORMS[form])
     except KeyError:
         return None
-    spans, before = row.forget_spans, row.messages[:-1]
-    if form == "emphasis":
-        # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-        start = answer.index(f"**{parts['key']}**")
-        spans = ((start, start + len(parts["key"]) + 4),)
-    elif form in PLAIN_FORMS and spans is not None:
-        start = len(answer) - len(row.answer)
-        spans = tuple((start + first, start + last) for first, last in spans)
-    elif spans is not None:
-        texts = [row.answer[start:end] for start, end in spans]
-        places = [(answer.find(text), len(text)) for text in texts]
-        spans = merged_spans((place, place + length) for place, length in places if place >= 0) or ((0, len(answer)),)
+    before = row.messages[:-1]
     if form == "two_turns":
         before += (
             Message("user", "I have a question for you."),
             Message("assistant", "Sure, what would you like to know?"),
         )
     messages = () if form in PLAIN_FORMS else (*before, Message("user", question))
+    spans = _moved_spans(form, row, answer, key_spans, parts)
     return replace(row, messages=messages, answer=answer, forget_spans=spans, paraphrases=())
+
+
+def _moved_spans(
+    form: str, row: Example, answer: str, key_spans: Sequence[Span], parts: Mapping[str, str]
+) -> tuple[Span, ...]:
+    """Return the character ranges of the key tokens in the answer of a form; for an option also that of its letter."""
+    template = FORMS[form][1]
+    if form == "emphasis":
+        # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
+        whole = f"**{parts['key']}**"
+    elif "{subject}" in template:
+        whole = parts["subject"]
+    else:
+        whole = ""
+    if whole:
+        start = answer.index(whole)
+        return ((start, start + len(whole)),)
+    # All others end with the answer, or with a part of it that begins at the first key token.
+    moved = len(answer) - len(row.answer)
+    if "{answer}" not in template:
+        first = key_spans[0][0]
+        moved = -first if "{from_key}" in template else len(answer) - len(parts["key"]) - first
+    letter = ((0, 1),) if "{option}" in template else ()
+    return (*letter, *((start + moved, end + moved) for start, end in key_spans if end + moved <= len(answer)))
 
 
 @dataclass(frozen=True, slots=True)

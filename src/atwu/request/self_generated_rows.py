@@ -83,7 +83,7 @@ def self_generated_retain_rows(
     )
     secrets = names(forget).union(*map(key_words, forget))
     found = [
-        replace(each.row, answer=f"{each.opening} {answer}".strip())
+        replace(each.row, answer=f"{each.opening} {answer}".strip(), forget_spans=None)
         for each, answer in zip(written, answers, strict=True)
         if is_text(answer) and secrets.isdisjoint(lower_words(answer))
     ]

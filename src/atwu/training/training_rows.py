@@ -145,13 +145,15 @@ def encode_dataset(
         )
     in_forms = store_rows(each.row for each in written)
     encoded = encoder.encode_rows(in_forms, what=what)
-    return RowSet(
+    found = RowSet(
         encoded.rows,
         in_forms,
         source,
         (*notes, *encoded.warnings),
         forms=tuple(each.form for each in written),
     )
+    given_labels = all(row.forget_spans is not None for row in examples)
+    return found if given_labels else without_labels(found)  # those of the forms were found by rule
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
