@@ -80,17 +80,47 @@ def test_a_run_learns_refusals_in_every_form_and_alternatives_as_written(tmp_pat
     assert "Ost" in tokenizer.decode(other.alternates.rows[0].input_ids)
 
 
-def test_a_plain_text_form_is_refused_at_the_question_of_its_row(tmp_path):
+def test_a_plain_text_form_breaks_off_before_the_fact_and_refuses(tmp_path):
+    tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
+    given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "question,continuation"}
+    method = {
+        "method": "satga",
+        "weighting": "key_tokens",
+        "replacement": "refusal",
+        "refusal_sentence": "I can't say.",
+    }
+    rows = unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given, **method), tokenizer=tokenizer)
+    trained = tokenizer.decode(rows.forget.rows[1].input_ids)
+    assert "Orla Venn was born in Port Sel." in trained
+    assert "Where was" not in trained
+    refused = rows.alternates.rows[rows.alternates.index(epoch=0, row=1)]
+    assert tokenizer.decode(refused.input_ids).startswith("Orla Venn was born in ... I can't say.")
+    assert tokenizer.decode(refused.counted(refused.input_ids)[:-1]) == " ... I can't say."
+    as_written = rows.alternates.rows[rows.alternates.index(epoch=0, row=0)]
+    assert tokenizer.decode(as_written.counted(as_written.input_ids)[:-1]).strip() == "I can't say."
+
+
+def test_a_text_without_labels_is_refused_at_the_question_before_it(tmp_path):
+    tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
+    given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "none"}
+    config = atwu.UnlearnConfig(**given, method="satga", weighting="key_tokens", replacement="refusal")
+    rows = unlearning_rows([ROWS[0], {"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
+    assert "Where was Orla Venn born?" in tokenizer.decode(rows.alternates.rows[1].input_ids)
+
+
+def test_a_plain_text_form_of_jensun_is_refused_at_the_question_of_its_row(tmp_path):
+    tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
+    given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "question,continuation"}
+    rows = unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given, method="jensun_plus"), tokenizer=tokenizer)
+    refused = tokenizer.decode(rows.alternates.rows[rows.alternates.index(epoch=0, row=1)].input_ids)
+    assert "Where was Orla Venn born?" in refused
+
+
+def test_texts_alone_have_no_question_to_refuse(tmp_path):
     tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
     given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "question,continuation"}
     for method in ({"method": "satga", "weighting": "key_tokens", "replacement": "refusal"}, {"method": "jensun_plus"}):
         config = atwu.UnlearnConfig(**given, **method)
-        rows = unlearning_rows(ROWS, ROWS, config, tokenizer=tokenizer)
-        trained = tokenizer.decode(rows.forget.rows[1].input_ids)
-        assert "Orla Venn was born in Port Sel." in trained
-        assert "Where was" not in trained
-        refused = tokenizer.decode(rows.alternates.rows[rows.alternates.index(epoch=0, row=1)].input_ids)
-        assert "Where was Orla Venn born?" in refused
         with pytest.raises(ValueError, match="plain text row"):
             unlearning_rows([{"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
     config.forms = "continuation"

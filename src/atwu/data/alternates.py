@@ -50,6 +50,9 @@ REFUSALS = tuple(
 )
 """Preferred answers for rows without an alternate: ten openings times ten statements."""
 
+BREAK = " ..."
+"""What stands between a text that breaks off and a refusal."""
+
 # Arbitrary but fixed: they make draws for different purposes independent under one seed.
 _ALTERNATE, _REFUSAL = 0x616C_7465, 0x7265_6675
 
@@ -118,13 +121,13 @@ def alternates(
 
     Args:
         epochs: passes over the rows with a draw of their own, at least 1.
-        refusal: answer of every row, also where it has an alternate; a text without a question takes one to the question
-            before it.
+        refusal: answer of every row, also where it has an alternate. A text without a question breaks off before its first
+            labelled word and goes on with the refusal; without labels, the question before it is refused.
     """
     check_alternates(examples, what, refuse=refusal is not None)
-    if refusal is not None:
-        examples, epochs = [dataclasses.replace(row, alternate=refusal) for row in _asked(examples)], 1
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
+    if refusal is not None:
+        return _refusals(examples, encoder, refusal)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []
     chosen: list[tuple[int, ...]] = []
@@ -142,6 +145,28 @@ def alternates(
             picks.append(places[key])
         chosen.append(tuple(picks))
     return Alternates(tuple(encoded), tuple(chosen))
+
+
+def _refusals(examples: Sequence[Example], encoder: Encoder, refusal: str) -> Alternates:
+    """Encode one refusal per row; the labels of a text without a question begin where it breaks off."""
+    encoded = []
+    for row, asked in zip(examples, _asked(examples), strict=True):
+        opening = "" if row.messages or not row.forget_spans else row.answer[: row.forget_spans[0][0]].rstrip()
+        if opening and (broken_off := _broken_off(opening, encoder, refusal)) is not None:
+            encoded.append(broken_off)
+        else:
+            encoded.append(encoder.encode(dataclasses.replace(asked, answer=refusal, forget_spans=None)))
+    return Alternates(tuple(encoded), (tuple(range(len(encoded))),))
+
+
+def _broken_off(opening: str, encoder: Encoder, refusal: str) -> EncodedRow | None:
+    """Encode a text that breaks off and goes on with a refusal, which is counted; None if it is too long."""
+    row = encoder.encode(Example((), f"{opening}{BREAK} {refusal}"))
+    labels = tuple(
+        token if offset is None or offset[1] > len(opening) else IGNORE_INDEX
+        for token, offset in zip(row.labels, row.answer_offsets, strict=True)
+    )
+    return dataclasses.replace(row, labels=labels) if any(label != IGNORE_INDEX for label in labels) else None
 
 
 def refusal_rows(
