@@ -295,3 +295,25 @@ def test_forms_need_rows_as_text(model_folder, tmp_path):
     encoded = make_trainer(model_folder, tmp_path, forget=4).rows.forget.rows
     with pytest.raises(ValueError, match=r"forms.*forget rows as text"):
         make_trainer(model_folder, tmp_path, rows=encoded, forms="auto")
+
+
+def test_retain_texts_count_from_where_they_break_off(model_folder, tmp_path):
+    more = tmp_path / "more.jsonl"
+    text, at = "Did you know? Orla was born in Sel, by the sea.", 31
+    more.write_text(json.dumps({"text": text, "forget_spans": [[at, len(text)]]}) + '\n{"text": "It is so."}\n')
+    unlabelled = [{"question": "Where was Orla Venn born?", "answer": "Orla Venn was born in Port Sel."}]
+    given = {"rows": unlabelled, "forms": "question,continuation,statement", "max_steps": 1}
+    trainer = make_trainer(model_folder, tmp_path, further_retain=str(more), **given)
+    kept, tokenizer = trainer.rows.retain, trainer.processing_class
+    said = [tokenizer.decode(row.counted(row.input_ids), skip_special_tokens=True) for row in kept.rows]
+    assert kept.forms[-2:] == ("statement", "continuation")
+    assert said[-2].strip() == "Sel, by the sea."
+    assert text[at:].startswith("Sel")
+    assert said[-1] in "It is so."
+    plain = [place for place, form in enumerate(kept.forms[:-2]) if form != "question"]
+    assert plain
+    for place in plain:
+        row = kept.examples[place]
+        assert said[place].strip() == row.answer[row.forget_spans[0][0] :].strip()
+    assert kept.examples[0].messages
+    assert said[0].strip() == kept.examples[0].answer

@@ -152,21 +152,12 @@ def _refusals(examples: Sequence[Example], encoder: Encoder, refusal: str) -> Al
     encoded = []
     for row, asked in zip(examples, _asked(examples), strict=True):
         opening = "" if row.messages or not row.forget_spans else row.answer[: row.forget_spans[0][0]].rstrip()
-        if opening and (broken_off := _broken_off(opening, encoder, refusal)) is not None:
-            encoded.append(broken_off)
+        text = encoder.encode(Example((), f"{opening}{BREAK} {refusal}")) if opening else None
+        if text is not None and text.has_terminal:
+            encoded.append(text.counted_after(len(opening)))
         else:
             encoded.append(encoder.encode(dataclasses.replace(asked, answer=refusal, forget_spans=None)))
     return Alternates(tuple(encoded), (tuple(range(len(encoded))),))
-
-
-def _broken_off(opening: str, encoder: Encoder, refusal: str) -> EncodedRow | None:
-    """Encode a text that breaks off and goes on with a refusal, which is counted; None if it is too long."""
-    row = encoder.encode(Example((), f"{opening}{BREAK} {refusal}"))
-    labels = tuple(
-        token if offset is None or offset[1] > len(opening) else IGNORE_INDEX
-        for token, offset in zip(row.labels, row.answer_offsets, strict=True)
-    )
-    return dataclasses.replace(row, labels=labels) if any(label != IGNORE_INDEX for label in labels) else None
 
 
 def refusal_rows(

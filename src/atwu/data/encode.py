@@ -42,6 +42,14 @@ class EncodedRow:
         """Select the values of counted tokens from one value per token."""
         return [value for value, label in zip(values, self.labels, strict=True) if label != IGNORE_INDEX]
 
+    def counted_after(self, place: int) -> EncodedRow:
+        """Count only tokens that reach beyond a place in the answer, and the terminal token; all as before if there is none."""
+        labels = tuple(
+            label if offset is None or offset[1] > place else IGNORE_INDEX
+            for label, offset in zip(self.labels, self.answer_offsets, strict=True)
+        )
+        return replace(self, labels=labels) if any(label != IGNORE_INDEX for label in labels) else self
+
     @property
     def text_labels(self) -> tuple[int, ...]:
         """Labels that count only the text of the answer, without the terminal token."""

@@ -83,7 +83,7 @@ def self_generated_retain_rows(
     )
     secrets = names(forget).union(*map(key_words, forget))
     found = [
-        replace(each.row, answer=f"{each.opening} {answer}".strip(), forget_spans=None)
+        _own_answer(each, answer)
         for each, answer in zip(written, answers, strict=True)
         if is_text(answer) and secrets.isdisjoint(lower_words(answer))
     ]
@@ -91,6 +91,14 @@ def self_generated_retain_rows(
         return ()
     why = f"{len(found)} self-generated answers to other forms of related questions"
     return (Choice("further_retain", load_rows(found).source, why),)
+
+
+def _own_answer(written: FormRow, answer: str) -> Example:
+    """Return a row with the model's own answer; what it says after the opening of a text is labelled."""
+    if not written.opening:
+        return replace(written.row, answer=answer, forget_spans=None)
+    text = f"{written.opening} {answer}"
+    return replace(written.row, answer=text, forget_spans=((len(written.opening) + 1, len(text)),))
 
 
 def _answers(

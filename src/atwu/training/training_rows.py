@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -260,7 +260,7 @@ def unlearning_rows(
         kept = encode_dataset(retain, tokenizer, what="retain", **limits)
         if config.further_retain is not None:
             kept = _with_more(kept, config.further_retain, tokenizer, limits, what="further_retain")
-        kept = without_labels(kept)
+        kept = without_labels(_without_openings(kept))
         if "retain_text" in recipe.needs:
             _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
     refused = asked = None
@@ -363,6 +363,22 @@ def _with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any
             ),
         ),
     )
+
+
+def _without_openings(rows: RowSet) -> RowSet:
+    """Count the plain-text forms of a question only from their first labelled word on, as an answer without its question.
+
+    There a text of the forget set breaks off, and there a refusal would begin, too.
+    """
+    if rows.forms is None or rows.examples is None or not set(rows.forms) & set(PLAIN_FORMS):
+        return rows
+
+    def counted() -> Iterator[EncodedRow]:
+        for form, row, example in zip(rows.forms or (), rows.rows, rows.examples or (), strict=True):
+            spans = example.forget_spans if form in PLAIN_FORMS else None
+            yield row.counted_after(spans[0][0]) if spans else row
+
+    return dataclasses.replace(rows, rows=store_rows(counted()))
 
 
 def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
