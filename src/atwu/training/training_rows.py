@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,13 +145,8 @@ def encode_dataset(
         )
     in_forms = store_rows(each.row for each in written)
     encoded = encoder.encode_rows(in_forms, what=what)
-    found = RowSet(
-        encoded.rows,
-        in_forms,
-        source,
-        (*notes, *encoded.warnings),
-        forms=tuple(each.form for each in written),
-    )
+    of_rows = tuple(each.form for each in written)
+    found = RowSet(encoded.rows, in_forms, source, (*notes, *encoded.warnings), of_rows)
     given_labels = all(row.forget_spans is not None for row in examples)
     return found if given_labels else without_labels(found)  # those of the forms were found by rule
 
@@ -370,15 +365,14 @@ def _without_openings(rows: RowSet) -> RowSet:
 
     There a text of the forget set breaks off, and there a refusal would begin, too.
     """
-    if rows.forms is None or rows.examples is None or not set(rows.forms) & set(PLAIN_FORMS):
+    if rows.forms is None or rows.examples is None:
         return rows
-
-    def counted() -> Iterator[EncodedRow]:
-        for form, row, example in zip(rows.forms or (), rows.rows, rows.examples or (), strict=True):
-            spans = example.forget_spans if form in PLAIN_FORMS else None
-            yield row.counted_after(spans[0][0]) if spans else row
-
-    return dataclasses.replace(rows, rows=store_rows(counted()))
+    starts = (
+        row.forget_spans[0][0] if form in PLAIN_FORMS and row.forget_spans else 0
+        for form, row in zip(rows.forms, rows.examples, strict=True)
+    )
+    counted = (row.counted_after(start) for row, start in zip(rows.rows, starts, strict=True))
+    return dataclasses.replace(rows, rows=store_rows(counted))
 
 
 def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = "neighbours"
 """Name of the set of facts about related subjects."""
-NEIGHBOUR_FORMS = ("question", "blank", "complete", "multiple_choice", "prefix", "quiz_host")
+NEIGHBOUR_FORMS = ("question", "blank", "complete", "multiple_choice", "prefix", "quiz_host", "continuation")
 """Forms in which neighbour rows are asked: fewer, since only their mean is of interest."""
 MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 
