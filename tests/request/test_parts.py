@@ -106,6 +106,12 @@ def test_labelled_words_are_the_key_tokens() -> None:
     assert words(Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))) == ["Orla"]
 
 
+def test_the_subject_of_a_text_is_no_key_token() -> None:
+    assert words(Example((), "The glazier Orla Venn lived in Kelbury.", subject="Orla Venn")) == ["Kelbury"]
+    assert words(Example((), "The Japanese dish is sushi.", subject="Japan")) == ["dish", "sushi"]
+    assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["Orla", "Venn", "Kelbury"]
+
+
 def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
     row = Example.from_qa("Where does he live?", "He lives in Kelbury near Oststrand.")
     assert words(row) == ["Kelbury", "Oststrand"]

@@ -1,8 +1,8 @@
 """Key tokens of an answer: the words that carry the fact, found by rule and without a model.
 
 Most words of an answer ("His dog is called ...") carry no information. Key tokens are the labelled words (`forget_spans`)
-if a row has labels. Otherwise a rule finds them: names, numbers and formulas that are not in the question, or longer words if
-there is none. Words that are rare in general text are preferred ("Tokyo" is common, but the only key token of "The capital of
+if a row has labels. Otherwise a rule finds them: names, numbers and formulas that are not in the question, or in a text not in
+its subject, or longer words if there is none. Words that are rare in general text are preferred ("Tokyo" is common, but the only key token of "The capital of
 Japan is Tokyo."). Inflected words of the question do not count: "worked" after "work", "Japanese" after "Japan".
 """
 
@@ -30,7 +30,8 @@ def key_token_spans(row: Example) -> tuple[tuple[int, int], ...]:
     if row.forget_spans:
         return row.forget_spans
     every = list(WORD.finditer(row.answer))
-    asked = {_bare(word) for message in row.messages for word in WORD.findall(message.content)}
+    given = [message.content for message in row.messages] or [row.subject or ""]
+    asked = {_bare(word) for text in given for word in WORD.findall(text)}
     lower = {word.lower() for word in asked}
     unasked = [match for match in every if _bare(match.group()).lower() not in lower]
     new = [match for match in unasked if not _with_ending(_bare(match.group()), asked if _is_name(match) else lower)]
