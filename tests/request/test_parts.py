@@ -32,7 +32,7 @@ from atwu.request.auto_settings import (
     first_that_fits,
     possible_strategies,
 )
-from atwu.request.measurement import check_holdout
+from atwu.request.measurement import check_holdout, other_prompts
 from atwu.request.preparation import warn_few_subjects
 from atwu.request.retain_set import (
     FACT_TOKENS,
@@ -110,6 +110,14 @@ def test_the_subject_of_a_text_is_no_key_token() -> None:
     assert words(Example((), "The glazier Orla Venn lived in Kelbury.", subject="Orla Venn")) == ["Kelbury"]
     assert words(Example((), "The Japanese dish is sushi.", subject="Japan")) == ["dish", "sushi"]
     assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["Orla", "Venn", "Kelbury"]
+
+
+def test_key_tokens_are_the_same_behind_other_prompts() -> None:
+    labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
+    found = Example.from_qa(
+        "Where is it?", "It is a question of Kelbury.", paraphrases=("A question: where in Kelbury?",)
+    )
+    assert [words(row) for row in other_prompts([labelled, found])] == [["Orla"], ["Orla"], ["Kelbury"]]
 
 
 def test_recall_counts_key_tokens_in_any_order_and_case() -> None:

@@ -2,8 +2,9 @@
 
 Most words of an answer ("His dog is called ...") carry no information. Key tokens are the labelled words (`forget_spans`)
 if a row has labels. Otherwise a rule finds them: names, numbers and formulas that are not in the question, or in a text not in
-its subject, or longer words if there is none. Words that are rare in general text are preferred ("Tokyo" is common, but the only key token of "The capital of
-Japan is Tokyo."). Inflected words of the question do not count: "worked" after "work", "Japanese" after "Japan".
+its subject, or longer words if there is none. Words that are rare in general text are preferred ("Tokyo" is common, but the
+only key token of "The capital of Japan is Tokyo."). Inflected words of the question do not count: "worked" after "work",
+"Japanese" after "Japan".
 """
 
 from __future__ import annotations

@@ -98,12 +98,13 @@ def check_holdout(holdout: Sequence[Example], forget: Sequence[Example], *, sour
 
 
 def other_prompts(rows: Sequence[Example]) -> Sequence[Example]:
-    """Return each question with other prompts: its own paraphrases, or `PROMPT_PREFIXES` before it."""
+    """Return each question with other prompts, its own paraphrases or `PROMPT_PREFIXES` before it, and the same key tokens."""
     result = []
     for row in rows:
         if row.messages:
+            spans = key_token_spans(row)
             for prompt in row.paraphrases[:2] or tuple(each.format(row.question) for each in PROMPT_PREFIXES):
-                result.append(replace(row, messages=(*row.messages[:-1], Message("user", prompt)), forget_spans=None))
+                result.append(replace(row, messages=(*row.messages[:-1], Message("user", prompt)), forget_spans=spans))
     return tuple(result)
 
 
