@@ -146,6 +146,13 @@ def test_slow_progress_raises_the_rate() -> None:
     assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
+def test_progress_is_not_slow_while_rows_in_other_forms_are_forgotten() -> None:
+    for known, increases in (([20, 16, 12, 0], 0), ([20, 20, 12, 0], 1)):
+        controller = Scripted([KNOWN, *[(0.8, 0.0)] * 2, *[GOOD] * (1 + COOLDOWN)], known=[*known, 0, 0])
+        controller.run()
+        assert controller.evaluations.learning_rate == 1e-3 * LR_INCREASE**increases * LR_COOLDOWN
+
+
 def test_a_leak_after_the_cool_down_prolongs_training() -> None:
     controller = Scripted([KNOWN, *[GOOD] * (COOLDOWN + 3)], leaks=[0.3, 0.2, 0], forgets_from=1.0)
     assert controller.run() == COOLDOWN + 3

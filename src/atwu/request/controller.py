@@ -34,7 +34,7 @@ RETAIN_DECREASE = 0.5
 """Factor on the retain weight while answers state facts: the retain loss also brings back what is forgotten."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal, and
-more than that remains: with few rows, one token may keep the accuracy above its goal."""
+of all rows fewer than this share are forgotten, while more remains: one token may keep the accuracy above its goal."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
@@ -158,7 +158,8 @@ class AdaptiveController(TrainerCallback):
             self._scale_rate(LR_COOLDOWN, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
-        progress = self.evaluations.remaining(self.history[-2]) - remaining
+        forgotten = (self.history[-2].known_share or 0.0) - (measured.known_share or 0.0)
+        progress = max(self.evaluations.remaining(self.history[-2]) - remaining, forgotten)
         slow = measured.step > self.trainer.args.warmup_steps and progress < MIN_PROGRESS <= remaining
         if any(each.leak is not None for each in self.history):
             if self._patient(control, f"step {measured.step}: better known than the goal"):
