@@ -123,30 +123,34 @@ def prepare(
     check_run(request.source, training, folder, tokenizer=tokenizer)
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
-    given = request.retain_rows is not None
-    related, neighbours = related_rows(network, tokenizer, request.rows, train=not given, system=config.system)
+    given, automatic = request.retain_rows is not None, any(choice.name == "method" for choice in choices)
+    adds = automatic and "further_retain" not in request.options
+    related, neighbours = related_rows(network, tokenizer, request.rows, train=not given or adds, system=config.system)
+    own_answers: tuple[Example, ...] = ()
     if "retain" in recipe.needs:
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
-        if request.retain_rows is None:
+        if not given or adds:
             earlier = () if context is None else context.earlier_rows
             general, _ = build_retain(network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system)
-            generated = (*general, *related)
+            own_answers = (*general, *related)
             say(
-                f"retain set: the model's answers to {len(general)} general questions and {len(related)} questions about "
-                "related subjects (--retain FILE for your own rows)"
+                f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general questions and "
+                f"{len(related)} questions about related subjects"
+                + ("" if given else " (--retain FILE for further rows of your own)")
             )
-        kept = request.retain_rows or generated or ()
+        generated = None if given else own_answers
+        kept = request.retain_rows or own_answers
     sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
-    if any(choice.name == "method" for choice in choices):
+    if automatic:
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
         if "further_forget" not in request.options:
             own += self_generated_forget_rows(network, tokenizer, request.rows, **asked)
-        if generated and "further_retain" not in request.options:
+        if own_answers and adds:
             own += self_generated_retain_rows(
-                network, tokenizer, generated, of=len(related), forget=request.rows, **asked
+                network, tokenizer, own_answers, of=len(related), forget=request.rows, add_rows=given, **asked
             )
         for choice in own:
             say(f"  {choice}")

@@ -60,6 +60,7 @@ def self_generated_retain_rows(
     forget: Sequence[Example],
     forms: Sequence[str],
     system: str | None,
+    add_rows: bool = False,
 ) -> tuple[Choice, ...]:
     """Return the model's answers to the forms of retain rows, as further retain rows.
 
@@ -67,12 +68,11 @@ def self_generated_retain_rows(
         rows: retain rows, with its answers to the questions as written.
         of: number of rows at the end whose forms are asked.
         forget: forget rows; answers with their names or key tokens are left out.
+        add_rows: `rows` are further retain rows, too, because the retain set was given.
         forms: as above.
     """
     others = [form for form in forms if form != "question"]
-    if not others or not of:
-        return ()
-    written = [each for each in rows_in_forms(rows, others) if each.index >= len(rows) - of]
+    written = [each for each in rows_in_forms(rows, others) if each.index >= len(rows) - of] if others and of else []
     answers = _answers(
         model,
         tokenizer,
@@ -87,10 +87,13 @@ def self_generated_retain_rows(
         for each, answer in zip(written, answers, strict=True)
         if is_text(answer) and secrets.isdisjoint(lower_words(answer))
     ]
-    if not found:
-        return ()
     why = f"{len(found)} self-generated answers to other forms of related questions"
-    return (Choice("further_retain", load_rows(found).source, why),)
+    if add_rows:
+        found, why = (
+            [*rows, *found],
+            f"{why}, {len(rows)} to general and related questions, which are refused otherwise",
+        )
+    return (Choice("further_retain", load_rows(found).source, why),) if found else ()
 
 
 def _own_answer(written: FormRow, answer: str) -> Example:
