@@ -146,6 +146,14 @@ def test_slow_progress_raises_the_rate() -> None:
     assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
 
 
+def test_the_rate_is_not_raised_again_after_it_broke_the_limit() -> None:
+    broken = (0.5, LIMIT + 0.01)
+    for measured, rate in (([(0.75, 0.0), broken, *[(0.75, 0.0)] * 2], 1e-3), ([broken, *[(0.75, 0.0)] * 3], 5e-4)):
+        controller = Scripted([KNOWN, *measured, *[GOOD] * (1 + COOLDOWN)])
+        controller.run()
+        assert controller.evaluations.learning_rate == pytest.approx(rate * LR_COOLDOWN)
+
+
 def test_progress_is_not_slow_while_rows_in_other_forms_are_forgotten() -> None:
     for known, increases in (([20, 16, 12, 0], 0), ([20, 20, 12, 0], 1)):
         controller = Scripted([KNOWN, *[(0.8, 0.0)] * 2, *[GOOD] * (1 + COOLDOWN)], known=[*known, 0, 0])

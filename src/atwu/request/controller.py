@@ -166,7 +166,7 @@ class AdaptiveController(TrainerCallback):
                 self.say(f"step {measured.step}: better known than the goal; training continues")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and slow and self._within_half(measured):
+        elif self.adapt and slow and not self.rollbacks and self._within_half(measured):
             self._scale_rate(LR_INCREASE, "slow progress")
 
     def _waits(self, measured: EvaluationRecord) -> bool:
