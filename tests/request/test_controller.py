@@ -20,7 +20,6 @@ from atwu.request.controller import (
     MAX_COOLDOWN,
     MAX_EVALUATIONS,
     PATIENCE,
-    RETAIN_DECREASE,
     AdaptiveController,
 )
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, EvaluationRecord, GoalEvaluations
@@ -98,7 +97,6 @@ class Scripted(AdaptiveController):
             state=SimpleNamespace(max_steps=1000),
             args=SimpleNamespace(warmup_steps=warmup, learning_rate=1e-3),
             paused_seconds=0.0,
-            retain_scale=1.0,
         )
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
@@ -167,16 +165,15 @@ def test_a_leak_after_the_cool_down_prolongs_training() -> None:
     assert controller.trainer.model.weight.item() == COOLDOWN + 3
 
 
-def test_leaks_that_do_not_shrink_raise_the_rate_again_and_then_lower_the_retain_weight() -> None:
-    for leaks, increase, rate, factor in (
-        ([0.3, 0.3, 0.2, 0.25, 0], 0.01, 1e-3, RETAIN_DECREASE**2),
-        ([0.3, 0.3, 0], 0.08, 1e-3 * LR_COOLDOWN, 1.0),
-        ([0.3, 0.2, 0.1, 0], 0.01, 1e-3, 1.0),
+def test_leaks_that_do_not_shrink_raise_the_rate_to_its_first_value() -> None:
+    for leaks, increase, rate in (
+        ([0.3, 0.3, 0.2, 0.25, 0], 0.01, 1e-3),
+        ([0.3, 0.3, 0], 0.08, 1e-3 * LR_COOLDOWN),
+        ([0.3, 0.2, 0.1, 0], 0.01, 1e-3),
     ):
         controller = Scripted([KNOWN, *[(0.02, increase)] * (COOLDOWN + len(leaks))], leaks=leaks, forgets_from=10.0)
         assert controller.run() == COOLDOWN + len(leaks)
         assert controller.evaluations.learning_rate == rate
-        assert controller.trainer.retain_scale == factor
 
 
 def test_a_run_cools_down_until_the_retain_loss_is_low_or_falls_no_further() -> None:
@@ -279,7 +276,6 @@ def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
     controller = Scripted([KNOWN, (0.4, 0.1), (0.2, 0.2), *[(0.02, 0.1)] * 3])
     assert controller.run() == 5
     assert controller.rollbacks == 1
-    assert controller.trainer.retain_scale == 1
     assert controller.history[3].probability == 0.4  # the restored weights stand for the rolled-back ones
     assert controller.evaluations.learning_rate == 1e-3 * LR_DECREASE * LR_COOLDOWN
 

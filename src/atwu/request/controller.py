@@ -4,7 +4,7 @@ Every few steps it measures the key-token probability and accuracy of the forget
 are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
 learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
 rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
-do not state them either; while they do, the rate returns to its first value, and the retain weight is lowered. The change of
+do not state them either; while they do, the rate returns to its first value. The change of
 the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
 between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
 """
@@ -30,8 +30,6 @@ from atwu.training.progress import Say
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
-RETAIN_DECREASE = 0.5
-"""Factor on the retain weight while answers state facts: the retain loss also brings back what is forgotten."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal, and
 of all rows fewer than this share are forgotten, while more remains: one token may keep the accuracy above its goal."""
@@ -75,7 +73,6 @@ class _State:
     rollbacks: int
     leaking: tuple[int, ...]
     cooled: int
-    retain_scale: float
 
 
 class AdaptiveController(TrainerCallback):
@@ -197,13 +194,11 @@ class AdaptiveController(TrainerCallback):
             return
         if self._patient(control, leak.text):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
-            if not self.adapt or shrinks or not self._within_half(measured):
-                self.say(f"{leak.text}; training continues")
-            elif self.evaluations.learning_rate < self.trainer.args.learning_rate:
+            lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
+            if self.adapt and lowered and not shrinks and self._within_half(measured):
                 self._scale_rate(LR_INCREASE, leak.text)
             else:
-                self.trainer.retain_scale *= RETAIN_DECREASE
-                self.say(f"{leak.text}; retain weight is now {self.trainer.retain_scale:g} of what it was")
+                self.say(f"{leak.text}; training continues")
 
     def _patient(self, control: Any, reason: str) -> bool:
         """Whether training goes on; end it if leaks have not become smaller for some evaluations."""
@@ -236,7 +231,6 @@ class AdaptiveController(TrainerCallback):
                 dataclasses.replace(self.best, step=self.history[-1].step, learning_rate=self.evaluations.learning_rate)
             )
         reason += "; restored the best weights"
-        self.trainer.retain_scale = 1.0
         if self.rollbacks > MAX_ROLLBACKS or not self.adapt:
             self._end(control, reason)
         else:
@@ -382,9 +376,7 @@ class AdaptiveController(TrainerCallback):
     def save(self, folder: str | Path) -> None:
         """Write the state into a checkpoint."""
         self._weights.save(Path(folder))
-        state = _State(
-            tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled, self.trainer.retain_scale
-        )
+        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
@@ -392,7 +384,7 @@ class AdaptiveController(TrainerCallback):
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         self.evaluations.history = list(state.eval_steps)
         self.best, self.rollbacks = state.best, state.rollbacks
-        self._leaking, self.cooled, self.trainer.retain_scale = state.leaking, state.cooled, state.retain_scale
+        self._leaking, self.cooled = state.leaking, state.cooled
         self._weights.load(Path(folder))
 
 

@@ -160,8 +160,6 @@ class MethodTrainer(TokenTrainer):
         """Updates of the retain weight, if the retain loss has a limit."""
         if isinstance(self.recipe.retain_component, LimitedNLL):
             self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
-        self.retain_scale = 1.0
-        """Factor on the retain weight, which a controller may change."""
         self._retain_loss = torch.zeros((), device=args.device)
         self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
@@ -277,11 +275,10 @@ class MethodTrainer(TokenTrainer):
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
-        recipe, weight = self.recipe, self.recipe.factors.retain_weight * self.retain_scale
+        recipe = self.recipe
         if self.dual is not None:
-            weight = self.dual.multiplier
-        if weight != recipe.factors.retain_weight:
-            recipe = dataclasses.replace(recipe, factors=dataclasses.replace(recipe.factors, retain_weight=weight))
+            factors = dataclasses.replace(recipe.factors, retain_weight=self.dual.multiplier)
+            recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         for name in ("forget", "retain", "preserve", "replacement"):
