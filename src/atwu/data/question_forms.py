@@ -58,10 +58,7 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
 }
 """Name of a form -> its question and answer, in the words of `_parts`; `two_turns` asks after an exchange of courtesies."""
-TRAINED_FORMS = (
-    *("question", "blank", "complete", "multiple_choice", "reversed", "who_is_meant"),
-    *("continuation", "statement", "heading"),
-)
+TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement", "heading")
 """Forms that `--forms auto` trains on."""
 PLAIN_FORMS = ("continuation", *BEGINNINGS)
 """Forms without a chat: a text that the model continues."""
