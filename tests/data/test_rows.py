@@ -203,6 +203,9 @@ WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")),
             WITH_SYSTEM,
         ),
         ({"conversations": [USER, ASSISTANT]}, PLAIN),
+        ({"conversations": [{"from": "User", "value": "Who?"}, {"from": "Assistant", "value": "Orla Venn."}]}, PLAIN),
+        ({"prompt": "Who?", "chosen": [USER, ASSISTANT], "rejected": [USER, USER]}, PLAIN),
+        ({"instruction": "Who?", "input": "", "output": "Orla Venn.", "text": "Below is ... Who? Orla Venn."}, PLAIN),
         ({"instruction": "Who?", "input": "", "output": "Orla Venn."}, PLAIN),
         ({"instruction": "Answer.", "input": "Who?", "output": "X"}, Example.from_qa("Answer.\n\nWho?", "X")),
         ({"instruction": "Who?", "output": "Orla Venn.", "system": "Be brief."}, WITH_SYSTEM),
@@ -212,6 +215,12 @@ WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")),
 def test_rows_of_other_tools_are_read(row, expected):
     assert parse_row(row, where="row 1") == expected
     assert ignored_columns(row) == ({"rejected"} if "rejected" in row else set())
+
+
+def test_a_number_as_part_of_a_content_is_rejected():
+    content = [{"type": "text", "text": 3}, "4"]
+    with pytest.raises(ValueError, match="row 1, column 'messages': a part of the content is not text"):
+        parse_row({"messages": [{"role": "user", "content": content}, ASSISTANT]}, where="row 1")
 
 
 def test_columns_with_other_meanings_are_left_alone():

@@ -59,6 +59,7 @@ def read(body: Any) -> Reply | CallFailure:
         (with_usage(prompt_tokens=10**30, completion_tokens=float("nan")), VERDICT),
         (with_usage(prompt_tokens=-5, completion_tokens="12"), VERDICT),
         (completion(f"Your header is Bearer {KEY}."), "Your header is Bearer ***."),
+        (completion("Orla \ud800 \ud83d\ude00"), "Orla \ufffd \N{GRINNING FACE}"),
     ],
 )
 def test_texts_are_found_and_counts_are_sane(body, text):
@@ -158,6 +159,13 @@ def test_what_a_server_refuses_is_recognized(name, status, message):
     sent = {"max_tokens", "temperature", "seed", "system"}
     assert refused_parameter(error(status, {"message": message}), ENDPOINT, sent) == name
     assert refused_parameter(error(status, {"message": message}), ENDPOINT, sent - {name}) is None
+
+
+@pytest.mark.parametrize("param", ["messages[0].role", "messages.0.role", "messages[0]", "system"])
+def test_a_system_turn_may_be_refused_by_its_place_only(param):
+    refused = error(400, {"message": "bad request"}, param=param)
+    assert refused_parameter(refused, ENDPOINT, {"seed", "system"}) == "system"
+    assert refused_parameter(error(400, {"message": "bad request"}, param="messages[1]"), ENDPOINT, {"system"}) is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ def test_answers_are_cleaned(text, cleaned):
         ('{"verdict": "NO", "reason": "the answer names anoth', Verdict(False, "the answer names anoth")),
         ('{"verdict": "YES"', Verdict(True, "")),
         ('{"verdict": "YES", "verdict": "YES"}', Verdict(True, "")),
+        (f"There is no doubt. {YES}", Verdict(True, "stated")),
+        ('{"verdict": "YES", "reason": "in 1921', Verdict(True, "in 1921")),
     ],
 )
 def test_readable_verdicts(text, verdict):
@@ -77,7 +79,8 @@ def test_readable_verdicts(text, verdict):
             '{"verdict": 1}',
         ),
         *(f"My verdict: NO. {YES}", f"{YES} Actually NO.", f"<think>{YES}", f"[{YES}, {NO}]", f"{YES}\n{NO}"),
-        *('{"verdict": "Y', "{" * 5000 + "}"),
+        *('{"verdict": "Y', "{" * 5000 + "}", '{"verdict": "YES", "verdict": "NO"}'),
+        *(f"No. {YES}", f"Actually no, it is wrong. {YES}", f"Yes, but: {NO}"),
     ],
 )
 def test_any_other_reply_is_unreadable(text):
@@ -91,6 +94,7 @@ def test_preferences_are_parsed_strictly():
         *('{"first": 8}', '{"first": 0, "second": 5}', '{"first": 11, "second": 5}', '{"first": true, "second": 5}'),
         *('{"first": "8", "second": 5}', '{"first": NaN, "second": 5}', '{"first": 1e999, "second": 5}', "8 5"),
         f'{{"first": {"9" * 400}, "second": 5}}',
+        '{"first": 8, "second": 1',  # of 10, cut by the length limit
     ):
         with pytest.raises(ValueError):
             read_preference(text)

@@ -42,7 +42,8 @@ ROW_FIELDS = (
 )
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
-"""Name of a speaker in ShareGPT's rows -> role; other names are roles already."""
+_SPEAKERS |= {role: role for role in ("system", "user", "assistant")}
+"""Name of a speaker in ShareGPT's rows, in lower case -> role."""
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -98,16 +99,19 @@ def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
             columns["messages"] = columns.pop("completion")
     if _are_turns(columns.get("prompt")) or _are_turns(columns.get("completion")):
         asked, answered = (columns.pop(name, None) for name in ("prompt", "completion"))
+        if isinstance(asked, str) and _are_turns(answered) and answered[0].get("content") == asked:
+            asked = []  # the whole conversation begins with it
         columns["messages"] = [*_turns(asked, "user"), *_turns(answered, "assistant")]
     if _are_turns(columns.get("conversations")):
         columns["messages"] = [
-            {"role": _SPEAKERS.get(str(turn["from"]), turn["from"]), "content": turn.get("value")}
+            {"role": _SPEAKERS.get(str(turn["from"]).lower(), turn["from"]), "content": turn.get("value")}
             if isinstance(turn, Mapping) and "from" in turn
             else turn
             for turn in columns.pop("conversations")
         ]
     if columns.get("instruction") is not None and columns.get("output") is not None:
         given = (columns.pop("instruction"), columns.pop("input", None))
+        columns.pop("text", None)  # all of it in one text
         columns["question"] = "\n\n".join(text for text in given if isinstance(text, str) and text) or given[0]
         columns["answer"] = columns.pop("output")
         if columns.get("system"):
@@ -139,4 +143,6 @@ def _as_text(turn: Any, where: str) -> Any:
         raise ValueError(
             f"{where}, column 'messages': a part of type {other!r} is not text; only text can be unlearned."
         )
+    if not all(isinstance(part.get("text"), str | None) for part in parts):
+        raise ValueError(f"{where}, column 'messages': a part of the content is not text; write it in quotes.")
     return {**turn, "content": "".join(str(part["text"]) for part in parts if part.get("text") is not None)}

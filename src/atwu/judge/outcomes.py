@@ -134,6 +134,8 @@ def read_completion(content: bytes, endpoint: Endpoint) -> Reply | CallFailure:
     if text is not None and not isinstance(text, str):
         return useless("the reply's content is not text")
     if text or (text == "" and finish not in ("length", "content_filter")):
+        # Half of a surrogate pair cannot be written to any file.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return Reply(endpoint.scrub(text), None, prompt, completion)
     if finish == "length":
         return Reply(None, CUT_OFF, prompt, completion, cut=True)
@@ -184,7 +186,9 @@ def refused_parameter(error: Any, endpoint: Endpoint, sent: Set[str]) -> str | N
     elif error.status_code not in (400, 422):
         return None
     message = _server_message(error.body, endpoint)
-    named = (name for name, words in _OPTIONAL.items() if error.param == name or words.search(message))
+    param = str(error.param or "")
+    param = "system" if re.fullmatch(r"messages(\W0\W*)?(\.?role)?", param) else param  # the first turn
+    named = (name for name, words in _OPTIONAL.items() if param == name or words.search(message))
     return next((name for name in named if name in sent), None)
 
 

@@ -21,6 +21,8 @@ from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
 _PUNCTUATION = string.whitespace + string.punctuation
+_SAYS = {True: re.compile(r"\bYES\b|\bYes[.,!:]|\byes,"), False: re.compile(r"\bNO\b|\bNo[.,!:]|\bno,")}
+"""Verdict -> how words around the object of a reply say it; a small "no" alone may belong to any sentence."""
 _CUT_ENDS = ('"}', "}", '": null}', "null}")
 """What may be missing at the end of a reply that the length limit cut off."""
 _EMPTY = Verdict(False, "empty answer")
@@ -84,7 +86,7 @@ def read_verdict(text: str) -> Verdict:
         return Verdict(bare == "YES", "")
     reply, around = _object_and_words(text)
     verdict = yes_or_no(reply.get("verdict"))
-    if re.search(r"\bNO\b" if verdict else r"\bYES\b", around):
+    if _SAYS[not verdict].search(around):
         raise ValueError("the words around the verdict contradict it")
     return Verdict(verdict, _reason(reply))
 
@@ -122,6 +124,8 @@ def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
     text = re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", _answer(text))
     found, words = _objects(text)
     if not found and (start := text.find("{")) >= 0:
+        if re.search(r'"\s*:\s*-?\d+\.?\d*\s*$', text):
+            raise ValueError("the reply ends within a number")
         cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
         found, words = next((each for each in cut if each[0]), ([], ""))
         words += text[:start]
@@ -145,13 +149,20 @@ def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
     found, words, at = [], "", 0
     while (start := text.find("{", at)) >= 0:
         try:
-            value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
+            value, end = json.JSONDecoder(strict=False, object_pairs_hook=_without_repeats).raw_decode(text, start)
             found.append(value)
         except (json.JSONDecodeError, RecursionError):
             end = start + 1
         words += text[at:start]
         at = end
     return found, words + text[at:]
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if any(found[name] != value for name, value in pairs):
+        raise ValueError("a JSON object that says two things")
+    return found
 
 
 def _rating(value: Any) -> float:

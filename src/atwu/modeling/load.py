@@ -20,7 +20,14 @@ from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.loading_report import check_complete, check_finite, check_generation, check_spaces, warn_of_epsilon
+from atwu.modeling.loading_report import (
+    check_class,
+    check_complete,
+    check_finite,
+    check_generation,
+    check_spaces,
+    warn_of_epsilon,
+)
 from atwu.modeling.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -225,6 +232,7 @@ def load_model(
             **weights,
         )
     model, report = read
+    check_class(model, source)
     check_complete(report, source)
     check_finite(model, source)
     check_generation(model, source)

@@ -48,6 +48,23 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
     )
 
 
+def check_class(model: nn.Module, source: str) -> None:
+    """Check that `model_type` and `architectures` of a folder name the same model.
+
+    Types with the same tensors compute something else with them: Gemma adds 1 to the weights of Llama's norms.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    file = Path(source) / CONFIG
+    names = read_object(file).get("architectures") if file.is_file() else None
+    saved = names[0] if isinstance(names, list) and names else None
+    if saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() and saved != type(model).__name__:
+        raise ModelFileError(
+            f"{file}: architectures names {saved}, but model_type {getattr(model.config, 'model_type', None)!r} is that of "
+            f"{type(model).__name__}; correct one of them."
+        )
+
+
 def check_finite(model: nn.Module, source: str) -> None:
     """Check the weights of a model, by sums, which take a fraction of the time that reading them took."""
     for name, parameter in model.named_parameters():
