@@ -57,7 +57,11 @@ def cut(weights: Weights) -> Weights:
         (dict, {"num_hidden_layers": 1}, r"9 in no layer.*layers\.1\..*num_hidden_layers"),
         (dict, {"num_hidden_layers": 3}, r"9 missing \(model\.layers\.2\."),
         (dict, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, r"missing.*model_type"),
-        (dict, {"model_type": "helium"}, r"architectures names LlamaForCausalLM, but model_type 'helium' is .* HeliumFor"),
+        (
+            dict,
+            {"model_type": "helium"},
+            r"architectures names LlamaForCausalLM, but model_type 'helium' is .* HeliumFor",
+        ),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_rejected(
