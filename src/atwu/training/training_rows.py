@@ -371,7 +371,7 @@ def _without_openings(rows: RowSet) -> RowSet:
         row.forget_spans[0][0] if form in PLAIN_FORMS and row.forget_spans else 0
         for form, row in zip(rows.forms, rows.examples, strict=True)
     )
-    counted = (row.counted_after(start) for row, start in zip(rows.rows, starts, strict=True))
+    counted = (row.counted_after(start) if start else row for row, start in zip(rows.rows, starts, strict=True))
     return dataclasses.replace(rows, rows=store_rows(counted))
 
 
