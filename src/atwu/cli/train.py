@@ -307,6 +307,7 @@ class PlanCommand(NamesRows):
         from atwu.request.auto_settings import (
             batch_of,
             batch_size,
+            chooses_method,
             first_that_fits,
             strategy_estimates,
             with_method,
@@ -323,7 +324,8 @@ class PlanCommand(NamesRows):
         device, free = config.device.type, float(free_memory(config.device))
         if self.device_memory is not None:
             device, free = "cuda", _bytes(self.device_memory)
-        batch = batch_of(rows, kept, config, load_checked_tokenizer(source))
+        tokenizer = load_checked_tokenizer(source)
+        batch = batch_of(rows, kept, config, tokenizer, adds=chooses_method(self.settings))
         say(
             f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {batch.input_ids.numel():,} tokens per batch. "
             "Memory in GB:\n"

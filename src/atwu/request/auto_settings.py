@@ -153,12 +153,26 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str) -> Strate
     )
 
 
-def batch_of(forget: RowsInput, retain: RowsInput | None, config: UnlearnConfig, tokenizer: Any) -> Layout:
-    """Return the largest batch; without a retain set, self-generated answers count at full length."""
-    needed = "retain" in config.recipe().needs
-    if needed and retain is None:
-        retain = [Example.from_qa(question, "word " * GENERATED_TOKENS) for question in general_questions("kept")]
-    return longest_batch(unlearning_rows(forget, retain if needed else None, config, tokenizer=tokenizer), config)
+def batch_of(
+    forget: RowsInput, retain: Sequence[Example] | None, config: UnlearnConfig, tokenizer: Any, *, adds: bool
+) -> Layout:
+    """Return the largest batch; self-generated answers count at full length.
+
+    Args:
+        retain: given retain rows; None if all of them are self-generated.
+        adds: add self-generated answers to given rows, as with a chosen method (`chooses_method`).
+    """
+    rows: list[Example] | None = None
+    if "retain" in config.recipe().needs:
+        rows = list(retain or ())
+        if retain is None or adds:
+            rows += [Example.from_qa(question, "word " * GENERATED_TOKENS) for question in general_questions("kept")]
+    return longest_batch(unlearning_rows(forget, rows, config, tokenizer=tokenizer), config)
+
+
+def chooses_method(given: Mapping[str, Any]) -> bool:
+    """Whether the method is chosen, because no option of it was given."""
+    return not is_expert_run(given) and not any(name in given for name in METHOD_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +206,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     if is_expert_run(given):
         return ()
     chosen = []
-    if not any(name in given for name in METHOD_OPTIONS):
+    if chooses_method(given):
         chosen = [
             Choice("method", "satga", "its loss fades for a token that has become improbable"),
             Choice("weighting", "key_tokens", "unlearn names and numbers that the question does not say"),

@@ -30,6 +30,7 @@ from atwu.request.auto_settings import (
     batch_of,
     batch_size,
     choose,
+    chooses_method,
     first_that_fits,
     is_expert_run,
     method_choices,
@@ -123,7 +124,7 @@ def prepare(
     check_run(request.source, training, folder, tokenizer=tokenizer)
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
-    given, automatic = request.retain_rows is not None, any(choice.name == "method" for choice in choices)
+    given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
     related, neighbours = related_rows(network, tokenizer, request.rows, train=not given or adds, system=config.system)
     own_answers: tuple[Example, ...] = ()
@@ -218,7 +219,8 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], devi
     given = chosen_options(request, methods) | {
         "per_device_train_batch_size": batch_size(request.options, len(request.rows))
     }
-    lengths = batch_of(request.rows, request.retain_set, UnlearnConfig(**given), load_checked_tokenizer(request.source))
+    adds, tokenizer = chooses_method(request.options), load_checked_tokenizer(request.source)
+    lengths = batch_of(request.rows, request.retain_rows, UnlearnConfig(**given), tokenizer, adds=adds)
     chooses, free = request.auto_memory or not is_expert_run(given), free_memory(device)
     estimates = strategy_estimates(request.source, given, lengths, device=device.type, free=free, chosen=chooses)
     return first_that_fits(estimates, device=device.type)
