@@ -10,6 +10,7 @@ returns its requests in order.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -112,6 +113,16 @@ class Handler(BaseHTTPRequestHandler):
                 else:
                     time.sleep(0.02)
                     self.reply(text)
+            case "endless":
+                self.begin(200, 2**40, {})
+                while True:
+                    self.wfile.write(b" " * 2**20)
+            case "endless-error":
+                self.begin(400, 2**40, {})
+                while True:
+                    self.wfile.write(b" " * 2**20)
+            case "compressed":
+                self.send(200, gzip.compress(json.dumps(completion(VERDICT)).encode()), headers={"Content-Encoding": "gzip"})
             case "redirect":
                 self.send(307, {}, headers={"Location": "/target/v1/chat/completions?key=abcdef"})
             case "no-system":

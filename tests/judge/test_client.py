@@ -72,6 +72,17 @@ def test_a_refused_system_turn_is_merged_and_what_does_not_help_to_leave_out_is_
     assert [reply.text for reply in replies[1:]] == [VERDICT] * 2
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [("endless", "larger than 4 MB"), ("endless-error", "larger than 4 MB"), ("compressed", "is compressed")],
+)
+def test_a_reply_that_is_too_large_or_compressed_costs_one_answer(server: str, behaviour: str, said: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
+    replies = ask(chat, [make_request(f"BEHAVE:{behaviour}"), make_request()])
+    assert said in str(replies[0].error)
+    assert replies[1].text == VERDICT
+
+
 def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
     async def cell() -> list[str | None]:
         found: list[str | None] = []

@@ -59,6 +59,14 @@ def test_answers_are_cleaned(text, cleaned):
         ('{"verdict": "YES", "verdict": "YES"}', Verdict(True, "")),
         (f"There is no doubt. {YES}", Verdict(True, "stated")),
         ('{"verdict": "YES", "reason": "in 1921', Verdict(True, "in 1921")),
+        (f"<thinking>Perhaps {NO}</thinking>{YES}", Verdict(True, "stated")),
+        (f"[THINK]{NO}[/THINK] {YES}", Verdict(True, "stated")),
+        (f"<|channel|>analysis<|message|>{NO}<|end|><|channel|>final<|message|>{YES}", Verdict(True, "stated")),
+        ("Answer: NO", Verdict(False, "")),
+        ("**My final verdict is:** YES.", Verdict(True, "")),
+        ('{"verdict": "YES", "reason": "stated",}', Verdict(True, "stated")),
+        ("{'verdict': 'NO', 'reason': \"it's another\"}", Verdict(False, "it's another")),
+        ("{verdict: NO, reason: other town}", Verdict(False, "other town")),
     ],
 )
 def test_readable_verdicts(text, verdict):
@@ -80,6 +88,7 @@ def test_readable_verdicts(text, verdict):
         ),
         *(f"My verdict: NO. {YES}", f"{YES} Actually NO.", f"<think>{YES}", f"[{YES}, {NO}]", f"{YES}\n{NO}"),
         *('{"verdict": "Y', "{" * 5000 + "}", '{"verdict": "YES", "verdict": "NO"}'),
+        *("{'verdict': 'YES', 'verdict': 'NO'}", f"<thinking>{YES}", "Answer: NO, YES", "{'verdict': 'YES'} {'verdict': 'NO'}"),
         *(f"No. {YES}", f"Actually no, it is wrong. {YES}", f"Yes, but: {NO}"),
     ],
 )

@@ -22,6 +22,9 @@ _TODAY = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 OPEN, CLOSE = "<think>", "</think>"
 """Marks of the thoughts of reasoning models before an answer."""
+_OPENED = re.compile(r"\s*(?:<(?:think|thinking|thoughts?|reasoning)>|\[THINK\]|<\|channel\|>analysis)")
+_CLOSED = re.compile(r".*(?:</(?:think|thinking|thoughts?|reasoning)>|\[/THINK\]|<\|channel\|>final<\|message\|>)", re.DOTALL)
+"""The same as different models write them, and everything up to their end."""
 _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""
 PLAIN_QUESTION, PLAIN_ANSWER = "Question: ", "Answer: "
@@ -166,12 +169,11 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
 
 def starts_with_thoughts(text: str) -> bool:
     """Return whether a text begins with thoughts, closed or not."""
-    return text.lstrip().startswith(OPEN)
+    return _OPENED.match(text) is not None
 
 
 def without_thoughts(text: str) -> str | None:
     """Return the answer after the thoughts, whose opening tag a prompt or a server may have taken; None if they do not end."""
-    _, closed, rest = text.rpartition(CLOSE)
-    if closed:
-        return rest.strip()
+    if closed := _CLOSED.match(text):
+        return text[closed.end() :].strip()
     return None if starts_with_thoughts(text) else text

@@ -30,12 +30,18 @@ _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 8.0
 _RATE_LIMITED = 4
 """Times as long are the delays of a server that limits the rate without giving a time: a minute for five retries."""
+_MAX_BYTES = 4 * 2**20
+"""Largest response; a reply of 8,000 tokens has about 40,000 bytes."""
 _HOPELESS = 20
 """Consecutive failed requests after which no more are sent."""
 
 
 class ChatServerError(ConnectionError):
     """All requests would fail in the same way, so the rest was not sent."""
+
+
+class ReplyRefusedError(ConnectionError):
+    """A response is too large, or compressed."""
 
 
 @dataclass(slots=True)
@@ -147,7 +153,8 @@ class OpenAIChat:
             api_key=self._endpoint.key or "none",
             base_url=self._endpoint.url,
             max_retries=0,
-            http_client=self._openai.DefaultAsyncHttpxClient(**settings),
+            default_headers={"Accept-Encoding": "identity"},
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_read_limited]}, **settings),
             timeout=settings["timeout"],
         )
 
@@ -227,7 +234,10 @@ class OpenAIChat:
                         left_out |= {name}
         except TimeoutError:
             return CallFailure(f"no reply within {self._timeout:g} seconds", billed=True)
-        except self._openai.APIConnectionError as error:
+        except (self._openai.APIConnectionError, ReplyRefusedError) as error:
+            refused = error if isinstance(error, ReplyRefusedError) else error.__cause__  # of older versions
+            if isinstance(refused, ReplyRefusedError):
+                return CallFailure(str(refused), retry=False, billed=True)
             cause = type(error.__cause__).__name__
             if cause in ("ConnectError", "ConnectTimeout"):
                 said = f"cannot connect to {self._endpoint.url}; is the server running?"
@@ -248,3 +258,19 @@ class OpenAIChat:
         turns = merged_system(request.messages) if "system" in left_out else request.messages
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
         return {"model": self._model, "messages": messages, **kept}
+
+
+async def _read_limited(response: Any) -> None:
+    """Read a response up to a limit, before httpx would read all of it; the responses of httpx2 are the same.
+
+    None is asked to be compressed, and those that are get refused: a small one may become large.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ReplyRefusedError("the reply is compressed, although none was asked for")
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > _MAX_BYTES:
+            raise ReplyRefusedError(f"the reply is larger than {_MAX_BYTES // 2**20} MB")
+    http = sys.modules[type(response).__module__]
+    response.stream, response.is_stream_consumed, response.is_closed = http.ByteStream(bytes(body)), False, False

@@ -13,6 +13,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atwu._file_reading import parse_yaml
 from atwu.data.render import without_thoughts
 from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
@@ -20,6 +21,9 @@ from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_r
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
+_LABEL = re.compile(r"\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)?", re.IGNORECASE)
+"""What a reply without an object may say before YES or NO."""
+_FLAT = re.compile(r"\{[^{}]*\}")
 _PUNCTUATION = string.whitespace + string.punctuation
 _SAYS = {True: re.compile(r"\bYES\b|\bYes[.,!:]|\byes,"), False: re.compile(r"\bNO\b|\bNo[.,!:]|\bno,")}
 """Verdict -> how words around the object of a reply say it; a small "no" alone may belong to any sentence."""
@@ -81,7 +85,7 @@ def without_header(text: str) -> str:
 
 def read_verdict(text: str) -> Verdict:
     """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply that is the verdict alone."""
-    bare = _answer(text).strip(_PUNCTUATION).upper()
+    bare = _LABEL.sub("", _answer(text), count=1).strip(_PUNCTUATION).upper()
     if bare in ("YES", "NO"):
         return Verdict(bare == "YES", "")
     reply, around = _object_and_words(text)
@@ -129,6 +133,8 @@ def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
         cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
         found, words = next((each for each in cut if each[0]), ([], ""))
         words += text[:start]
+    if not found:  # single quotes, words without quotes, a comma too many: valid in YAML
+        found, words = [parse_yaml(each, what="the reply") for each in _FLAT.findall(text)], _FLAT.sub("", text)
     if not found:
         raise ValueError("no JSON object")
     if any({**each, "reason": None} != {**found[0], "reason": None} for each in found[1:]):
