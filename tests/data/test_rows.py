@@ -210,11 +210,26 @@ WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")),
         ({"instruction": "Answer.", "input": "Who?", "output": "X"}, Example.from_qa("Answer.\n\nWho?", "X")),
         ({"instruction": "Who?", "output": "Orla Venn.", "system": "Be brief."}, WITH_SYSTEM),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "Who?"}]}, ASSISTANT]}, PLAIN),
+        ({"messages": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Orla Venn."}]}, PLAIN),
+        ({"messages": [{"role": "developer", "content": "Be brief."}, USER, ASSISTANT]}, WITH_SYSTEM),
+        ({"messages": [{"role": "user", "content": [{"type": "input_text", "text": "Who?"}]}, ASSISTANT]}, PLAIN),
     ],
 )
 def test_rows_of_other_tools_are_read(row, expected):
     assert parse_row(row, where="row 1") == expected
     assert ignored_columns(row) == ({"rejected"} if "rejected" in row else set())
+
+
+@pytest.mark.parametrize("text", ["question|answer\nWho?|Orla Venn.\n", " question , answer \nWho? , Orla Venn.\n"])
+def test_separators_and_spaces_of_a_header(tmp_path, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    assert [parse_row(obj, where=where) for where, obj in file_records(path)] == [PLAIN]
+
+
+def test_other_column_names_are_answered_with_the_option_that_maps_them():
+    with pytest.raises(ValueError, match=r"--columns question=Question,answer=Answer\."):
+        parse_row({"Question": "Who?", "Answer": "Orla Venn."}, where="row 1")
 
 
 def test_a_number_as_part_of_a_content_is_rejected():

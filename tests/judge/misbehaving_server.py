@@ -122,7 +122,9 @@ class Handler(BaseHTTPRequestHandler):
                 while True:
                     self.wfile.write(b" " * 2**20)
             case "compressed":
-                self.send(200, gzip.compress(json.dumps(completion(VERDICT)).encode()), headers={"Content-Encoding": "gzip"})
+                self.send(
+                    200, gzip.compress(json.dumps(completion(VERDICT)).encode()), headers={"Content-Encoding": "gzip"}
+                )
             case "redirect":
                 self.send(307, {}, headers={"Location": "/target/v1/chat/completions?key=abcdef"})
             case "no-system":

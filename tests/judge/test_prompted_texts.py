@@ -88,7 +88,12 @@ def test_readable_verdicts(text, verdict):
         ),
         *(f"My verdict: NO. {YES}", f"{YES} Actually NO.", f"<think>{YES}", f"[{YES}, {NO}]", f"{YES}\n{NO}"),
         *('{"verdict": "Y', "{" * 5000 + "}", '{"verdict": "YES", "verdict": "NO"}'),
-        *("{'verdict': 'YES', 'verdict': 'NO'}", f"<thinking>{YES}", "Answer: NO, YES", "{'verdict': 'YES'} {'verdict': 'NO'}"),
+        *(
+            "{'verdict': 'YES', 'verdict': 'NO'}",
+            f"<thinking>{YES}",
+            "Answer: NO, YES",
+            "{'verdict': 'YES'} {'verdict': 'NO'}",
+        ),
         *(f"No. {YES}", f"Actually no, it is wrong. {YES}", f"Yes, but: {NO}"),
     ],
 )

@@ -50,17 +50,19 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
 def _csv_records(path: Path) -> Iterator[Record]:
     """Read separated values with a header; an empty cell is a missing value. Row 1 follows the header.
 
-    The separator is the one of comma, semicolon and tab that the header has most of.
+    The separator is the one of comma, semicolon, tab and `|` that the header has most of. Where the
+    header has spaces around a name, those around the cells of its column are removed, too.
     """
     number = 0
     with open_text(path) as file:
-        separator = max(",;\t", key=file.readline().count)
+        separator = max(",;\t|", key=file.readline().count)
         file.seek(0)
         csv.field_size_limit(max(csv.field_size_limit(), path.stat().st_size))
         reader = csv.reader(file, delimiter=separator, strict=True)
         try:
             rows = filter(None, reader)  # without blank lines
-            header = [name.strip() for name in next(rows, ())]
+            written = next(rows, [])
+            header = [name.strip() for name in written]
             _check_different(header, path)
             for number, cells in enumerate(rows, start=1):
                 if len(cells) != len(header):
@@ -68,7 +70,11 @@ def _csv_records(path: Path) -> Iterator[Record]:
                         f"{path}, row {number} (ends on line {reader.line_num}): {len(cells)} fields, the header has "
                         f"{len(header)} ({', '.join(header)}); quote text that contains {separator!r}."
                     )
-                yield f"{path}, row {number}", {name: cell or None for name, cell in zip(header, cells, strict=True)}
+                kept = [
+                    cell if name == own else cell.strip()
+                    for name, own, cell in zip(written, header, cells, strict=True)
+                ]
+                yield f"{path}, row {number}", {name: cell or None for name, cell in zip(header, kept, strict=True)}
         except csv.Error as error:
             raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
 

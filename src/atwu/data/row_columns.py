@@ -7,7 +7,7 @@ read the same rows. Rows as other tools write them are translated:
 |---|---|---|
 | TRL, conversational | `prompt` and `completion` as lists of turns | `messages` |
 | TRL, preference | `chosen` and `rejected`, with or without `prompt` | the chosen answer; the rejected one is ignored |
-| ShareGPT | `conversations` of `from` and `value`, `system` | `messages` |
+| ShareGPT | `conversations` (or `messages`) of `from` and `value`, `system` | `messages` |
 | Alpaca | `instruction`, `input`, `output`, `system` | `question` and `answer`, or `messages` |
 | OpenAI | content as a list of text parts | their text |
 """
@@ -42,8 +42,10 @@ ROW_FIELDS = (
 )
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
-_SPEAKERS |= {role: role for role in ("system", "user", "assistant")}
-"""Name of a speaker in ShareGPT's rows, in lower case -> role."""
+_SPEAKERS |= {role: role for role in ("system", "user", "assistant")} | {"developer": "system"}
+"""Name of a speaker in rows of other tools, in lower case -> role."""
+_TEXT_PARTS = (None, "text", "input_text", "output_text")
+"""Types of the parts of a content that are text."""
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -103,12 +105,7 @@ def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
             asked = []  # the whole conversation begins with it
         columns["messages"] = [*_turns(asked, "user"), *_turns(answered, "assistant")]
     if _are_turns(columns.get("conversations")):
-        columns["messages"] = [
-            {"role": _SPEAKERS.get(str(turn["from"]).lower(), turn["from"]), "content": turn.get("value")}
-            if isinstance(turn, Mapping) and "from" in turn
-            else turn
-            for turn in columns.pop("conversations")
-        ]
+        columns["messages"] = columns.pop("conversations")
     if columns.get("instruction") is not None and columns.get("output") is not None:
         given = (columns.pop("instruction"), columns.pop("input", None))
         columns.pop("text", None)  # all of it in one text
@@ -120,6 +117,7 @@ def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
                 *_turns(columns.pop("answer"), "assistant"),
             ]
     if _are_turns(columns.get("messages")):
+        columns["messages"] = [_with_role(turn) for turn in columns["messages"]]
         system, first = columns.get("system"), columns["messages"][0]
         if isinstance(system, str) and system and first.get("role") != "system":
             columns["messages"] = [*_turns(columns.pop("system"), "system"), *columns["messages"]]
@@ -135,11 +133,21 @@ def _turns(value: Any, role: str) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [{"role": role, "content": value}]
 
 
+def _with_role(turn: Any) -> Any:
+    """Return a turn of another tool with `role` and `content`, and with our name of its role."""
+    if not isinstance(turn, Mapping):
+        return turn
+    if "from" in turn and "role" not in turn:
+        turn = {"role": turn["from"], "content": turn.get("value")}
+    role = turn.get("role")
+    return {**turn, "role": _SPEAKERS.get(role.lower(), role)} if isinstance(role, str) else turn
+
+
 def _as_text(turn: Any, where: str) -> Any:
     if not isinstance(turn, Mapping) or not isinstance(turn.get("content"), list | tuple):
         return turn
     parts = [part if isinstance(part, Mapping) else {"text": part} for part in turn["content"]]
-    if other := next((part["type"] for part in parts if part.get("type", "text") != "text"), None):
+    if other := next((part["type"] for part in parts if part.get("type") not in _TEXT_PARTS), None):
         raise ValueError(
             f"{where}, column 'messages': a part of type {other!r} is not text; only text can be unlearned."
         )

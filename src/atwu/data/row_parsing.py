@@ -66,9 +66,10 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
 
 def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
     """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`."""
-    ignored = {str(name) for name in native_columns(obj, where="") if name not in ROW_FIELDS}
+    native = native_columns(obj, where="")
+    ignored = {str(name) for name in native if name not in ROW_FIELDS}
     ignored |= {"rejected"} & obj.keys()
-    turns = obj.get("messages")
+    turns = native.get("messages")
     if isinstance(turns, list):
         keys = {key for turn in turns if isinstance(turn, Mapping) for key, value in turn.items() if value is not None}
         ignored |= {f"messages.{key}" for key in keys - {"role", "content"}}
@@ -113,7 +114,12 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
     used = [layout for layout in COLUMN_LAYOUTS if any(name in present for name in layout)]
     if not used:
         columns = ", ".join(repr(str(name)[:40])[1:-1] for name in [*obj][:12]) or "none"
-        raise ValueError(f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}.")
+        named = [f"{name}={column}" for name in ROW_FIELDS for column in obj if str(column).lower() == name]
+        columns_option = ",".join(named) or "question=COLUMN,answer=COLUMN"
+        raise ValueError(
+            f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}. Columns with other names: "
+            f"--columns {columns_option}."
+        )
     if len(used) > 1:
         raise ValueError(
             f"{where}: columns {', '.join(present)} belong to different layouts; use one of {_LAYOUT_TEXT}."
