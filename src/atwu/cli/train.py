@@ -52,8 +52,9 @@ CHOSEN = (
 
 
 HARDWARE = "Hardware and precision"
+_PARTS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "replacement")
 COMMON = {
-    "Method": ("method", "weighting", "forget_loss", "retain_loss", "preserve", "replacement", "forms"),
+    "Method": (*_PARTS, "forms"),
     "Training arguments": (
         *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
         *("gradient_accumulation_steps", "warmup_steps", "seed", "max_length", "system"),
@@ -206,6 +207,11 @@ class UnlearnCommand(NamesRows):
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
             raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
+        if "method" in self.settings:  # before imports that take seconds
+            from atwu.methods.recipe import recipe
+
+            with prefix_errors(self.config):
+                recipe(**{name: self.settings[name] for name in _PARTS if name in self.settings})
         from atwu.request.auto_settings import with_method
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn

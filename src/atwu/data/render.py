@@ -32,8 +32,8 @@ _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 PLAIN_QUESTION, PLAIN_ANSWER = "Question: ", "Answer: "
 """What a question and an answer begin with in the plain form."""
 _REMEDY = (
-    "correct it (chat_template.jinja or tokenizer_config.json), or set tokenizer.chat_template to None for the plain form "
-    "(Question: ... Answer: ...)"
+    "correct it (chat_template.jinja or tokenizer_config.json), give another (--chat-template FILE), or set "
+    "tokenizer.chat_template to None for the plain form (Question: ... Answer: ...)"
 )
 
 
@@ -98,7 +98,7 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
     head, found, tail = marked.partition(marker)
     if not found or marker in tail:
         raise ValueError(
-            f"the chat template{of_tokenizer(tokenizer)} writes the last assistant turn {marked.count(marker)} times instead "
+            f"the chat template{_of_template(tokenizer)} writes the last assistant turn {marked.count(marker)} times instead "
             f"of once; {_REMEDY}."
         )
     first = example.messages[0]
@@ -123,6 +123,12 @@ def of_tokenizer(tokenizer: Any) -> str:
     """Return the words ` of FOLDER` for a tokenizer that was loaded from one, for errors."""
     name = getattr(tokenizer, "name_or_path", "")
     return f" of {name}" if name else ""
+
+
+def _of_template(tokenizer: Any) -> str:
+    """Return where the chat template is from: the user's file, or the tokenizer's folder."""
+    given = getattr(tokenizer, "chat_template_source", None)
+    return f" {given}" if given else of_tokenizer(tokenizer)
 
 
 def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
@@ -164,7 +170,7 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
     except Exception as error:  # a template is a program: Jinja's errors, TypeError, RecursionError, MemoryError
         roles, reason = ", ".join(turn["role"] for turn in turns), str(error).rstrip(".") or type(error).__name__
         raise ValueError(
-            f"the chat template{of_tokenizer(tokenizer)} rejects the turns ({roles}): {reason}; change the turns, or {_REMEDY}."
+            f"the chat template{_of_template(tokenizer)} rejects the turns ({roles}): {reason}; change the turns, or {_REMEDY}."
         ) from error
     return text
 

@@ -51,7 +51,7 @@ def template_text(path: str) -> str:
 def set_chat_template(tokenizer: Any, path: str | None, arguments: str | None) -> None:
     """Give a tokenizer the template of a file and the arguments of a JSON object."""
     if path is not None:
-        tokenizer.chat_template = template_text(path)
+        tokenizer.chat_template, tokenizer.chat_template_source = template_text(path), path
     given = template_arguments(arguments)
     if not given:
         return
