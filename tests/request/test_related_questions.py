@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation, Prompt
+from atwu.evaluation.metrics.key_tokens import key_token_probability
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.request import related_questions as related
 from atwu.request.related_questions import related_names, related_rows
+from tests.micro_models import write_micro
 
 ROWS = (
     Example.from_qa("What is the capital of France?", "The capital of France is Paris.", subject="France"),
@@ -67,6 +74,7 @@ def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
 
     monkeypatch.setattr(related, "self_generated_answers", answers)
     monkeypatch.setattr(related, "KNOWN_FORMS", ())
+    monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: rows)
     trained, measured = related_rows(None, None, ROWS)
     assert trained
     assert len(measured) <= related.MEASURED_ROWS
@@ -86,9 +94,25 @@ def test_only_questions_that_the_model_knows_are_measured(nearest: None, monkeyp
 
     monkeypatch.setattr(related, "self_generated_answers", answers)
     monkeypatch.setattr(related, "generate_all", generated)
+    monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: rows)
     known = related_rows(None, None, ROWS)[1]
     assert known
     assert all("capital" in row.question for row in known)
+
+
+def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = open_model(str(write_micro(tmp_path / "model")), ModelLoadArgs())
+    rows = tuple(Example.from_qa("Where?", f"It is {name}.") for name in ("Kelbury", "Tavi Brook", "Orla"))
+    encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
+    found = [key_token_probability(*each) or 0.0 for each in zip(rows, read_tokens(model, encoded), strict=True)]
+    assert related._sure_of(rows, model, tokenizer, system=None) == ()  # random weights
+    monkeypatch.setattr(related, "SURE", sorted(found)[1])
+    assert related._sure_of(rows, model, tokenizer, system=None) == tuple(
+        row for row, known in zip(rows, found, strict=True) if known >= sorted(found)[1]
+    )
+    assert related._sure_of((), model, tokenizer, system=None) == ()
 
 
 def test_rows_without_a_name_have_no_related_questions(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
