@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import AddedToken
 
-from atwu.data.encode import Encoder
+from atwu.data.encode import Encoder, template_terminal
 from atwu.data.schema import IGNORE_INDEX, Example, Message
 
 LLAMA = (
@@ -109,6 +109,13 @@ def test_thoughts_of_an_answer_stay_as_given(tokenizer_of, template):
     row = Encoder(tokenizer).encode(Example.from_qa("Who?", answer))
     assert tokenizer.decode(row.prompt_ids).endswith("<|im_start|>assistant\n")
     assert counted(tokenizer, row) == f"{answer}<|im_end|>"
+
+
+@pytest.mark.parametrize("refused", ["system", "user"], ids=["a system turn", "none"])
+def test_the_end_of_an_answer_is_found_whether_a_template_refuses_or_needs_a_system_turn(tokenizer_of, refused):
+    strict = "{% if messages[0]['role'] == '" + refused + "' %}{{ raise_exception('no') }}{% endif %}" + CHATML
+    tokenizer = chat(tokenizer_of, "byte", strict)
+    assert template_terminal(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
 def test_template_text_before_the_answer_belongs_to_the_prompt(tokenizer_of):

@@ -253,11 +253,13 @@ def template_terminal(tokenizer: Any) -> int | None:
     """
     if not tokenizer.chat_template:
         return None
-    try:
-        row = Encoder(tokenizer).encode(Example.from_qa("Hello?", "Hello."))
-    except ValueError:  # a slow tokenizer, or a template that needs other turns
-        return None
-    return row.input_ids[-1] if row.has_terminal else None
+    for system in (None, "Be brief."):  # some templates need a system turn
+        try:
+            row = Encoder(tokenizer, system=system).encode(Example.from_qa("Hello?", "Hello."))
+        except ValueError:  # a slow tokenizer, or a template that needs other turns
+            continue
+        return row.input_ids[-1] if row.has_terminal else None
+    return None
 
 
 def _within_answer(span: Span, rendered: RenderedRow) -> Span | None:
