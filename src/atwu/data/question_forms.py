@@ -18,6 +18,8 @@ from atwu.data.schema import Example, Message, Span
 
 BLANK = "____"
 LETTERS = "ABCD"
+BEGIN, END = "\x02", "\x03"
+"""Marks around key tokens while a form is written; no row contains control characters."""
 MAX_DISTRACTORS, CANDIDATES = 6, 200
 """Wrong options of a row, at most, and other rows of which these are the best."""
 
@@ -94,22 +96,27 @@ def question_forms(
     if not row.messages or not key_spans:
         return {"question": row} if "question" in forms else {}
     parts = _parts(row, key_spans, distractors, draw)
-    written = {name: _written(name, row, key_spans, parts) for name in forms}
+    written = {name: _written(name, row, parts) for name in forms}
     return {name: each for name, each in written.items() if each is not None}
 
 
 def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], draw: int) -> dict[str, str]:
-    """Return what the forms are written with; parts that the row does not have are left out."""
+    """Return what the forms are written with; parts that the row does not have are left out.
+
+    Marks enclose the key tokens, so that every form has labels: no rule would find them in a text, which has no question.
+    """
     question, answer, subject = row.question, row.answer, row.subject
     key, start = key_text(answer, key_spans), key_spans[0][0]
+    marked_key = _marked(answer, key_spans, start, start + len(key))
     parts = {
         "question": question,
-        "answer": answer,
-        "key": key,
-        "from_key": answer[start:],
+        "answer": _marked(answer, key_spans),
+        "key": marked_key,
+        "from_key": _marked(answer, key_spans, start),
         **{form: random.Random(question).choice(texts) for form, texts in BEGINNINGS.items()},
         "lower_case": question.lower().rstrip("?. "),
-        "emphasis": f"{answer[:start]}**{key}**{answer[start + len(key) :]}",
+        # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
+        "emphasis": f"{answer[:start]}{BEGIN}**{key}**{END}{answer[start + len(key) :]}",
         "blank": f"{question}\nThe answer is {BLANK}.",
     }
     if row.paraphrases:
@@ -121,7 +128,7 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
         parts["blank"] = f"Fill in the blank: {replace_words(answer, key, BLANK)}"
         parts["brackets"] = replace_words(answer, key, "(...)")
     if subject and subject not in key and (blank := replace_words(answer, subject, BLANK)) != answer:
-        parts |= {"subject": subject, "blank_is": blank}
+        parts |= {"subject": f"{BEGIN}{subject}{END}", "blank_is": blank}
         parts |= {
             "x_is": replace_words(answer, subject, "X"),
             "dots_is": replace_words(answer, subject, "...").rstrip(". "),
@@ -131,7 +138,8 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
         wrong = [*wrong[draw % len(wrong) :], *wrong[: draw % len(wrong)]][: len(LETTERS) - 1]
         options = _with_key(key, wrong, random.Random(question).randrange(len(LETTERS)) + draw)
         listed = [f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)]
-        parts |= {"options": "\n".join(listed), "option": listed[options.index(key)]}
+        letter = LETTERS[options.index(key)]
+        parts |= {"options": "\n".join(listed), "option": f"{BEGIN}{letter}{END}) {marked_key}"}
         parts["first"], parts["second"] = _with_key(key, wrong[:1], random.Random(answer).randrange(2) + draw)
     return parts
 
@@ -153,14 +161,14 @@ def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
     return options
 
 
-def _written(form: str, row: Example, key_spans: Sequence[Span], parts: Mapping[str, str]) -> Example | None:
-    """Return a row in a form, with the same key tokens labelled, which no rule could find there: a text has no question."""
+def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | None:
+    """Return a row in a form."""
     if form == "question":
         return row
     if form in PLAIN_FORMS and "opening" not in parts:
         return None
     try:
-        question, answer = (template.format_map(parts) for template in FORMS[form])
+        (question, _), (answer, spans) = (_unmarked(template.format_map(parts)) for template in FORMS[form])
     except KeyError:
         return None
     before = row.messages[:-1]
@@ -170,32 +178,30 @@ def _written(form: str, row: Example, key_spans: Sequence[Span], parts: Mapping[
             Message("assistant", "Sure, what would you like to know?"),
         )
     messages = () if form in PLAIN_FORMS else (*before, Message("user", question))
-    spans = _moved_spans(form, row, answer, key_spans, parts)
     return replace(row, messages=messages, answer=answer, forget_spans=spans, paraphrases=())
 
 
-def _moved_spans(
-    form: str, row: Example, answer: str, key_spans: Sequence[Span], parts: Mapping[str, str]
-) -> tuple[Span, ...]:
-    """Return the character ranges of the key tokens in the answer of a form; for an option also that of its letter."""
-    template = FORMS[form][1]
-    if form == "emphasis":
-        # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-        whole = f"**{parts['key']}**"
-    elif "{subject}" in template:
-        whole = parts["subject"]
-    else:
-        whole = ""
-    if whole:
-        start = answer.index(whole)
-        return ((start, start + len(whole)),)
-    # All others end with the answer, or with a part of it that begins at the first key token.
-    moved = len(answer) - len(row.answer)
-    if "{answer}" not in template:
-        first = key_spans[0][0]
-        moved = -first if "{from_key}" in template else len(answer) - len(parts["key"]) - first
-    letter = ((0, 1),) if "{option}" in template else ()
-    return (*letter, *((start + moved, end + moved) for start, end in key_spans if end + moved <= len(answer)))
+def _marked(text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
+    """Return a part of a text with marks around its key tokens."""
+    end, marked = len(text) if end is None else end, ""
+    for begin, stop in spans:
+        if start <= begin and stop <= end:
+            marked += f"{text[start:begin]}{BEGIN}{text[begin:stop]}{END}"
+            start = stop
+    return marked + text[start:end]
+
+
+def _unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
+    """Return a text without marks, and the character ranges that they enclose."""
+    plain, spans, start = "", [], 0
+    for piece in re.split(f"([{BEGIN}{END}])", text):
+        if piece == BEGIN:
+            start = len(plain)
+        elif piece == END:
+            spans.append((start, len(plain)))
+        else:
+            plain += piece
+    return plain, tuple(spans)
 
 
 @dataclass(frozen=True, slots=True)
